@@ -1,0 +1,36 @@
+//! The coverage table: every entry point, how it is carried out, and since when it exists.
+
+use crate::list::{Entry, Kind};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+pub fn expand(entries: &[Entry], fingerprint: u64) -> TokenStream {
+    let rows = entries.iter().filter(|entry| !entry.operation).map(|entry| {
+        let Entry { name, base, since, reason, .. } = entry;
+        let arguments = entry.arguments.len();
+        let kind = match entry.kind {
+            Kind::Local => quote!(Kind::Local),
+            Kind::Posted => quote!(Kind::Posted),
+            Kind::Called => quote!(Kind::Called),
+            Kind::Hand => quote!(Kind::Hand),
+            Kind::Unsupported => quote!(Kind::Unsupported { reason: #reason }),
+        };
+        let per_thread = match &entry.per_thread {
+            Some((suffix, since)) => {
+                let symbol = format!("{name}_{suffix}");
+                quote!(Some(PerThread { symbol: #symbol, since: #since }))
+            }
+            None => quote!(None),
+        };
+        quote! {
+            Function { symbol: #name, base: #base, since: #since, arguments: #arguments, kind: #kind, per_thread: #per_thread }
+        }
+    });
+    quote! {
+        /// Every entry point of `cuda.h`, in the order of the declaration list.
+        pub static FUNCTIONS: &[Function] = &[#(#rows),*];
+
+        /// A number that changes whenever the declaration list does.
+        pub const FINGERPRINT: u64 = #fingerprint;
+    }
+}

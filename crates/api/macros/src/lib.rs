@@ -1,0 +1,56 @@
+//! Turns the declaration list of the driver API into code.
+//!
+//! Each macro here is expanded once, in the crate that its comment names; nothing else in the project knows
+//! the arguments of a driver call. The list itself is in `crates/api/list`.
+
+mod coverage;
+mod driver;
+mod list;
+mod requests;
+mod stubs;
+mod trait_;
+mod types;
+
+use proc_macro::TokenStream;
+
+/// Expanded in `causeway_api::calls`: opcodes, one request struct a command, the enum of all requests.
+#[proc_macro]
+pub fn requests(_input: TokenStream) -> TokenStream {
+    requests::expand(&list::entries()).into()
+}
+
+/// Expanded in `causeway_api::coverage`: the table of every entry point with its kind and versions.
+#[proc_macro]
+pub fn coverage(_input: TokenStream) -> TokenStream {
+    coverage::expand(&list::entries(), list::fingerprint()).into()
+}
+
+/// Expanded in `causeway_gpu::calls`: the trait with one method for each command that a back end executes.
+#[proc_macro]
+pub fn calls_trait(_input: TokenStream) -> TokenStream {
+    trait_::expand_trait(&list::entries()).into()
+}
+
+/// Expanded in `causeway_gpu::dispatch`: from a request to the method of the trait, handles resolved.
+#[proc_macro]
+pub fn dispatch(_input: TokenStream) -> TokenStream {
+    trait_::expand_dispatch(&list::entries()).into()
+}
+
+/// Expanded in `causeway_gpu::driver::library`: typed function pointers of the real driver library.
+#[proc_macro]
+pub fn driver_library(_input: TokenStream) -> TokenStream {
+    driver::expand_library(&list::entries()).into()
+}
+
+/// Expanded inside `impl Calls for Driver`: the methods that pass a driver call on as it is.
+#[proc_macro]
+pub fn driver_calls(_input: TokenStream) -> TokenStream {
+    driver::expand_calls(&list::entries()).into()
+}
+
+/// Expanded in the client library: every exported symbol, and the table of their addresses.
+#[proc_macro]
+pub fn stubs(_input: TokenStream) -> TokenStream {
+    stubs::expand(&list::entries()).into()
+}

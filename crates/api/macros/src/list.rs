@@ -1,0 +1,259 @@
+//! Reads the declaration list (`crates/api/list/*.api`) into [`Entry`] values.
+//!
+//! One line declares one entry point: `kind name(argument: mode type, ...) = base @version ptsz@version;`
+//! ARCHITECTURE.md explains the language; the names below are its grammar.
+
+/// The files of the list, in the order in which opcodes are given out.
+const FILES: &[(&str, &str)] = &[
+    ("startup", include_str!("../../list/startup.api")),
+    ("device", include_str!("../../list/device.api")),
+    ("context", include_str!("../../list/context.api")),
+    ("module", include_str!("../../list/module.api")),
+    ("library", include_str!("../../list/library.api")),
+    ("memory", include_str!("../../list/memory.api")),
+    ("copy", include_str!("../../list/copy.api")),
+    ("memset", include_str!("../../list/memset.api")),
+    ("array", include_str!("../../list/array.api")),
+    ("address", include_str!("../../list/address.api")),
+    ("pool", include_str!("../../list/pool.api")),
+    ("unified", include_str!("../../list/unified.api")),
+    ("stream", include_str!("../../list/stream.api")),
+    ("event", include_str!("../../list/event.api")),
+    ("execution", include_str!("../../list/execution.api")),
+    ("graph", include_str!("../../list/graph.api")),
+    ("occupancy", include_str!("../../list/occupancy.api")),
+    ("texture", include_str!("../../list/texture.api")),
+    ("peer", include_str!("../../list/peer.api")),
+    ("interop", include_str!("../../list/interop.api")),
+    ("debug", include_str!("../../list/debug.api")),
+    ("green_context", include_str!("../../list/green_context.api")),
+    ("legacy", include_str!("../../list/legacy.api")),
+    ("operations", include_str!("../../list/operations.api")),
+];
+
+/// How a call is carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Answered in the client.
+    Local,
+    /// Appended to the command stream, no reply.
+    Posted,
+    /// Waits for its reply.
+    Called,
+    /// Hand-written in the client, which sends operations of its own choice.
+    Hand,
+    /// Exported, answers "not supported".
+    Unsupported,
+}
+
+/// Who carries out a command in the worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Executor {
+    /// The back end, on the engine's thread.
+    Gpu,
+    /// The back end, on a thread of its own, because the call is slow.
+    Aside,
+    /// The engine itself, by hand-written code.
+    Engine,
+}
+
+/// What an argument does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Passed by value.
+    Value,
+    /// A handle that the client makes and the callee fills in.
+    New,
+    /// A handle that is no longer valid after the call.
+    Drop,
+    /// Pointer to one value that is read; may be null when `nullable`.
+    In { nullable: bool },
+    /// Pointer to as many values as `count` says; operations leave the count to the message.
+    InList { count: Option<String> },
+    /// Pointer to one value that is written.
+    Out { nullable: bool },
+    /// Pointer to as many values as `count` says that are written.
+    OutList { count: String },
+    /// Pointer to one value that is read and written.
+    InOut,
+    /// NUL-terminated text that is read.
+    Text,
+    /// An address in the client's memory that only hand-written code can interpret.
+    Pointer { depth: usize },
+    /// Bulk bytes of an operation: inline or by a transfer.
+    Payload,
+}
+
+/// One argument.
+#[derive(Clone, Debug)]
+pub struct Argument {
+    /// Its name in `cuda.h`.
+    pub name: String,
+    /// What it does.
+    pub mode: Mode,
+    /// The type that is passed or pointed to; `bytes` for untyped memory.
+    pub base: String,
+}
+
+/// A variant for the per-thread default stream: its suffix and the CUDA version that brought it.
+pub type PerThread = (String, u32);
+
+/// One declared entry point or operation.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Exported symbol, or the name of an operation.
+    pub name: String,
+    /// How it is carried out.
+    pub kind: Kind,
+    /// Who carries it out in the worker.
+    pub executor: Executor,
+    /// Its arguments in order.
+    pub arguments: Vec<Argument>,
+    /// The name that `cuGetProcAddress` knows it by.
+    pub base: String,
+    /// CUDA version that brought it, as `cuGetProcAddress` counts (11030 is 11.3).
+    pub since: u32,
+    /// Its variant for the per-thread default stream.
+    pub per_thread: Option<PerThread>,
+    /// Why it is not supported.
+    pub reason: String,
+    /// Whether it is an operation of ours and not an entry point of `cuda.h`.
+    pub operation: bool,
+}
+
+impl Entry {
+    /// Whether the entry travels as a command.
+    pub fn on_the_wire(&self) -> bool {
+        matches!(self.kind, Kind::Posted | Kind::Called)
+    }
+}
+
+/// All entries; a mistake in the list ends the build with file, line and cause.
+pub fn entries() -> Vec<Entry> {
+    let mut all = Vec::new();
+    for (file, text) in FILES {
+        let mut reason = String::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let parsed = line
+                .strip_suffix(';')
+                .ok_or_else(|| "a line must end in `;`".to_owned())
+                .and_then(|line| match line.strip_prefix("otherwise ") {
+                    Some(text) => {
+                        reason = text.trim_matches('"').to_owned();
+                        Ok(None)
+                    }
+                    None => entry(line, *file == "operations", &reason).map(Some),
+                });
+            match parsed {
+                Ok(found) => all.extend(found),
+                Err(cause) => panic!("crates/api/list/{file}.api, line {}: {cause}: {line}", index + 1),
+            }
+        }
+    }
+    all
+}
+
+/// A number that changes whenever the list does, so that two ends with different lists do not talk.
+pub fn fingerprint() -> u64 {
+    // FNV-1a: stable across compilers, and nobody gains by a collision (both ends are our own builds).
+    FILES.iter().flat_map(|(_, text)| text.bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
+    let open = line.find('(').ok_or("no `(`")?;
+    let close = line.rfind(')').ok_or("no `)`")?;
+    let mut words: Vec<&str> = line[..open].split_whitespace().collect();
+    let name = words.pop().ok_or("no name")?.to_owned();
+    let mut executor = Executor::Gpu;
+    let mut kind = None;
+    for word in words {
+        match word {
+            "engine" => executor = Executor::Engine,
+            "aside" => executor = Executor::Aside,
+            "local" => kind = Some(Kind::Local),
+            "posted" => kind = Some(Kind::Posted),
+            "called" => kind = Some(Kind::Called),
+            "hand" => kind = Some(Kind::Hand),
+            "unsupported" => kind = Some(Kind::Unsupported),
+            other => return Err(format!("`{other}` is not a kind of call")),
+        }
+    }
+    let arguments = line[open + 1..close]
+        .split(',')
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .map(argument)
+        .collect::<Result<_, _>>()?;
+    let mut entry = Entry {
+        base: name.clone(),
+        name,
+        kind: kind.ok_or("no kind of call")?,
+        executor,
+        arguments,
+        since: 0,
+        per_thread: None,
+        reason: reason.to_owned(),
+        operation,
+    };
+    let mut tail = line[close + 1..].split_whitespace();
+    while let Some(word) = tail.next() {
+        if word == "=" {
+            entry.base = tail.next().ok_or("no base name after `=`")?.to_owned();
+        } else if let Some((suffix, version)) = word.split_once('@') {
+            let version = version.parse().map_err(|_| format!("`{version}` is not a version"))?;
+            match suffix {
+                "" => entry.since = version,
+                suffix => entry.per_thread = Some((suffix.to_owned(), version)),
+            }
+        } else {
+            return Err(format!("`{word}` is not understood"));
+        }
+    }
+    Ok(entry)
+}
+
+fn argument(text: &str) -> Result<Argument, String> {
+    let (name, rest) = text.split_once(": ").ok_or_else(|| format!("`{text}` has no type"))?;
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let (direction, base) = match words.as_slice() {
+        [base] => ("", *base),
+        [direction, base] => (*direction, *base),
+        _ => return Err(format!("`{rest}` is not understood")),
+    };
+    let (base, list) = match base.strip_suffix(']').and_then(|base| base.split_once('[')) {
+        Some((base, count)) => (base, Some(count)),
+        None => (base, None),
+    };
+    let mode = match (direction, base, list) {
+        ("", "payload", None) => Mode::Payload,
+        ("", "str", None) => Mode::Text,
+        ("", "ptr", None) => Mode::Pointer { depth: 1 },
+        ("in" | "out" | "inout", "ptr", _) => Mode::Pointer { depth: 2 },
+        ("", _, None) => Mode::Value,
+        ("new", _, None) => Mode::New,
+        ("drop", _, None) => Mode::Drop,
+        ("in", "bytes", None) => Mode::InList { count: None },
+        ("in", _, None) => Mode::In { nullable: false },
+        ("in?", _, None) => Mode::In { nullable: true },
+        ("in", _, Some(count)) => {
+            Mode::InList { count: (!count.is_empty()).then(|| count.to_owned()) }
+        }
+        ("out", _, None) => Mode::Out { nullable: false },
+        ("out?", _, None) => Mode::Out { nullable: true },
+        ("out", _, Some(count)) => Mode::OutList { count: count.to_owned() },
+        ("inout", _, None) => Mode::InOut,
+        _ => return Err(format!("`{rest}` is not a direction and a type")),
+    };
+    // Words of the language that Rust reserves get a trailing underscore in the generated code.
+    let name = match name {
+        "fn" | "from" | "in" | "type" | "ref" | "mod" | "self" => format!("{name}_"),
+        other => other.to_owned(),
+    };
+    Ok(Argument { name, mode, base: base.to_owned() })
+}

@@ -1,0 +1,153 @@
+//! Opcodes and requests: what a command looks like on the wire.
+
+use crate::list::{Entry, Executor, Kind, Mode};
+use crate::types::{borrows, ident, marker, reply_part, reply_type, request_field};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+pub fn expand(entries: &[Entry]) -> TokenStream {
+    let wire: Vec<&Entry> = entries.iter().filter(|entry| entry.on_the_wire()).collect();
+    let structs = wire.iter().map(|entry| request(entry));
+    let names: Vec<_> = wire.iter().map(|entry| ident(&entry.name)).collect();
+    let texts = wire.iter().map(|entry| &entry.name);
+    let numbers: Vec<_> = (0..wire.len() as u16).collect();
+    let lifetimes: Vec<_> = wire.iter().map(|entry| lifetime(entry)).collect();
+    let streams = wire.iter().map(|entry| subject(entry, "CUstream"));
+    let events = wire.iter().map(|entry| subject(entry, "CUevent"));
+    let payloads = wire.iter().map(|entry| payload(entry));
+    let aside = wire.iter().map(|entry| entry.executor == Executor::Aside);
+    let posted = wire.iter().map(|entry| entry.kind == Kind::Posted);
+    quote! {
+        /// The number of a command on the wire: its place in the declaration list.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u16)]
+        #[allow(non_camel_case_types, missing_docs)]
+        pub enum Opcode { #(#names = #numbers),* }
+
+        impl Opcode {
+            /// Every opcode in order.
+            pub const ALL: &'static [Opcode] = &[#(Opcode::#names),*];
+
+            /// The name that the declaration list gives the command.
+            pub fn name(self) -> &'static str {
+                const NAMES: &[&str] = &[#(#texts),*];
+                NAMES[self as usize]
+            }
+
+            /// Whether the command is slow enough to be carried out on a thread of its own.
+            pub fn is_aside(self) -> bool {
+                const ASIDE: &[bool] = &[#(#aside),*];
+                ASIDE[self as usize]
+            }
+
+            /// Whether the list declares the command as posted, that is without a reply.
+            pub fn is_posted(self) -> bool {
+                const POSTED: &[bool] = &[#(#posted),*];
+                POSTED[self as usize]
+            }
+        }
+
+        #(#structs)*
+
+        /// Any request, decoded.
+        #[derive(Clone, Debug)]
+        #[allow(non_camel_case_types, missing_docs, clippy::large_enum_variant)]
+        pub enum Request<'a> { #(#names(#names #lifetimes)),* }
+
+        impl<'a> Request<'a> {
+            /// Decodes the arguments of the command `opcode`; left-over bytes are an error.
+            pub fn decode(
+                opcode: Opcode,
+                bytes: &'a [u8],
+            ) -> ::core::result::Result<Self, ::causeway_wire::codec::DecodeError> {
+                let mut input = ::causeway_wire::codec::Decoder::new(bytes);
+                let request = match opcode { #(Opcode::#names => Self::#names(input.value()?)),* };
+                input.finish()?;
+                Ok(request)
+            }
+
+            /// The stream in whose order the command belongs, if it names one.
+            pub fn stream(&self) -> Option<::causeway_api::handle::Handle<::causeway_api::handle::Stream>> {
+                match self { #(Self::#names(_request) => #streams),* }
+            }
+
+            /// The event that the command names, if any.
+            pub fn event(&self) -> Option<::causeway_api::handle::Handle<::causeway_api::handle::Event>> {
+                match self { #(Self::#names(_request) => #events),* }
+            }
+
+            /// The bulk data that must be there before the command can be carried out.
+            pub fn payload(&self) -> Option<::causeway_api::types::Payload<'a>> {
+                match self { #(Self::#names(_request) => #payloads),* }
+            }
+        }
+    }
+}
+
+fn lifetime(entry: &Entry) -> TokenStream {
+    if entry.arguments.iter().any(borrows) { quote!(<'a>) } else { quote!() }
+}
+
+fn request(entry: &Entry) -> TokenStream {
+    let name = ident(&entry.name);
+    let lifetime = lifetime(entry);
+    let (fields, types): (Vec<_>, Vec<_>) = entry
+        .arguments
+        .iter()
+        .filter_map(|argument| Some((ident(&argument.name), request_field(argument)?)))
+        .unzip();
+    let parts: Vec<_> = entry.arguments.iter().filter_map(reply_part).collect();
+    let reply = reply_type(&parts);
+    let text = format!("Request of `{}`.", entry.name);
+    let elided = if lifetime.is_empty() { quote!() } else { quote!(<'_>) };
+    quote! {
+        #[doc = #text]
+        #[derive(Clone, Debug)]
+        #[allow(non_camel_case_types, non_snake_case, missing_docs)]
+        pub struct #name #lifetime { #(pub #fields: #types),* }
+
+        impl Call for #name #elided {
+            const OPCODE: Opcode = Opcode::#name;
+            type Reply = #reply;
+        }
+
+        impl ::causeway_wire::codec::Encode for #name #elided {
+            fn encode(&self, _out: &mut ::std::vec::Vec<u8>) {
+                #(::causeway_wire::codec::Encode::encode(&self.#fields, _out);)*
+            }
+        }
+
+        impl<'a> ::causeway_wire::codec::Decode<'a> for #name #lifetime {
+            fn decode(
+                _input: &mut ::causeway_wire::codec::Decoder<'a>,
+            ) -> ::core::result::Result<Self, ::causeway_wire::codec::DecodeError> {
+                Ok(Self { #(#fields: _input.value()?),* })
+            }
+        }
+    }
+}
+
+fn subject(entry: &Entry, base: &str) -> TokenStream {
+    let named = entry.arguments.iter().find(|argument| {
+        argument.base == base
+            && marker(base).is_some()
+            && matches!(argument.mode, Mode::Value | Mode::New | Mode::Drop)
+    });
+    match named {
+        Some(argument) => {
+            let field = ident(&argument.name);
+            quote!(Some(_request.#field))
+        }
+        None => quote!(None),
+    }
+}
+
+fn payload(entry: &Entry) -> TokenStream {
+    match entry.arguments.iter().find(|argument| argument.mode == Mode::Payload) {
+        Some(argument) => {
+            let field = ident(&argument.name);
+            quote!(Some(_request.#field))
+        }
+        None => quote!(None),
+    }
+}

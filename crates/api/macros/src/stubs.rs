@@ -1,0 +1,190 @@
+//! The client's exported symbols.
+//!
+//! A stub of a posted or called entry checks what can be checked here, builds the request and hands it to the
+//! session; a stub of a local or hand-written entry calls the function of the same name in `crate::calls`.
+
+use crate::list::{Argument, Entry, Kind, Mode};
+use crate::types::{c_argument, ident, marker, reply_part, request_field};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+pub fn expand(entries: &[Entry]) -> TokenStream {
+    let functions: Vec<(usize, &Entry)> =
+        entries.iter().filter(|entry| !entry.operation).enumerate().collect();
+    let mut symbols = Vec::new();
+    let mut stubs = Vec::new();
+    for (index, entry) in functions {
+        symbols.push(entry.name.clone());
+        stubs.push(stub(entry, index, &entry.name, quote!(crate::entry::DefaultStream::Legacy)));
+        if let Some((suffix, _)) = &entry.per_thread {
+            let symbol = format!("{}_{suffix}", entry.name);
+            stubs.push(stub(entry, index, &symbol, quote!(crate::entry::DefaultStream::PerThread)));
+            symbols.push(symbol);
+        }
+    }
+    let names = symbols.iter().map(|symbol| ident(symbol));
+    quote! {
+        #(#stubs)*
+
+        /// Every exported symbol and its address, in the order of the declaration list.
+        pub(crate) static ENTRY_POINTS: &[(&str, crate::entry::Address)] =
+            &[#((#symbols, crate::entry::Address(#names as *const ::core::ffi::c_void))),*];
+    }
+}
+
+fn stub(entry: &Entry, index: usize, symbol: &str, default_stream: TokenStream) -> TokenStream {
+    let symbol = ident(symbol);
+    let names: Vec<_> = entry.arguments.iter().map(|argument| ident(&argument.name)).collect();
+    let types: Vec<_> = entry.arguments.iter().map(c_argument).collect();
+    let body = match entry.kind {
+        Kind::Unsupported => quote! {
+            #(let _ = #names;)*
+            crate::entry::unsupported(#index)
+        },
+        Kind::Local | Kind::Hand => {
+            let name = ident(&entry.name);
+            let default_stream = entry.per_thread.is_some().then(|| quote!(, #default_stream));
+            let passed = if names.is_empty() && default_stream.is_some() {
+                quote!(#default_stream)
+            } else {
+                quote!(#(#names),* #default_stream)
+            };
+            quote! {
+                // SAFETY: the caller passes what `cuda.h` demands of this entry point, and the
+                // hand-written function demands the same.
+                crate::entry::enter(#index, || unsafe { crate::calls::#name(#passed) })
+            }
+        }
+        Kind::Posted | Kind::Called => wire_body(entry, index, &default_stream),
+    };
+    quote! {
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
+        pub unsafe extern "C" fn #symbol(#(#names: #types),*) -> ::causeway_api::sys::CUresult {
+            #body
+        }
+    }
+}
+
+fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> TokenStream {
+    let name = ident(&entry.name);
+    let checks = entry.arguments.iter().filter_map(check);
+    let reads = entry.arguments.iter().filter_map(|argument| read(argument, default_stream));
+    let fields = entry
+        .arguments
+        .iter()
+        .filter(|argument| request_field(argument).is_some())
+        .map(|argument| ident(&argument.name));
+    let request_name = ident(&entry.name);
+    let request = quote! {
+        let request = {
+            #(#reads)*
+            ::causeway_api::calls::#request_name { #(#fields),* }
+        };
+    };
+    let results: Vec<&Argument> = entry.arguments.iter().filter(|a| reply_part(a).is_some()).collect();
+    let result_names: Vec<_> = results.iter().map(|a| ident(&format!("result_{}", a.name))).collect();
+    let writes = results.iter().zip(&result_names).map(|(argument, result)| write(argument, result));
+    let created: Vec<_> = entry.arguments.iter().filter(|a| a.mode == Mode::New).collect();
+    let handles = created.iter().map(|argument| {
+        let slot = ident(&argument.name);
+        // SAFETY of the generated write: checked non-null above, valid by the contract of `cuda.h`.
+        quote!(unsafe { #slot.write(request.#slot.as_raw()) };)
+    });
+    let _ = name;
+    let send = match entry.kind {
+        Kind::Posted => quote!(crate::session::post(&request)?;),
+        _ => {
+            let pattern = match result_names.as_slice() {
+                [] => quote!(()),
+                [one] => quote!(#one),
+                many => quote!((#(#many),*)),
+            };
+            quote! {
+                let #pattern = crate::session::call(&request)?;
+                #(#writes)*
+            }
+        }
+    };
+    quote! {
+        crate::entry::enter(#index, || {
+            #(#checks)*
+            #request
+            #send
+            #(#handles)*
+            Ok(())
+        })
+    }
+}
+
+/// A pointer that must not be null is refused here, as the driver does.
+fn check(argument: &Argument) -> Option<TokenStream> {
+    let name = ident(&argument.name);
+    let checked = matches!(
+        argument.mode,
+        Mode::New | Mode::In { nullable: false } | Mode::Out { nullable: false } | Mode::InOut | Mode::Text
+    );
+    checked.then(|| {
+        quote! {
+            if #name.is_null() {
+                return Err(::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+    })
+}
+
+/// Turns the C argument into the field of the request.
+fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream> {
+    let name = ident(&argument.name);
+    let marker = marker(&argument.base);
+    match (&argument.mode, marker) {
+        (Mode::New, Some(marker)) => {
+            Some(quote!(let #name = crate::handles::create::<#marker>();))
+        }
+        (Mode::Value, Some(_)) if argument.base == "CUstream" => {
+            Some(quote!(let #name = crate::handles::stream(#name, #default_stream)?;))
+        }
+        (Mode::Value, Some(marker)) => {
+            Some(quote!(let #name = crate::handles::given::<#marker>(#name)?;))
+        }
+        (Mode::Drop, Some(marker)) => {
+            Some(quote!(let #name = crate::handles::retire::<#marker>(#name)?;))
+        }
+        (Mode::In { nullable: false } | Mode::InOut, None) => {
+            // SAFETY of the generated read: checked non-null, valid by the contract of `cuda.h`.
+            Some(quote!(let #name = unsafe { #name.read() };))
+        }
+        (Mode::In { nullable: true }, None) => {
+            Some(quote!(let #name = unsafe { #name.as_ref() }.copied();))
+        }
+        (Mode::Text, None) => Some(quote!(let #name = unsafe { crate::entry::text(#name) }?;)),
+        (Mode::InList { count: Some(count) }, marker) => {
+            let count = ident(count);
+            let list = quote!(unsafe { crate::entry::list(#name, #count as usize) }?);
+            Some(match marker {
+                Some(marker) => quote! {
+                    let #name = #list.iter().map(|raw| crate::handles::given::<#marker>(*raw))
+                        .collect::<::core::result::Result<::std::vec::Vec<_>, _>>()?;
+                },
+                None if argument.base == "bytes" => {
+                    quote!(let #name: &[u8] = unsafe { crate::entry::list(#name.cast(), #count as usize) }?;)
+                }
+                None => quote!(let #name = #list.to_vec();),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Stores a result where the program asked for it.
+fn write(argument: &Argument, result: &proc_macro2::Ident) -> TokenStream {
+    let name = ident(&argument.name);
+    match &argument.mode {
+        Mode::OutList { count } => {
+            let count = ident(count);
+            quote!(unsafe { crate::entry::store(#name.cast(), #count as usize, &#result) }?;)
+        }
+        Mode::Out { nullable: true } => quote!(if !#name.is_null() { unsafe { #name.write(#result) } }),
+        _ => quote!(unsafe { #name.write(#result) };),
+    }
+}

@@ -1,0 +1,157 @@
+//! The back end's trait and the way from a request to one of its methods.
+
+use crate::list::{Argument, Entry, Executor, Mode};
+use crate::types::{c_value, ident, marker, reply_part, reply_type};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+fn executed(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
+    entries.iter().filter(|entry| entry.on_the_wire() && entry.executor != Executor::Engine)
+}
+
+/// The type of an argument of a trait method, or nothing when the method returns it.
+fn parameter(argument: &Argument) -> Option<TokenStream> {
+    let element = match marker(&argument.base) {
+        Some(marker) => quote!(::causeway_api::handle::Native<#marker>),
+        None => c_value(&argument.base),
+    };
+    match &argument.mode {
+        Mode::Value | Mode::Drop => Some(element),
+        Mode::In { nullable: false } | Mode::InOut => Some(quote!(&#element)),
+        Mode::In { nullable: true } => Some(quote!(Option<&#element>)),
+        Mode::InList { .. } if argument.base == "bytes" => Some(quote!(&[u8])),
+        Mode::InList { .. } => Some(quote!(&[#element])),
+        Mode::Text => Some(quote!(&str)),
+        Mode::Payload => Some(quote!(&[u8])),
+        Mode::OutList { .. } => None,
+        Mode::New | Mode::Out { .. } => None,
+        Mode::Pointer { .. } => panic!("`{}`: a client address cannot reach a back end", argument.name),
+    }
+}
+
+fn returned(entry: &Entry) -> TokenStream {
+    let created = entry.arguments.iter().filter(|a| a.mode == Mode::New).map(|argument| {
+        let marker = marker(&argument.base).expect("only handles are made");
+        quote!(::causeway_api::handle::Native<#marker>)
+    });
+    let parts: Vec<_> = created.chain(entry.arguments.iter().filter_map(reply_part)).collect();
+    reply_type(&parts)
+}
+
+/// The signature of the trait method of `entry`, without its body.
+pub fn signature(entry: &Entry) -> TokenStream {
+    let name = ident(&entry.name);
+    let (names, types): (Vec<_>, Vec<_>) =
+        entry.arguments.iter().filter_map(|a| Some((ident(&a.name), parameter(a)?))).unzip();
+    let returned = returned(entry);
+    quote! {
+        fn #name(&self, #(#names: #types),*)
+            -> ::core::result::Result<#returned, ::causeway_api::sys::CUresult>
+    }
+}
+
+pub fn expand_trait(entries: &[Entry]) -> TokenStream {
+    let methods = executed(entries).map(|entry| {
+        let signature = signature(entry);
+        let text = match entry.operation {
+            true => format!("Operation `{}`.", entry.name),
+            false => format!("`{}` of the driver API.", entry.name),
+        };
+        let ignored = entry.arguments.iter().filter(|a| parameter(a).is_some()).map(|a| ident(&a.name));
+        quote! {
+            #[doc = #text]
+            #signature {
+                #(let _ = #ignored;)*
+                Err(::causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED)
+            }
+        }
+    });
+    quote! {
+        /// One method for each command that a back end executes, named as in the declaration list.
+        ///
+        /// Handles arrive as the back end's own ([`Native`](::causeway_api::handle::Native)); results are
+        /// returned. A method that a back end does not have answers `CUDA_ERROR_NOT_SUPPORTED`.
+        #[allow(non_snake_case, clippy::too_many_arguments, clippy::type_complexity)]
+        pub trait Calls: Send + Sync { #(#methods)* }
+    }
+}
+
+pub fn expand_dispatch(entries: &[Entry]) -> TokenStream {
+    let arms = executed(entries).map(|entry| {
+        let name = ident(&entry.name);
+        let resolved = entry.arguments.iter().filter_map(resolve);
+        let passed = entry.arguments.iter().filter(|a| parameter(a).is_some()).map(pass);
+        let created: Vec<_> = entry.arguments.iter().filter(|a| a.mode == Mode::New).collect();
+        let results: Vec<_> = (0..entry.arguments.iter().filter(|a| reply_part(a).is_some()).count())
+            .map(|index| ident(&format!("result{index}")))
+            .collect();
+        let natives: Vec<_> = created.iter().map(|a| ident(&format!("native_{}", a.name))).collect();
+        let handles = created.iter().map(|a| ident(&a.name));
+        let all: Vec<_> = natives.iter().chain(&results).collect();
+        let pattern = match all.as_slice() {
+            [] => quote!(()),
+            [one] => quote!(#one),
+            many => quote!((#(#many),*)),
+        };
+        quote! {
+            Request::#name(_request) => {
+                #(#resolved)*
+                let #pattern = gpu.#name(#(#passed),*)?;
+                #(objects.insert(_request.#handles, #natives)?;)*
+                #(::causeway_wire::codec::Encode::encode(&#results, reply);)*
+                Ok(())
+            }
+        }
+    });
+    quote! {
+        /// Carries out `request` on `gpu` and appends its results to `reply`.
+        ///
+        /// `payload` is the bulk data of a request that has some. A request that the engine itself executes
+        /// answers `CUDA_ERROR_NOT_SUPPORTED` here.
+        #[allow(clippy::let_unit_value, non_snake_case)]
+        pub fn dispatch(
+            gpu: &dyn Calls,
+            objects: &Objects,
+            request: &Request<'_>,
+            payload: &[u8],
+            reply: &mut ::std::vec::Vec<u8>,
+        ) -> ::core::result::Result<(), ::causeway_api::sys::CUresult> {
+            match request {
+                #(#arms)*
+                _ => Err(::causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            }
+        }
+    }
+}
+
+/// The statement that finds the back end's handle for an argument.
+fn resolve(argument: &Argument) -> Option<TokenStream> {
+    marker(&argument.base)?;
+    let name = ident(&argument.name);
+    let native = ident(&format!("native_{}", argument.name));
+    match argument.mode {
+        Mode::Value => Some(quote!(let #native = objects.native(_request.#name)?;)),
+        Mode::Drop => Some(quote!(let #native = objects.remove(_request.#name)?;)),
+        Mode::InList { .. } => Some(quote! {
+            let #native = _request.#name.iter().map(|handle| objects.native(*handle))
+                .collect::<::core::result::Result<::std::vec::Vec<_>, _>>()?;
+        }),
+        _ => None,
+    }
+}
+
+/// The expression that passes an argument to the trait's method.
+fn pass(argument: &Argument) -> TokenStream {
+    let name = ident(&argument.name);
+    let native = ident(&format!("native_{}", argument.name));
+    let is_handle = marker(&argument.base).is_some();
+    match &argument.mode {
+        Mode::Value | Mode::Drop if is_handle => quote!(#native),
+        Mode::InList { .. } if is_handle => quote!(&#native),
+        Mode::InList { .. } if argument.base != "bytes" => quote!(&_request.#name),
+        Mode::In { nullable: false } | Mode::InOut => quote!(&_request.#name),
+        Mode::In { nullable: true } => quote!(_request.#name.as_ref()),
+        Mode::Payload => quote!(payload),
+        _ => quote!(_request.#name),
+    }
+}

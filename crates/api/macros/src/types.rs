@@ -1,0 +1,122 @@
+//! From the types of the list to Rust types: at the C boundary, on the wire, and in the back end's trait.
+
+use crate::list::{Argument, Mode};
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote};
+
+/// Handle types of the C API and the marker of each in `causeway_api::handle`.
+const HANDLES: &[(&str, &str)] = &[
+    ("CUcontext", "Context"),
+    ("CUmodule", "Module"),
+    ("CUlibrary", "Library"),
+    ("CUfunction", "Function"),
+    ("CUkernel", "Kernel"),
+    ("CUstream", "Stream"),
+    ("CUevent", "Event"),
+    ("CUgraph", "Graph"),
+    ("CUgraphNode", "GraphNode"),
+    ("CUgraphExec", "GraphExec"),
+    ("CUmemoryPool", "MemoryPool"),
+    ("CUarray", "Array"),
+    ("CUmipmappedArray", "MipmappedArray"),
+    ("CUlinkState", "LinkState"),
+];
+
+/// The marker type of a handle, if `base` is one.
+pub fn marker(base: &str) -> Option<TokenStream> {
+    HANDLES.iter().find(|(name, _)| *name == base).map(|(_, marker)| {
+        let marker = format_ident!("{marker}");
+        quote!(::causeway_api::handle::#marker)
+    })
+}
+
+/// The Rust identifier of an argument or entry.
+pub fn ident(name: &str) -> Ident {
+    format_ident!("{name}")
+}
+
+/// The type as C passes it by value.
+pub fn c_value(base: &str) -> TokenStream {
+    match base {
+        "bytes" => quote!(::core::ffi::c_void),
+        "u8" | "u16" | "u32" | "u64" | "i8" | "i32" | "i64" | "usize" | "f32" | "f64" => {
+            let name = ident(base);
+            quote!(#name)
+        }
+        "Vec<u8>" => quote!(::std::vec::Vec<u8>),
+        "Vec<String>" => quote!(::std::vec::Vec<::std::string::String>),
+        other if other.starts_with("CU") || other.starts_with("cu") => {
+            let name = ident(other);
+            quote!(::causeway_api::sys::#name)
+        }
+        other => {
+            let name = ident(other);
+            quote!(::causeway_api::types::#name)
+        }
+    }
+}
+
+/// The type of an argument in the C signature of the entry point.
+pub fn c_argument(argument: &Argument) -> TokenStream {
+    let value = c_value_or_void(&argument.base);
+    match &argument.mode {
+        Mode::Value | Mode::Drop => value,
+        Mode::In { .. } | Mode::InList { .. } => quote!(*const #value),
+        Mode::New | Mode::Out { .. } | Mode::OutList { .. } | Mode::InOut => quote!(*mut #value),
+        Mode::Text => quote!(*const ::core::ffi::c_char),
+        Mode::Pointer { depth: 1 } => quote!(*mut ::core::ffi::c_void),
+        Mode::Pointer { .. } => quote!(*mut *mut ::core::ffi::c_void),
+        Mode::Payload => unreachable!("only operations carry payloads"),
+    }
+}
+
+fn c_value_or_void(base: &str) -> TokenStream {
+    if base == "ptr" { quote!(::core::ffi::c_void) } else { c_value(base) }
+}
+
+/// The type of an argument in a request, or nothing when the argument does not travel to the server.
+pub fn request_field(argument: &Argument) -> Option<TokenStream> {
+    let element = match marker(&argument.base) {
+        Some(marker) => quote!(::causeway_api::handle::Handle<#marker>),
+        None => c_value_or_void(&argument.base),
+    };
+    match &argument.mode {
+        Mode::Value | Mode::New | Mode::Drop => Some(element),
+        Mode::In { nullable: false } | Mode::InOut => Some(element),
+        Mode::In { nullable: true } => Some(quote!(::core::option::Option<#element>)),
+        Mode::InList { .. } if argument.base == "bytes" => Some(quote!(&'a [u8])),
+        Mode::InList { .. } => Some(quote!(::std::vec::Vec<#element>)),
+        Mode::Text => Some(quote!(&'a str)),
+        Mode::Payload => Some(quote!(::causeway_api::types::Payload<'a>)),
+        Mode::Out { .. } | Mode::OutList { .. } => None,
+        Mode::Pointer { .. } => {
+            panic!("`{}`: a client address cannot travel in a generated request", argument.name)
+        }
+    }
+}
+
+/// Whether a request that holds this argument borrows from the message.
+pub fn borrows(argument: &Argument) -> bool {
+    matches!(argument.mode, Mode::Text | Mode::Payload)
+        || (matches!(argument.mode, Mode::InList { .. }) && argument.base == "bytes")
+}
+
+/// The type of an argument's result in a reply, or nothing when it has none.
+pub fn reply_part(argument: &Argument) -> Option<TokenStream> {
+    let value = c_value_or_void(&argument.base);
+    match &argument.mode {
+        Mode::Out { .. } | Mode::InOut => Some(value),
+        Mode::OutList { .. } if argument.base == "bytes" => Some(quote!(::std::vec::Vec<u8>)),
+        Mode::OutList { .. } => Some(quote!(::std::vec::Vec<#value>)),
+        _ => None,
+    }
+}
+
+/// One type for a list of results: nothing, the result itself, or a tuple.
+pub fn reply_type(parts: &[TokenStream]) -> TokenStream {
+    match parts {
+        [] => quote!(()),
+        [one] => one.clone(),
+        many => quote!((#(#many),*)),
+    }
+}

@@ -1,0 +1,20 @@
+//! Commands: opcodes, requests and their replies, made from the declaration list.
+
+use causeway_wire::codec::{Decode, Encode};
+
+/// A command with its request's and its reply's type.
+pub trait Call: Encode {
+    /// The command's number on the wire.
+    const OPCODE: Opcode;
+    /// What a called command answers; the unit type for a posted one.
+    type Reply: Encode + for<'a> Decode<'a>;
+}
+
+impl Opcode {
+    /// The opcode of this number, if there is one.
+    pub fn from_number(number: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+causeway_api_macros::requests!();

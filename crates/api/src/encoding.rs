@@ -1,0 +1,30 @@
+//! Wire encoding of those types of `cuda.h` that travel in generated requests and replies.
+
+use crate::sys;
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+
+/// Enumerations are newtypes over an integer, so any number a peer sends is a valid value.
+macro_rules! enumerations {
+    ($($name:ident),* $(,)?) => {$(
+        impl Encode for sys::$name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                self.0.encode(out);
+            }
+        }
+        impl<'a> Decode<'a> for sys::$name {
+            fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+                Ok(Self(input.value()?))
+            }
+        }
+    )*};
+}
+
+enumerations!(
+    CUresult,
+    CUlimit,
+    CUfunc_cache,
+    CUsharedconfig,
+    CUfunction_attribute,
+    CUmemPool_attribute,
+    CUstreamCaptureMode,
+);

@@ -1,0 +1,221 @@
+//! Handles of driver objects on both sides of the wire.
+//!
+//! A [`Handle`] is made by the client and is what its program holds: kind, epoch and index in 64 bits. A
+//! [`Native`] is the back end's own handle for the same object. The worker's table translates; a handle that is
+//! unknown, freed or of the wrong kind is an error for that client, never an address.
+
+use crate::sys;
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use core::fmt;
+use core::marker::PhantomData;
+
+/// A kind of driver object.
+pub trait Kind: Copy + Send + Sync + 'static {
+    /// The C type of its handles.
+    type Raw: Copy;
+    /// The number that marks its handles.
+    const TAG: u8;
+    /// Its name in messages.
+    const NAME: &'static str;
+    /// Whether handles of kind `other` are accepted where this kind is expected.
+    fn accepts(other: u8) -> bool {
+        other == Self::TAG
+    }
+    /// The address in a C handle.
+    fn address(raw: Self::Raw) -> u64;
+    /// The C handle of an address.
+    fn raw(address: u64) -> Self::Raw;
+}
+
+macro_rules! kinds {
+    ($($(#[$text:meta])* $name:ident = $tag:literal : $raw:ident, $label:literal $(, accepts $other:literal)?;)*) => {$(
+        $(#[$text])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub struct $name;
+
+        impl Kind for $name {
+            type Raw = sys::$raw;
+            const TAG: u8 = $tag;
+            const NAME: &'static str = $label;
+            $(fn accepts(other: u8) -> bool {
+                other == Self::TAG || other == $other
+            })?
+            fn address(raw: Self::Raw) -> u64 {
+                raw as u64
+            }
+            fn raw(address: u64) -> Self::Raw {
+                address as Self::Raw
+            }
+        }
+    )*};
+}
+
+kinds! {
+    /// A context.
+    Context = 1: CUcontext, "context";
+    /// A module.
+    Module = 2: CUmodule, "module";
+    /// A library.
+    Library = 3: CUlibrary, "library";
+    /// A function; the driver takes a kernel in its place everywhere.
+    Function = 4: CUfunction, "function", accepts 5;
+    /// A kernel of a library.
+    Kernel = 5: CUkernel, "kernel";
+    /// A stream.
+    Stream = 6: CUstream, "stream";
+    /// An event.
+    Event = 7: CUevent, "event";
+    /// A graph.
+    Graph = 8: CUgraph, "graph";
+    /// A node of a graph.
+    GraphNode = 9: CUgraphNode, "graph node";
+    /// An executable graph.
+    GraphExec = 10: CUgraphExec, "executable graph";
+    /// A pool for stream-ordered allocation.
+    MemoryPool = 11: CUmemoryPool, "memory pool";
+    /// An array.
+    Array = 12: CUarray, "array";
+    /// A mipmapped array.
+    MipmappedArray = 13: CUmipmappedArray, "mipmapped array";
+    /// A state of the JIT linker.
+    LinkState = 14: CUlinkState, "link state";
+}
+
+/// A client's handle.
+pub struct Handle<K>(u64, PhantomData<K>);
+
+/// A back end's handle.
+pub struct Native<K>(u64, PhantomData<K>);
+
+impl<K: Kind> Handle<K> {
+    /// The handle that names nothing; for streams it names the legacy default stream.
+    pub const NULL: Self = Self(0, PhantomData);
+
+    /// Makes the handle for slot `index` in its `epoch`-th use. Epochs wrap at 24 bits.
+    pub fn new(index: u32, epoch: u32) -> Self {
+        let value = u64::from(K::TAG) << 56 | u64::from(epoch & 0x00ff_ffff) << 32 | u64::from(index);
+        Self(value, PhantomData)
+    }
+
+    /// The slot.
+    pub fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Which use of the slot the handle means.
+    pub fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32 & 0x00ff_ffff
+    }
+
+    /// The mark of its kind, which for a hostile value may be any number.
+    pub fn tag(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+
+    /// The handle as a number.
+    pub fn value(self) -> u64 {
+        self.0
+    }
+
+    /// The handle that a number stands for; nothing is checked.
+    pub fn from_value(value: u64) -> Self {
+        Self(value, PhantomData)
+    }
+
+    /// The handle as the program holds it.
+    pub fn as_raw(self) -> K::Raw {
+        K::raw(self.0)
+    }
+
+    /// The handle that a program passed; nothing is checked.
+    pub fn from_raw(raw: K::Raw) -> Self {
+        Self(K::address(raw), PhantomData)
+    }
+
+    /// Whether it names nothing.
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl<K: Kind> Native<K> {
+    /// The null handle of the back end.
+    pub const NULL: Self = Self(0, PhantomData);
+
+    /// The handle as a number.
+    pub fn value(self) -> u64 {
+        self.0
+    }
+
+    /// The handle that a number of the back end stands for.
+    pub fn from_value(value: u64) -> Self {
+        Self(value, PhantomData)
+    }
+
+    /// The handle as the driver has it.
+    pub fn as_raw(self) -> K::Raw {
+        K::raw(self.0)
+    }
+
+    /// The handle that the driver gave.
+    pub fn from_raw(raw: K::Raw) -> Self {
+        Self(K::address(raw), PhantomData)
+    }
+}
+
+macro_rules! handle_traits {
+    ($($type:ident, $label:literal;)*) => {$(
+        impl<K> Clone for $type<K> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<K> Copy for $type<K> {}
+        impl<K> PartialEq for $type<K> {
+            fn eq(&self, other: &Self) -> bool {
+                self.0 == other.0
+            }
+        }
+        impl<K> Eq for $type<K> {}
+        impl<K> core::hash::Hash for $type<K> {
+            fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+                self.0.hash(state);
+            }
+        }
+        impl<K: Kind> fmt::Debug for $type<K> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($label, "{} {:#x}"), K::NAME, self.0)
+            }
+        }
+    )*};
+}
+
+handle_traits! {
+    Handle, "";
+    Native, "native ";
+}
+
+impl<K> Encode for Handle<K> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+}
+
+impl<'a, K> Decode<'a> for Handle<K> {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(Self(input.value()?, PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_keeps_kind_epoch_and_index() {
+        let handle = Handle::<Stream>::new(77, 0x0112_3456);
+        assert_eq!((handle.tag(), handle.index(), handle.epoch()), (Stream::TAG, 77, 0x0012_3456));
+        assert_eq!(Handle::<Stream>::from_raw(handle.as_raw()), handle);
+        assert!(Function::accepts(Kernel::TAG) && !Kernel::accepts(Function::TAG));
+    }
+}

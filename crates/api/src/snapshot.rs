@@ -1,0 +1,74 @@
+//! What the client must know of a server's devices, sent once when the session opens.
+
+use causeway_wire::record;
+
+/// The state of a server's driver at the start of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// What executes the calls, for people: "NVIDIA driver" or "software GPU", with its version.
+    pub backend: String,
+    /// What `cuDriverGetVersion` answers (13000 is 13.0).
+    pub driver_version: i32,
+    /// The devices in the order of their numbers.
+    pub devices: Vec<Device>,
+    /// For each ordered pair of devices (row by row), what one may do with the other.
+    pub peers: Vec<Peer>,
+}
+
+record!(Snapshot { backend, driver_version, devices, peers });
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Device {
+    /// Its name, "NVIDIA H200".
+    pub name: String,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Its memory in bytes.
+    pub total_memory: u64,
+    /// Its PCI address, "0000:3b:00.0".
+    pub pci_bus_id: String,
+    /// Values of `CUdevice_attribute`, as pairs of attribute number and value.
+    pub attributes: Vec<(i32, i32)>,
+    /// Lowest and highest stream priority (the second is the smaller number).
+    pub stream_priorities: (i32, i32),
+}
+
+record!(Device { name, uuid, total_memory, pci_bus_id, attributes, stream_priorities });
+
+/// What one device may do with the memory of another.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Peer {
+    /// What `cuDeviceCanAccessPeer` answers.
+    pub can_access: bool,
+    /// Values of `CUdevice_P2PAttribute`, as pairs of attribute number and value.
+    pub attributes: Vec<(i32, i32)>,
+}
+
+record!(Peer { can_access, attributes });
+
+impl Device {
+    /// The value of an attribute, if the server reported it.
+    pub fn attribute(&self, attribute: i32) -> Option<i32> {
+        self.attributes.iter().find(|(number, _)| *number == attribute).map(|(_, value)| *value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_wire::codec::{Decoder, Encode};
+
+    #[test]
+    fn a_snapshot_survives_the_wire() {
+        let snapshot = Snapshot {
+            backend: "software GPU".into(),
+            driver_version: 13000,
+            devices: vec![Device { name: "a".into(), attributes: vec![(75, 9)], ..Device::default() }],
+            peers: vec![Peer { can_access: true, attributes: vec![(1, 1)] }],
+        };
+        let mut bytes = Vec::new();
+        snapshot.encode(&mut bytes);
+        assert_eq!(Decoder::new(&bytes).value::<Snapshot>().unwrap(), snapshot);
+    }
+}

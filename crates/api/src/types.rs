@@ -1,0 +1,141 @@
+//! Arguments and results of the session's own operations.
+
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use causeway_wire::record;
+
+/// Bulk data of a command: inside the command, or sent over the lanes as a numbered transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// The bytes themselves.
+    Inline(&'a [u8]),
+    /// The bytes come as transfer `number`, `length` in all.
+    Transfer {
+        /// The transfer's number, chosen by the client and never used again in the session.
+        number: u64,
+        /// How many bytes it has.
+        length: u64,
+    },
+}
+
+impl Encode for Payload<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Inline(bytes) => {
+                0u8.encode(out);
+                bytes.encode(out);
+            }
+            Self::Transfer { number, length } => {
+                1u8.encode(out);
+                number.encode(out);
+                length.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Payload<'a> {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value::<u8>()? {
+            0 => Ok(Self::Inline(input.value()?)),
+            1 => Ok(Self::Transfer { number: input.value()?, length: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "payload", value: u64::from(other) }),
+        }
+    }
+}
+
+/// Device memory of up to three dimensions: `depth` slices of `height` rows of `width` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Region {
+    /// Device address of the first byte.
+    pub address: u64,
+    /// Bytes from a row to the next; of no meaning when `height` is 1.
+    pub row_pitch: u64,
+    /// Bytes from a slice to the next; of no meaning when `depth` is 1.
+    pub slice_pitch: u64,
+    /// Bytes of a row.
+    pub width: u64,
+    /// Rows of a slice.
+    pub height: u64,
+    /// Slices.
+    pub depth: u64,
+}
+
+record!(Region { address, row_pitch, slice_pitch, width, height, depth });
+
+impl Region {
+    /// `length` bytes in a row.
+    pub fn linear(address: u64, length: u64) -> Self {
+        Self { address, row_pitch: length, slice_pitch: length, width: length, height: 1, depth: 1 }
+    }
+
+    /// How many bytes the region holds, or nothing when that overflows.
+    pub fn bytes(&self) -> Option<u64> {
+        self.width.checked_mul(self.height)?.checked_mul(self.depth)
+    }
+
+    /// Whether its bytes lie one after the other without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        (self.height <= 1 || self.row_pitch == self.width)
+            && (self.depth <= 1 || Some(self.slice_pitch) == self.width.checked_mul(self.height))
+    }
+}
+
+/// Grid, blocks and dynamic shared memory of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LaunchShape {
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub shared_bytes: u32,
+}
+
+record!(LaunchShape { grid, block, shared_bytes });
+
+/// A `CUlaunchAttribute` that holds no address of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchAttribute {
+    /// `CUlaunchAttributeID`.
+    pub id: u32,
+    /// `CUlaunchAttributeValue` as its bytes.
+    pub value: [u8; 64],
+}
+
+record!(LaunchAttribute { id, value });
+
+/// Where a kernel parameter lies in the parameter buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Bytes from the front of the buffer.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub size: u32,
+}
+
+record!(Parameter { offset, size });
+
+/// What the client keeps of a function, so that launching it and asking about it need no round trip.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct FunctionInfo {
+    /// The (mangled) name.
+    pub name: String,
+    /// The layout of its parameters, in order.
+    pub parameters: Vec<Parameter>,
+    /// Values of `CUfunction_attribute`, as pairs of attribute number and value.
+    pub attributes: Vec<(i32, i32)>,
+}
+
+record!(FunctionInfo { name, parameters, attributes });
+
+impl FunctionInfo {
+    /// Bytes of the parameter buffer.
+    pub fn parameter_bytes(&self) -> usize {
+        self.parameters.iter().map(|p| p.offset as usize + p.size as usize).max().unwrap_or(0)
+    }
+
+    /// The value of an attribute, if the server reported it.
+    pub fn attribute(&self, attribute: i32) -> Option<i32> {
+        self.attributes.iter().find(|(number, _)| *number == attribute).map(|(_, value)| *value)
+    }
+}

@@ -1,0 +1,162 @@
+//! What executes driver calls, behind one trait.
+//!
+//! [`driver`] passes calls to NVIDIA's `libcuda.so.1`, loaded at run time; [`cpu`] is the software GPU. The
+//! worker knows only [`Gpu`]. Validation of handles happens once, in [`objects`]; a back end gets its own handles.
+
+mod calls;
+pub mod cpu;
+mod dispatch;
+pub mod driver;
+pub mod objects;
+
+pub use calls::Calls;
+pub use dispatch::dispatch;
+
+use causeway_api::handle::{Context, Event, Native, Stream};
+use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
+use causeway_api::types::Region;
+
+/// The outcome of a driver call.
+pub type CuResult<T> = Result<T, CUresult>;
+
+/// Called once when work is done, on whatever thread noticed it; gets the error that ended the work, if any.
+pub type Completion = Box<dyn FnOnce(CuResult<()>) + Send>;
+
+/// Takes what kernels print.
+pub type OutputSink = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+/// A back end: the calls of the declaration list, and what the worker's engine needs besides.
+///
+/// No method blocks for work of the GPU unless its description says so: the engine calls them from the one
+/// thread that issues every command of a client.
+pub trait Gpu: Calls {
+    /// The devices and their attributes. Starts the driver, creates no context.
+    fn snapshot(&self) -> CuResult<Snapshot>;
+
+    /// Where `printf` of kernels goes from now on. It must have been called for everything that kernels
+    /// printed before a completion of [`Gpu::after`] and its like is called.
+    fn set_output(&self, sink: OutputSink);
+
+    /// Makes `context` the one that the calling thread's next calls mean.
+    fn make_current(&self, context: Native<Context>) -> CuResult<()>;
+
+    /// Starts a copy of contiguous host memory into `destination`, in stream order.
+    ///
+    /// # Safety
+    /// `source` must be readable for the region's bytes, and stay so unchanged until a completion of
+    /// [`Gpu::after`] for the stream, asked for after this call, has been called.
+    unsafe fn start_copy_to_device(
+        &self,
+        destination: &Region,
+        source: *const u8,
+        stream: Native<Stream>,
+    ) -> CuResult<()>;
+
+    /// Starts a copy of `source` into contiguous host memory, in stream order.
+    ///
+    /// # Safety
+    /// `destination` must be writable for the region's bytes and not be touched until a completion of
+    /// [`Gpu::after`] for the stream, asked for after this call, has been called.
+    unsafe fn start_copy_from_device(
+        &self,
+        source: &Region,
+        destination: *mut u8,
+        stream: Native<Stream>,
+    ) -> CuResult<()>;
+
+    /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
+    fn staging(&self, bytes: usize) -> CuResult<Staging>;
+
+    /// Calls `done` when everything that `stream` holds now is done.
+    fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()>;
+
+    /// Calls `done` when the last recorded use of `event` is done; at once when it was never recorded.
+    fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()>;
+
+    /// Calls `done` when everything that all streams of the current context hold now is done.
+    fn after_context(&self, done: Completion) -> CuResult<()>;
+
+    /// Stops `stream` at this point: calls `reached` when the stream gets here, and lets it go on when the
+    /// gate is opened. Other streams are not held up.
+    fn gate(&self, stream: Native<Stream>, reached: Box<dyn FnOnce() + Send>) -> CuResult<Box<dyn Gate>>;
+
+    /// How many commands a stream may hold before another one would block, if there is such a limit.
+    fn queue_limit(&self) -> Option<usize>;
+
+    /// Frees memory of `memory_allocate`; called when the context is idle. May block shortly.
+    fn memory_free(&self, address: u64) -> CuResult<()>;
+
+    /// Resets the primary context of a device; called when the context is idle. May block.
+    fn primary_context_reset(&self, device: i32) -> CuResult<()>;
+
+    /// Destroys a context; called when it is idle. May block.
+    fn context_destroy(&self, context: Native<Context>) -> CuResult<()>;
+}
+
+/// A stop in a stream. Dropping it unopened opens it, so that a lost client cannot hold a stream for ever.
+pub trait Gate: Send {
+    /// Lets the stream go on.
+    fn open(self: Box<Self>);
+}
+
+/// A piece of host memory for copies; freed or reused when dropped.
+pub struct Staging {
+    address: *mut u8,
+    bytes: usize,
+    release: Option<Box<dyn FnOnce(*mut u8, usize) + Send>>,
+}
+
+// SAFETY: a `Staging` owns its memory like a `Box<[u8]>` does.
+unsafe impl Send for Staging {}
+// SAFETY: shared references give out only the address; bytes are reached through `&mut` or by unsafe code.
+unsafe impl Sync for Staging {}
+
+impl Staging {
+    /// Wraps memory of a back end.
+    ///
+    /// # Safety
+    /// `address` must be valid for reads and writes of `bytes` initialised bytes until `release` is called.
+    pub unsafe fn new(
+        address: *mut u8,
+        bytes: usize,
+        release: impl FnOnce(*mut u8, usize) + Send + 'static,
+    ) -> Self {
+        Self { address, bytes, release: Some(Box::new(release)) }
+    }
+
+    /// The memory's address.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Its bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: valid and initialised by the contract of `new`; nobody writes while `self` is borrowed.
+        unsafe { core::slice::from_raw_parts(self.address, self.bytes) }
+    }
+
+    /// Its bytes for writing.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: valid and initialised by the contract of `new`, and borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.address, self.bytes) }
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.take() {
+            release(self.address, self.bytes);
+        }
+    }
+}

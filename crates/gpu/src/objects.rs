@@ -1,0 +1,113 @@
+//! The worker's table of driver objects: which client handle stands for which native handle.
+//!
+//! This is the one place where handles of a peer are checked: an unknown, freed or wrongly typed handle, or one
+//! whose slot is in use already, is an error for that client.
+
+use causeway_api::handle::{Handle, Kind, Native, Stream};
+use causeway_api::sys::CUresult;
+use parking_lot::RwLock;
+
+/// More objects than this in one session are refused, so that a hostile client cannot exhaust the worker.
+const MOST_OBJECTS: u32 = 1 << 22;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    /// The whole handle that is valid for this slot, 0 when none is.
+    handle: u64,
+    native: u64,
+}
+
+/// All objects of one session.
+#[derive(Default)]
+pub struct Objects {
+    slots: RwLock<Vec<Slot>>,
+}
+
+impl Objects {
+    /// The native handle of `handle`. The null stream is the legacy default stream, `CU_STREAM_LEGACY` too.
+    pub fn native<K: Kind>(&self, handle: Handle<K>) -> Result<Native<K>, CUresult> {
+        if let Some(native) = null::<K>(handle) {
+            return Ok(native);
+        }
+        if !K::accepts(handle.tag()) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        match self.slots.read().get(handle.index() as usize) {
+            Some(slot) if slot.handle == handle.value() => Ok(Native::from_value(slot.native)),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+
+    /// Enters an object that the client has named `handle`.
+    pub fn insert<K: Kind>(&self, handle: Handle<K>, native: Native<K>) -> Result<(), CUresult> {
+        if handle.tag() != K::TAG || handle.index() >= MOST_OBJECTS {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        let mut slots = self.slots.write();
+        let index = handle.index() as usize;
+        if index >= slots.len() {
+            slots.resize(index + 1, Slot { handle: 0, native: 0 });
+        }
+        if slots[index].handle != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        slots[index] = Slot { handle: handle.value(), native: native.value() };
+        Ok(())
+    }
+
+    /// Takes an object out; its handle is not valid any more.
+    pub fn remove<K: Kind>(&self, handle: Handle<K>) -> Result<Native<K>, CUresult> {
+        let mut slots = self.slots.write();
+        match slots.get_mut(handle.index() as usize) {
+            Some(slot) if slot.handle == handle.value() && K::accepts(handle.tag()) && slot.handle != 0 => {
+                slot.handle = 0;
+                Ok(Native::from_value(slot.native))
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+}
+
+/// Null handles that mean something: the legacy default stream, and "no context", "no pool".
+fn null<K: Kind>(handle: Handle<K>) -> Option<Native<K>> {
+    const LEGACY: u64 = 1;
+    let legacy = K::TAG == Stream::TAG && handle.value() == LEGACY;
+    let nullable = K::TAG == Stream::TAG
+        || K::TAG == causeway_api::handle::Context::TAG
+        || K::TAG == causeway_api::handle::MemoryPool::TAG;
+    (legacy || (nullable && handle.is_null())).then_some(Native::NULL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_api::handle::{Event, Function, Kernel};
+
+    #[test]
+    fn a_handle_is_valid_from_insert_to_remove() {
+        let objects = Objects::default();
+        let handle = Handle::<Event>::new(3, 1);
+        assert!(objects.native(handle).is_err());
+        objects.insert(handle, Native::from_value(99)).unwrap();
+        assert_eq!(objects.native(handle), Ok(Native::from_value(99)));
+        assert!(objects.insert(Handle::<Event>::new(3, 2), Native::from_value(1)).is_err());
+        assert_eq!(objects.remove(handle), Ok(Native::from_value(99)));
+        assert_eq!(objects.native(handle), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert!(objects.remove(handle).is_err());
+        objects.insert(Handle::<Event>::new(3, 2), Native::from_value(1)).unwrap();
+        assert!(objects.native(handle).is_err(), "an old epoch stays invalid");
+    }
+
+    #[test]
+    fn kinds_are_kept_apart() {
+        let objects = Objects::default();
+        let kernel = Handle::<Kernel>::new(0, 0);
+        objects.insert(kernel, Native::from_value(5)).unwrap();
+        assert_eq!(objects.native(Handle::<Function>::from_value(kernel.value())), Ok(Native::from_value(5)));
+        assert!(objects.native(Handle::<Event>::from_value(kernel.value())).is_err());
+        assert!(objects.native(Handle::<Event>::NULL).is_err());
+        assert_eq!(objects.native(Handle::<Stream>::NULL), Ok(Native::NULL));
+        let hostile = Handle::<Event>::new(u32::MAX, 0);
+        assert!(objects.insert(hostile, Native::from_value(1)).is_err());
+    }
+}
