@@ -56,7 +56,7 @@ pub fn expand_library(entries: &[Entry]) -> TokenStream {
                 {
                     match self.#names {
                         // SAFETY: passed on to the caller of this function.
-                        Some(function) => status(unsafe { function(#(#arguments),*) }),
+                        Some(entry_point) => status(unsafe { entry_point(#(#arguments),*) }),
                         None => Err(::causeway_api::sys::CUresult::CUDA_ERROR_NOT_FOUND),
                     }
                 }
