@@ -1,0 +1,154 @@
+// How errors come back.  Each case runs in a process of its own, since the last ones cannot be recovered from:
+//   errors calls             wrong calls and launches are refused at once and leave the program working
+//   errors illegal_address   a kernel that writes where nothing is: reported by the wait, and by every call after it
+//   errors trap              a kernel that executes a trap
+//   errors assertion         a kernel whose assertion fails
+//   errors stale_handles     destroyed handles are refused (CUDA itself leaves this undefined: only for Causeway)
+#include "check.h"
+
+#include <cassert>
+#include <string>
+
+__global__ void write_to(int *where, int value) { where[threadIdx.x] = value; }
+
+__global__ void trap_if(bool condition) {
+    if (condition) __trap();
+}
+
+__global__ void assert_less(int limit) { assert(int(threadIdx.x) < limit); }
+
+__global__ void __launch_bounds__(128) bounded(int *where) { where[threadIdx.x] = threadIdx.x; }
+
+// The device still works: a kernel's result comes back right.
+static void require_working(const char *after) {
+    int *device, value[32];
+    CHECK_CUDA(cudaMalloc(&device, sizeof(value)));
+    write_to<<<1, 32>>>(device, 4711);
+    CHECK_LAUNCH();
+    CHECK_CUDA(cudaMemcpy(value, device, sizeof(value), cudaMemcpyDeviceToHost));
+    REQUIRE(value[31] == 4711, "after %s a kernel wrote %d instead of 4711", after, value[31]);
+    CHECK_CUDA(cudaFree(device));
+}
+
+static void check_launches() {
+    int *device;
+    CHECK_CUDA(cudaMalloc(&device, 4096));
+    write_to<<<1, 2048>>>(device, 1);
+    REQUIRE(cudaPeekAtLastError() == cudaErrorInvalidConfiguration, "a block of 2048 threads gave %s",
+            cudaGetErrorName(cudaPeekAtLastError()));
+    EXPECT_CUDA(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    EXPECT_CUDA(cudaGetLastError(), cudaSuccess);  // asking takes it away
+    write_to<<<0, 32>>>(device, 1);
+    EXPECT_CUDA(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    write_to<<<dim3(1, 70000), 32>>>(device, 1);
+    EXPECT_CUDA(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    write_to<<<1, dim3(1, 1, 128)>>>(device, 1);
+    EXPECT_CUDA(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    write_to<<<1, 32, 1 << 20>>>(device, 1);
+    EXPECT_CUDA(cudaGetLastError(), cudaErrorInvalidValue);
+    bounded<<<1, 128>>>(device);
+    CHECK_LAUNCH();
+    CHECK_CUDA(cudaDeviceSynchronize());
+    CHECK_CUDA(cudaFree(device));
+    require_working("refused launches");
+}
+
+static void check_memory_calls() {
+    int host[4] = {1, 2, 3, 4}, *device;
+    void *too_large;
+    CHECK_CUDA(cudaMalloc(&device, sizeof(host)));
+    EXPECT_CUDA(cudaMalloc(&too_large, size_t(1) << 46), cudaErrorMemoryAllocation);
+    EXPECT_CUDA(cudaMemcpy(reinterpret_cast<void *>(0x10), host, sizeof(host), cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaMemcpy(host, reinterpret_cast<void *>(0x10), sizeof(host), cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaMemset(reinterpret_cast<void *>(0x10), 0, 16), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaFree(reinterpret_cast<void *>(0x10)), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaMemcpy(device, host, sizeof(host), cudaMemcpyKind(99)), cudaErrorInvalidMemcpyDirection);
+    CHECK_CUDA(cudaFree(nullptr));
+    CHECK_CUDA(cudaFree(device));
+    EXPECT_CUDA(cudaFree(device), cudaErrorInvalidValue);
+    (void)cudaGetLastError();
+    require_working("refused memory calls");
+}
+
+static void check_device_calls() {
+    int devices = 0;
+    CHECK_CUDA(cudaGetDeviceCount(&devices));
+    EXPECT_CUDA(cudaSetDevice(devices), cudaErrorInvalidDevice);
+    EXPECT_CUDA(cudaSetDevice(-1), cudaErrorInvalidDevice);
+    int value = 0;
+    EXPECT_CUDA(cudaDeviceGetAttribute(&value, cudaDeviceAttr(99999), 0), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaEventQuery(nullptr), cudaErrorInvalidResourceHandle);
+    (void)cudaGetLastError();
+    REQUIRE(std::string(cudaGetErrorName(cudaErrorInvalidDevice)) == "cudaErrorInvalidDevice", "the name of an error is %s",
+            cudaGetErrorName(cudaErrorInvalidDevice));
+    require_working("refused device calls");
+}
+
+// After a fault every call that needs the device reports the same error.
+static void require_sticky(cudaError_t expected) {
+    cudaError_t error = cudaDeviceSynchronize();
+    REQUIRE(error == expected, "the wait returned %s instead of %s", cudaGetErrorName(error), cudaGetErrorName(expected));
+    (void)cudaGetLastError();
+    int *device;
+    error = cudaMalloc(&device, sizeof(int));
+    REQUIRE(error == expected, "cudaMalloc after the fault returned %s instead of %s", cudaGetErrorName(error),
+            cudaGetErrorName(expected));
+    error = cudaDeviceSynchronize();
+    REQUIRE(error == expected, "the second wait returned %s instead of %s", cudaGetErrorName(error), cudaGetErrorName(expected));
+    write_to<<<1, 1>>>(nullptr, 1);
+    error = cudaGetLastError();
+    REQUIRE(error == expected, "a launch after the fault gave %s instead of %s", cudaGetErrorName(error), cudaGetErrorName(expected));
+}
+
+static void check_stale_handles() {
+    cudaStream_t stream;
+    cudaEvent_t event;
+    CHECK_CUDA(cudaStreamCreate(&stream));
+    CHECK_CUDA(cudaEventCreate(&event));
+    CHECK_CUDA(cudaStreamDestroy(stream));
+    CHECK_CUDA(cudaEventDestroy(event));
+    cudaError_t error = cudaStreamSynchronize(stream);
+    REQUIRE(error != cudaSuccess, "a destroyed stream was waited for with success");
+    error = cudaEventQuery(event);
+    REQUIRE(error != cudaSuccess && error != cudaErrorNotReady, "a destroyed event answered %s", cudaGetErrorName(error));
+    error = cudaEventDestroy(event);
+    REQUIRE(error != cudaSuccess, "an event was destroyed twice with success");
+    // A handle that never was, in the place where such handles lie.
+    error = cudaStreamQuery(reinterpret_cast<cudaStream_t>(reinterpret_cast<uintptr_t>(stream) + 0x10000));
+    REQUIRE(error != cudaSuccess && error != cudaErrorNotReady, "an invented stream answered %s", cudaGetErrorName(error));
+    (void)cudaGetLastError();
+    require_working("stale handles");
+}
+
+int main(int count, char **arguments) {
+    std::string which = count > 1 ? arguments[1] : "calls";
+    if (which == "calls") {
+        check_launches();
+        check_memory_calls();
+        check_device_calls();
+    } else if (which == "illegal_address") {
+        require_working("nothing");
+        write_to<<<1, 32>>>(reinterpret_cast<int *>(0x40), 1);
+        CHECK_LAUNCH();  // the launch itself is fine
+        require_sticky(cudaErrorIllegalAddress);
+    } else if (which == "trap") {
+        trap_if<<<1, 32>>>(false);
+        CHECK_LAUNCH();
+        CHECK_CUDA(cudaDeviceSynchronize());
+        trap_if<<<1, 32>>>(true);
+        CHECK_LAUNCH();
+        require_sticky(cudaErrorLaunchFailure);
+    } else if (which == "assertion") {
+        assert_less<<<1, 32>>>(32);
+        CHECK_LAUNCH();
+        CHECK_CUDA(cudaDeviceSynchronize());
+        assert_less<<<1, 32>>>(31);
+        CHECK_LAUNCH();
+        require_sticky(cudaErrorAssert);
+    } else if (which == "stale_handles") {
+        check_stale_handles();
+    } else {
+        fail("there is no case called %s", which.c_str());
+    }
+    return pass();
+}
