@@ -1,0 +1,54 @@
+# Causeway's commands. `make help` lists them. Each installs what it needs and is missing; running it again costs nothing.
+
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+# What cargo builds goes here; outside of the tree when CAUSEWAY_TARGET or CARGO_TARGET_DIR say so.
+export CARGO_TARGET_DIR := $(abspath $(or $(CAUSEWAY_TARGET),$(CARGO_TARGET_DIR),target))
+CARGO_HOME ?= $(HOME)/.cargo
+export PATH := $(CARGO_HOME)/bin:$(PATH)
+
+PROGRAMS := $(CURDIR)/build/cuda
+BUILD_PROGRAMS := $(MAKE) --silent --no-print-directory -C tests/cuda -j$(JOBS) BUILD=$(PROGRAMS)
+
+help:
+	@echo 'make demo        build, start a server with the software GPU, run a CUDA program on it'
+	@echo 'make test        build everything and run all tests and lints; needs no GPU'
+	@echo 'make bench       measure the cost of calls, copies and frames'
+	@echo 'make lint        formatting, clippy, licences and advisories of the dependencies'
+	@echo 'make programs    compile the CUDA test programs into build/cuda'
+	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
+	@echo 'make gpu-test    on a machine with a GPU: run the test programs and the yardstick natively and through Causeway;'
+	@echo '                 PARTS="programs yardstick" picks parts'
+	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
+
+setup:
+	@scripts/setup.sh
+
+programs: setup
+	@$(BUILD_PROGRAMS)
+
+demo: setup
+	@$(BUILD_PROGRAMS) $(PROGRAMS)/vector_add
+	cargo build --release --locked -p causeway-cli -p causeway-client
+	$(CARGO_TARGET_DIR)/release/causeway demo -- build/cuda/vector_add
+
+test: programs
+	@scripts/test.sh
+
+lint: setup
+	@scripts/lint.sh
+
+bench: programs
+	cargo build --release --locked -p causeway-cli -p causeway-client
+	cargo run --release --locked -p causeway-bench
+
+gpu-bundle: programs
+	cargo build --release --locked -p causeway-cli -p causeway-client
+	@scripts/gpu-bundle.sh
+
+# A bundle that was packed elsewhere is used as it is where there is no Rust to build one with.
+gpu-test:
+	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
+	@build/gpu-bundle/gpu-test.sh $(PARTS)
+
+.PHONY: help setup programs demo test lint bench gpu-bundle gpu-test

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Packs build/gpu-bundle: what a machine with a GPU needs to run `gpu-test.sh`, without Rust and without a network.
+# The release build and the test programs must be there (make gpu-bundle sees to it). Fails when it is larger than 60 MiB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+release=${CARGO_TARGET_DIR:-target}/release
+programs=build/cuda
+bundle=build/gpu-bundle
+cuda=${CAUSEWAY_CACHE:-$HOME/.cache/causeway}/cuda-13.0/nvidia/cu13
+limit_mib=60
+
+rm -rf "$bundle"
+mkdir -p "$bundle"/{bin,programs,lib,yardstick}
+
+# Both names that programs open.
+install -s "$release/causeway" "$bundle/bin/causeway"
+install -s "$release/libcuda.so" "$bundle/bin/libcuda.so.1"
+cp "$bundle/bin/libcuda.so.1" "$bundle/bin/libcuda.so"
+
+for program in "$programs"/*; do
+    if [ -f "$program" ]; then install -s "$program" "$bundle/programs/"; fi
+done
+# NVRTC is large and comes with the CUDA toolkit of the other machine.
+cp -L "$programs"/lib/libcudart.so.1[23] "$bundle/lib/"
+cp -r tests/cuda "$bundle/sources"
+cp tests/cuda/programs.txt "$bundle/"
+cp -r tests/cuda/expected "$bundle/"
+
+cp bench/yardstick/* "$bundle/yardstick/"
+"$cuda/bin/nvcc" -O2 -std=c++17 -arch=sm_90 -cudart shared bench/yardstick/cuda_bench.cu -o "$bundle/yardstick/cuda_bench" \
+    -L"$programs/objects" -lcuda
+strip "$bundle/yardstick/cuda_bench"
+
+cp scripts/{gpu-test.sh,gpu_test.py,gpu_harness.py,yardstick.py} "$bundle/"
+
+size=$(du -sm "$bundle" | cut -f 1)
+echo "gpu-bundle: $bundle holds $size MiB"
+if [ "$size" -gt $limit_mib ]; then
+    du -sm "$bundle"/* >&2
+    echo "gpu-bundle: that is more than the $limit_mib MiB that may be carried to a machine with a GPU" >&2
+    exit 1
+fi
