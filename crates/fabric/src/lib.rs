@@ -1,1 +1,27 @@
-//! Placeholder head, replaced as the crate is written.
+//! Links: how a client and its worker move messages and memory between each other.
+//!
+//! A [`Link`] joins two processes for one session. It carries ordered *messages*, gathered into batches, and
+//! *transfers*: large copies that are striped over several bulk lanes and read straight into their destination.
+//! What the bytes mean is the business of `causeway-wire`; this crate does the input and output.
+//!
+//! | Module        | Question it answers                                                        |
+//! |---------------|----------------------------------------------------------------------------|
+//! | [`target`]    | Where is the server, and with which key?                                   |
+//! | [`tcp`]       | How is a connection made, authenticated, encrypted and found to be dead?    |
+//! | [`connect()`] | How does a client get a session?                                           |
+//! | [`accept`]    | How does a server find out who is calling before it trusts a byte?          |
+//! | [`link`]      | How do messages leave in batches, and large copies over several lanes?      |
+//! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
+
+pub mod accept;
+mod connect;
+pub mod link;
+pub mod target;
+pub mod tcp;
+pub mod threads;
+
+pub use connect::{
+    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, connect, describe_process, probe,
+};
+pub use link::{Counters, Destination, Link, LinkError, LinkEvents, Receiver, TransferError};
+pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};

@@ -1,0 +1,185 @@
+//! How a server finds out who is calling, before it trusts a byte.
+
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use causeway_wire::codec::Encode as _;
+use causeway_wire::codec::{DecodeError, Decoder};
+use causeway_wire::frame::MAX_OPENING;
+use causeway_wire::handshake::{
+    Answer, ClientHello, LaneHello, MAX_REFUSAL, NotCauseway, Offer, Opening, PREFACE_SIZE, Preface,
+    PrefaceAnswer, VersionMismatch, negotiate,
+};
+use thiserror::Error;
+
+use crate::target::Key;
+use crate::tcp::channel::{Connection, HandshakeReadError};
+use crate::tcp::noise::{Handshake, MESSAGE_SIZE, WrongKey};
+use crate::tcp::socket::tune;
+
+/// What an authenticated caller wants.
+#[derive(Debug)]
+pub enum Request {
+    /// A session.
+    Session {
+        /// What the client says of itself.
+        hello: ClientHello,
+        /// The protocol version to talk.
+        version: u16,
+    },
+    /// To add a bulk lane to a session; its token has not been checked yet.
+    Lane(LaneHello),
+}
+
+/// A caller that holds the key (where there is one) and speaks our version.
+#[derive(Debug)]
+pub struct Caller {
+    /// What it wants.
+    pub request: Request,
+    /// Where it is answered.
+    pub connection: Connection,
+}
+
+/// Why a caller was turned away. Where the caller can understand it, it has been told.
+#[derive(Debug, Error)]
+pub enum AcceptError {
+    /// The connection failed or ended.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The caller took too long.
+    #[error("it did not finish the handshake in time")]
+    TooSlow,
+    /// The caller ended the connection.
+    #[error("it ended the connection during the handshake")]
+    Ended,
+    /// The caller speaks something else.
+    #[error(transparent)]
+    NotCauseway(#[from] NotCauseway),
+    /// The caller has no key, and the server demands one.
+    #[error("it came without a key")]
+    NoKey,
+    /// The caller has a key, and the server has none.
+    #[error("it came with a key, and this server has none")]
+    NeedlessKey,
+    /// The caller has another key.
+    #[error("it holds another key")]
+    WrongKey(#[from] WrongKey),
+    /// The caller speaks another version.
+    #[error(transparent)]
+    Version(#[from] VersionMismatch),
+    /// The caller's message makes no sense.
+    #[error("its first message is damaged: {0}")]
+    Damaged(String),
+}
+
+impl From<HandshakeReadError> for AcceptError {
+    fn from(error: HandshakeReadError) -> Self {
+        match error {
+            HandshakeReadError::Io(error) => match error.kind() {
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TooSlow,
+                io::ErrorKind::UnexpectedEof => Self::Ended,
+                _ => Self::Io(error),
+            },
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+impl From<DecodeError> for AcceptError {
+    fn from(error: DecodeError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+/// Authenticates a caller and reads its request, all within `timeout`, and not a byte beyond the request.
+///
+/// With a key every caller must prove that it holds it; without one the connection is in the clear, which is for
+/// loopback only. `offer` is what the server can talk.
+pub fn greet(
+    stream: TcpStream,
+    key: Option<&Key>,
+    offer: &Offer,
+    timeout: Duration,
+) -> Result<Caller, AcceptError> {
+    let deadline = Instant::now() + timeout;
+    tune(&stream)?;
+    stream.set_write_timeout(Some(timeout))?;
+    let mut clear = Connection::new(stream, None);
+    let mut preface = [0; PREFACE_SIZE];
+    receive(&mut clear, &mut preface, deadline)?;
+    let mut connection = match (Preface::parse(&preface)?.encrypted, key) {
+        (false, None) => {
+            write(&clear, &PrefaceAnswer::GoOn.to_bytes())?;
+            clear
+        }
+        (true, Some(key)) => encrypt(clear, key, &preface, deadline)?,
+        (false, Some(_)) => {
+            refuse(
+                &clear,
+                "it demands a key; use the whole connect string that it printed, causeway://KEY@HOST:PORT",
+            );
+            return Err(AcceptError::NoKey);
+        }
+        (true, None) => {
+            refuse(&clear, "it has no key; leave the key out of its address");
+            return Err(AcceptError::NeedlessKey);
+        }
+    };
+    let body = connection.receive_handshake(MAX_OPENING, deadline)?;
+    let mut input = Decoder::new(&body);
+    let request = match input.value::<Opening<'_>>()? {
+        Opening::Lane(hello) => {
+            input.finish()?;
+            Request::Lane(hello)
+        }
+        Opening::Session { offer: client, rest } => match negotiate(offer, &client) {
+            Ok(version) => Request::Session { hello: ClientHello::decode_rest(client, rest)?, version },
+            Err(mismatch) => {
+                let refusal = Answer::Refused { text: mismatch.to_string() };
+                // The caller may be gone already; the reason is reported either way.
+                let _ = connection.send_handshake(|out| refusal.encode(out));
+                return Err(mismatch.into());
+            }
+        },
+    };
+    connection.socket().set_write_timeout(None)?;
+    Ok(Caller { request, connection })
+}
+
+fn encrypt(
+    mut clear: Connection,
+    key: &Key,
+    preface: &[u8],
+    deadline: Instant,
+) -> Result<Connection, AcceptError> {
+    let mut handshake = Handshake::server(key, preface);
+    let mut message = [0; MESSAGE_SIZE];
+    receive(&mut clear, &mut message, deadline)?;
+    if let Err(wrong) = handshake.read(&message) {
+        refuse(&clear, "the key is not this server's; use the connect string that it printed at its start");
+        return Err(wrong.into());
+    }
+    let mut answer = PrefaceAnswer::GoOn.to_bytes().to_vec();
+    answer.extend(handshake.write());
+    write(&clear, &answer)?;
+    Ok(Connection::new(clear.socket().try_clone()?, Some(handshake.finish())))
+}
+
+fn receive(connection: &mut Connection, into: &mut [u8], deadline: Instant) -> Result<(), AcceptError> {
+    connection.incoming.receive_exact(into, deadline).map_err(|error| HandshakeReadError::Io(error).into())
+}
+
+fn write(connection: &Connection, bytes: &[u8]) -> io::Result<()> {
+    (&**connection.socket()).write_all(bytes)
+}
+
+/// Tells a caller in the clear why it is turned away.
+fn refuse(connection: &Connection, text: &str) {
+    debug_assert!(text.len() <= MAX_REFUSAL);
+    let mut bytes = PrefaceAnswer::Refused { length: text.len() as u16 }.to_bytes().to_vec();
+    bytes.extend_from_slice(text.as_bytes());
+    // The caller may be gone already; it is turned away either way.
+    let _ = write(connection, &bytes);
+    crate::tcp::channel::end_after_last_words(connection.socket());
+}

@@ -1,0 +1,297 @@
+//! How a client gets a session.
+
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use causeway_wire::codec::Decoder;
+use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
+use causeway_wire::handshake::{
+    Answer, ClientHello, LaneHello, Offer, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, VERSIONS, Welcome,
+};
+use thiserror::Error;
+
+use crate::link::{Link, Receiver};
+use crate::target::Target;
+use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
+use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
+use crate::tcp::socket::{DialError, dial};
+
+/// Bulk lanes that a client asks for unless `CAUSEWAY_LANES` says otherwise. Measured between two machines with
+/// fast networks, 1 / 2 / 4 / 8 lanes carry 6.9 / 12.9 / 24.6 / 39.0 GB/s; a lane costs a thread at each end.
+pub const DEFAULT_LANES: u32 = 4;
+
+/// The most lanes a session may have.
+pub const MOST_LANES: u32 = 32;
+
+/// How long a client waits for what.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// For the TCP connection.
+    pub connect_timeout: Duration,
+    /// For the server's answer, which comes after its worker has started the GPU.
+    pub answer_timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self { connect_timeout: Duration::from_secs(5), answer_timeout: Duration::from_secs(60) }
+    }
+}
+
+/// A session as the client gets it.
+#[derive(Debug)]
+pub struct Session {
+    /// For sending; [`Link::start`] opens the bulk lanes.
+    pub link: Link,
+    /// For the one thread that receives.
+    pub receiver: Receiver,
+    /// What the server said.
+    pub welcome: Welcome,
+}
+
+/// Why a client got no session.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// There is no TCP connection.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// Another kind of server listens there.
+    #[error("what listens at {target} is no Causeway server ({found}): is the port right?")]
+    NotCauseway {
+        /// The server.
+        target: String,
+        /// What it said.
+        found: String,
+    },
+    /// The server says no.
+    #[error("the server at {target} refused the session: {text}")]
+    Refused {
+        /// The server.
+        target: String,
+        /// The server's own sentence.
+        text: String,
+    },
+    /// The connection ended in the middle of the handshake.
+    #[error("the server at {target} ended the connection during the handshake: its log says why")]
+    Ended {
+        /// The server.
+        target: String,
+    },
+    /// The handshake took too long.
+    #[error(
+        "the server at {target} accepted the connection but did not answer within {seconds:.0} s: is it overloaded or stopped?"
+    )]
+    Silent {
+        /// The server.
+        target: String,
+        /// How long was waited.
+        seconds: f64,
+    },
+    /// Both ends must hold the key.
+    #[error(
+        "the server at {target} could not prove that it holds the key: somebody may be in between, or the key is another server's"
+    )]
+    ServerNotAuthentic {
+        /// The server.
+        target: String,
+    },
+    /// Something else.
+    #[error("the handshake with {target} failed: {text}")]
+    Failed {
+        /// The server.
+        target: String,
+        /// What happened.
+        text: String,
+    },
+}
+
+/// What this process says of itself in a handshake. `fingerprint` is that of the list of driver functions,
+/// `environment` what the worker sets before it starts the GPU. The number of lanes is taken from
+/// `CAUSEWAY_LANES` where that is a number from 1 to [`MOST_LANES`].
+pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) -> ClientHello {
+    let lanes = std::env::var("CAUSEWAY_LANES").ok().and_then(|text| text.parse().ok());
+    ClientHello {
+        offer: Offer { versions: VERSIONS, fingerprint, release: env!("CARGO_PKG_VERSION").to_owned() },
+        pid: std::process::id(),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        program: std::env::args_os()
+            .next()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        environment,
+        lanes: lanes.filter(|lanes| (1..=MOST_LANES).contains(lanes)).unwrap_or(DEFAULT_LANES),
+    }
+}
+
+/// Connects to a server and asks for a session, in one round trip after the connection is authenticated.
+pub fn connect(
+    target: &Target,
+    hello: ClientHello,
+    options: &ConnectOptions,
+) -> Result<Session, ConnectError> {
+    let (connection, answer) = open(target, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
+    match answer {
+        Answer::Welcome(welcome) => {
+            let lanes = LaneDialer {
+                target: target.clone(),
+                options: options.clone(),
+                hello: LaneHello { session: welcome.session, token: welcome.token, lane: 0 },
+                lanes: welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES),
+            };
+            let (link, receiver) =
+                Link::new(connection, Some(lanes)).map_err(|cause| ConnectError::Failed {
+                    target: target.to_string(),
+                    text: format!("no thread could be started: {cause}"),
+                })?;
+            Ok(Session { link, receiver, welcome })
+        }
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        Answer::LaneReady => Err(ConnectError::Failed {
+            target: target.to_string(),
+            text: "the server took the session for a bulk lane".to_owned(),
+        }),
+    }
+}
+
+/// Opens the bulk lanes of a session.
+#[derive(Debug)]
+pub(crate) struct LaneDialer {
+    target: Target,
+    options: ConnectOptions,
+    hello: LaneHello,
+    lanes: u32,
+}
+
+impl LaneDialer {
+    /// How many lanes there are to open.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
+    /// Opens one lane.
+    pub(crate) fn open(&self, lane: u32) -> Result<Connection, ConnectError> {
+        let hello = LaneHello { lane, ..self.hello };
+        let (connection, answer) =
+            open(&self.target, &self.options, MAX_OPENING, |out| Opening::encode_lane(&hello, out))?;
+        let target = self.target.to_string();
+        match answer {
+            Answer::LaneReady => Ok(connection),
+            Answer::Refused { text } => Err(ConnectError::Refused { target, text }),
+            Answer::Welcome(_) => Err(ConnectError::Failed {
+                target,
+                text: "the server took a bulk lane for a session".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Makes a connection, authenticates it, and exchanges one message each way.
+fn open(
+    target: &Target,
+    options: &ConnectOptions,
+    limit: usize,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Result<(Connection, Answer), ConnectError> {
+    let stream = dial(target, options.connect_timeout)?;
+    let deadline = Instant::now() + options.answer_timeout;
+    let failed = |error: HandshakeReadError| explain(target, options, error);
+    let io_failed = |error: io::Error| explain(target, options, HandshakeReadError::Io(error));
+
+    let preface = Preface { encrypted: target.key.is_some() }.to_bytes();
+    let mut connection = match &target.key {
+        None => {
+            let mut first = preface.to_vec();
+            first.extend(handshake_frame(encode));
+            (&stream).write_all(&first).map_err(io_failed)?;
+            let mut connection = Connection::new(stream, None);
+            expect_go_on(target, &mut connection, deadline).map_err(|error| error.or(failed))?;
+            connection
+        }
+        Some(key) => {
+            let mut handshake = Handshake::client(key, &preface);
+            let mut first = preface.to_vec();
+            first.extend(handshake.write());
+            (&stream).write_all(&first).map_err(io_failed)?;
+            let mut clear = Connection::new(stream, None);
+            expect_go_on(target, &mut clear, deadline).map_err(|error| error.or(failed))?;
+            let mut message = [0; MESSAGE_SIZE];
+            clear.incoming.receive_exact(&mut message, deadline).map_err(io_failed)?;
+            handshake
+                .read(&message)
+                .map_err(|_| ConnectError::ServerNotAuthentic { target: target.to_string() })?;
+            let stream = clear.socket().try_clone().map_err(io_failed)?;
+            let mut connection = Connection::new(stream, Some(handshake.finish()));
+            connection.send_handshake(encode).map_err(io_failed)?;
+            connection
+        }
+    };
+    let body = connection.receive_handshake(limit, deadline).map_err(failed)?;
+    let mut input = Decoder::new(&body);
+    let answer =
+        input.value::<Answer>().and_then(|answer| input.finish().map(|()| answer)).map_err(|error| {
+            ConnectError::Failed {
+                target: target.to_string(),
+                text: format!("the server's answer is damaged: {error}"),
+            }
+        })?;
+    Ok((connection, answer))
+}
+
+/// A finished explanation, or a read error still to be explained.
+enum Stop {
+    Explained(ConnectError),
+    Read(HandshakeReadError),
+}
+
+impl Stop {
+    fn or(self, explain: impl FnOnce(HandshakeReadError) -> ConnectError) -> ConnectError {
+        match self {
+            Self::Explained(error) => error,
+            Self::Read(error) => explain(error),
+        }
+    }
+}
+
+fn expect_go_on(target: &Target, connection: &mut Connection, deadline: Instant) -> Result<(), Stop> {
+    let mut read = |into: &mut [u8]| {
+        connection.incoming.receive_exact(into, deadline).map_err(|error| Stop::Read(error.into()))
+    };
+    let mut answer = [0; PREFACE_SIZE];
+    read(&mut answer)?;
+    match PrefaceAnswer::parse(&answer) {
+        Ok(PrefaceAnswer::GoOn) => Ok(()),
+        Ok(PrefaceAnswer::Refused { length }) => {
+            let mut text = vec![0; usize::from(length)];
+            read(&mut text)?;
+            let text = String::from_utf8_lossy(&text).into_owned();
+            Err(Stop::Explained(ConnectError::Refused { target: target.to_string(), text }))
+        }
+        Err(error) => Err(Stop::Explained(ConnectError::NotCauseway {
+            target: target.to_string(),
+            found: format!("it said {:?}", String::from_utf8_lossy(&error.found)),
+        })),
+    }
+}
+
+fn explain(target: &Target, options: &ConnectOptions, error: HandshakeReadError) -> ConnectError {
+    let target = target.to_string();
+    match error {
+        HandshakeReadError::Io(error) => match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                ConnectError::Silent { target, seconds: options.answer_timeout.as_secs_f64() }
+            }
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionAborted => ConnectError::Ended { target },
+            _ => ConnectError::Failed { target, text: error.to_string() },
+        },
+        other => ConnectError::Failed { target, text: other.to_string() },
+    }
+}
+
+/// Checks that a server answers at all, without asking for a session.
+pub fn probe(target: &Target, timeout: Duration) -> Result<(), DialError> {
+    dial(target, timeout).map(drop::<TcpStream>)
+}

@@ -1,0 +1,185 @@
+//! When does an appended message leave, and in which order?
+//!
+//! Messages are encoded straight into the current batch, under a short lock. Whoever lets a batch leave takes the writer's
+//! lock first, swaps the batch for the writer's empty buffer, and writes without holding the batch's lock; so
+//! others go on appending meanwhile, batches leave in order, and in the steady state nothing is allocated. One
+//! batch is one frame and, unless the connection is encrypted, one system call.
+//!
+//! The flusher is a thread for batches that nobody waits for. While messages keep coming it looks every
+//! [`MAX_AGE`]; when none came for a few looks it parks, and the next append into an empty batch wakes it. So an idle
+//! link costs nothing, and a busy one no system call per message.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::Duration;
+
+use causeway_wire::frame::{HEADER_SIZE, MAX_MESSAGE};
+use parking_lot::Mutex;
+
+use super::{LinkError, Shared, count};
+use crate::tcp::channel::Outgoing;
+use crate::threads;
+
+/// A batch of this many bytes leaves at once.
+const FULL: usize = 64 << 10;
+
+/// How long a posted message may wait for company.
+const MAX_AGE: Duration = Duration::from_micros(30);
+
+/// Looks in vain after which the flusher parks.
+const IDLE_LOOKS: u32 = 8;
+
+/// A buffer that grew beyond this for one large message is given back.
+const KEEP: usize = 1 << 20;
+
+pub(super) struct Sending {
+    /// The frame being filled; its first [`HEADER_SIZE`] bytes are the header's place.
+    batch: Mutex<Vec<u8>>,
+    writer: Mutex<Writer>,
+    /// Whether the batch holds a message; changed under the batch's lock.
+    waiting: AtomicBool,
+    flusher: OnceLock<Thread>,
+    flusher_parked: AtomicBool,
+}
+
+struct Writer {
+    outgoing: Outgoing,
+    /// Swapped with the batch; between frames it is an empty frame.
+    spare: Vec<u8>,
+}
+
+fn empty_frame() -> Vec<u8> {
+    let mut frame = Vec::with_capacity(FULL + (FULL >> 1));
+    frame.resize(HEADER_SIZE, 0);
+    frame
+}
+
+impl Sending {
+    pub(super) fn new(outgoing: Outgoing) -> Self {
+        Self {
+            batch: Mutex::new(empty_frame()),
+            writer: Mutex::new(Writer { outgoing, spare: empty_frame() }),
+            waiting: AtomicBool::new(false),
+            flusher: OnceLock::new(),
+            flusher_parked: AtomicBool::new(false),
+        }
+    }
+
+    #[inline]
+    pub(super) fn wake_flusher(&self) {
+        // SeqCst here and in the flusher: either it sees the message before it parks, or we see that it parks.
+        if self.flusher_parked.load(Ordering::SeqCst)
+            && self.flusher_parked.swap(false, Ordering::SeqCst)
+            && let Some(flusher) = self.flusher.get()
+        {
+            flusher.unpark();
+        }
+    }
+}
+
+#[inline]
+pub(super) fn append<R>(
+    shared: &Shared,
+    encode: impl FnOnce(&mut Vec<u8>) -> R,
+    leave_now: bool,
+) -> Result<R, LinkError> {
+    shared.check()?;
+    let sending = &shared.sending;
+    let mut batch = sending.batch.lock();
+    while batch.len() >= FULL {
+        // The batch is full and its writer blocked: wait with it, so that no more memory is filled.
+        drop(batch);
+        flush(shared)?;
+        batch = sending.batch.lock();
+    }
+    let start = batch.len();
+    let result = encode(&mut batch);
+    let end = batch.len();
+    if end - start > MAX_MESSAGE {
+        batch.truncate(start);
+        return Err(LinkError::MessageTooLong { length: end - start, limit: MAX_MESSAGE });
+    }
+    let first = start == HEADER_SIZE && end > start;
+    if first {
+        sending.waiting.store(true, Ordering::SeqCst);
+    }
+    drop(batch);
+    if leave_now || end >= FULL {
+        flush(shared)?;
+    } else if first {
+        sending.wake_flusher();
+    }
+    Ok(result)
+}
+
+pub(super) fn flush(shared: &Shared) -> Result<(), LinkError> {
+    let sending = &shared.sending;
+    let mut writer = sending.writer.lock();
+    let Writer { outgoing, spare } = &mut *writer;
+    {
+        let mut batch = sending.batch.lock();
+        if batch.len() == HEADER_SIZE {
+            // Somebody else has sent it, and if that failed the link has ended.
+            drop(batch);
+            return shared.check();
+        }
+        core::mem::swap(&mut *batch, spare);
+        sending.waiting.store(false, Ordering::SeqCst);
+    }
+    let length = spare.len() - HEADER_SIZE;
+    let header = shared.numbers.lock().number(length as u32);
+    spare[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
+    let sent = outgoing.send(spare);
+    spare.truncate(HEADER_SIZE);
+    if spare.capacity() > KEEP {
+        *spare = empty_frame();
+    }
+    drop(writer);
+    match sent {
+        Ok(()) => {
+            count(&shared.counters.frames_sent, 1);
+            count(&shared.counters.message_bytes_sent, length);
+            Ok(())
+        }
+        Err(error) => Err(shared.lose(LinkError::from_io(error))),
+    }
+}
+
+pub(super) fn start_flusher(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let weak = Arc::downgrade(shared);
+    let handle = threads::spawn("flush", move || {
+        // The kernel may otherwise let a short sleep last 50 us longer.
+        // SAFETY: the call takes a number and changes this thread only.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
+        let mut looks_in_vain = 0;
+        while let Some(shared) = weak.upgrade() {
+            if shared.check().is_err() {
+                return;
+            }
+            let sending = &shared.sending;
+            if sending.waiting.load(Ordering::SeqCst) {
+                looks_in_vain = 0;
+                // A failure ends the link, which the next round sees.
+                let _ = flush(&shared);
+            } else if looks_in_vain < IDLE_LOOKS {
+                looks_in_vain += 1;
+            } else {
+                looks_in_vain = 0;
+                sending.flusher_parked.store(true, Ordering::SeqCst);
+                if sending.waiting.load(Ordering::SeqCst) || shared.check().is_err() {
+                    sending.flusher_parked.store(false, Ordering::SeqCst);
+                }
+                while sending.flusher_parked.load(Ordering::SeqCst) {
+                    std::thread::park();
+                }
+            }
+            drop(shared);
+            std::thread::sleep(MAX_AGE);
+        }
+    })?;
+    shared.sending.flusher.set(handle.thread().clone()).expect("the flusher is started once");
+    shared.sending.wake_flusher();
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! The link: one session's messages and transfers.
+//!
+//! | Module        | Question it answers                                                              |
+//! |---------------|----------------------------------------------------------------------------------|
+//! | [`batch`]     | When does an appended message leave, and in which order?                          |
+//! | [`receiver`]  | How do the peer's frames come in, and when is the peer gone?                      |
+//! | [`lanes`]     | How is a large copy striped over the bulk lanes?                                  |
+//! | [`transfers`] | Where do the bytes of a transfer go, and who hears of its end?                    |
+//! | [`error`]     | What can go wrong?                                                               |
+//!
+//! Locks, in the order in which they may be taken: `writer`, `batch`, `numbers`; `lanes`; `transfers`. No callback of the
+//! link's owner runs under any of them, except the closures of [`Link::append`] and [`Link::send`], which run
+//! under `batch`.
+
+mod batch;
+mod error;
+mod lanes;
+mod receiver;
+mod transfers;
+
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use causeway_wire::sequence::Sequencer;
+use parking_lot::Mutex;
+
+use crate::connect::{LaneDialer, MOST_LANES};
+use crate::tcp::channel::{Connection, Socket, shut_down};
+use crate::threads;
+
+pub use error::{LinkError, TransferError};
+pub use receiver::Receiver;
+pub use transfers::Destination;
+
+/// What the owner of a link is told.
+pub trait LinkEvents: Send + Sync {
+    /// The first bytes of a transfer have come that nobody expects: where shall they go? With `None` they are read and
+    /// dropped. Runs on a lane's thread and must not block; `total` is the transfer's size in bytes, as the
+    /// peer says.
+    fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
+        let _ = (transfer, total);
+        None
+    }
+
+    /// The link is lost; runs once, on some thread. Not called when the owner itself closes the link.
+    fn lost(&self, cause: &LinkError);
+}
+
+/// What has gone over a link so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames sent on the command connection.
+    pub frames_sent: u64,
+    /// Frames received on the command connection.
+    pub frames_received: u64,
+    /// Bytes of messages sent.
+    pub message_bytes_sent: u64,
+    /// Bytes of messages received.
+    pub message_bytes_received: u64,
+    /// Bytes of transfers sent.
+    pub transfer_bytes_sent: u64,
+    /// Bytes of transfers received.
+    pub transfer_bytes_received: u64,
+}
+
+#[derive(Debug, Default)]
+struct AtomicCounters {
+    frames_sent: AtomicU64,
+    frames_received: AtomicU64,
+    message_bytes_sent: AtomicU64,
+    message_bytes_received: AtomicU64,
+    transfer_bytes_sent: AtomicU64,
+    transfer_bytes_received: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, amount: usize) {
+    counter.fetch_add(amount as u64, Ordering::Relaxed);
+}
+
+/// A link to the other end of a session. Clones share it.
+#[derive(Clone)]
+pub struct Link(Arc<Shared>);
+
+impl core::fmt::Debug for Link {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Link").field("lost", &self.is_lost()).finish_non_exhaustive()
+    }
+}
+
+const OPEN: u8 = 0;
+const LOST: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// Marks a free place in [`Shared::descriptors`].
+const NO_DESCRIPTOR: RawFd = -1;
+
+struct Shared {
+    sending: batch::Sending,
+    numbers: Mutex<Sequencer>,
+    lanes: lanes::Lanes,
+    transfers: transfers::Transfers,
+    state: AtomicU8,
+    cause: OnceLock<LinkError>,
+    events: OnceLock<Arc<dyn LinkEvents>>,
+    /// Whether somebody has told, or will tell, the owner of the loss.
+    told: AtomicU8,
+    dialer: Mutex<Option<LaneDialer>>,
+    command_socket: Socket,
+    counters: AtomicCounters,
+    /// All our descriptors, for a forked child that may take no lock.
+    descriptors: [AtomicI32; 1 + MOST_LANES as usize],
+}
+
+impl Link {
+    /// A link over an authenticated command connection. `dialer` opens the lanes at [`Link::start`]; without one they
+    /// are attached with [`Link::attach_lane`] as they arrive.
+    pub(crate) fn new(connection: Connection, dialer: Option<LaneDialer>) -> io::Result<(Self, Receiver)> {
+        let socket = Arc::clone(connection.socket());
+        let Connection { outgoing, incoming } = connection;
+        let shared = Arc::new(Shared {
+            sending: batch::Sending::new(outgoing),
+            numbers: Mutex::new(Sequencer::new()),
+            lanes: lanes::Lanes::default(),
+            transfers: transfers::Transfers::default(),
+            state: AtomicU8::new(OPEN),
+            cause: OnceLock::new(),
+            events: OnceLock::new(),
+            told: AtomicU8::new(0),
+            dialer: Mutex::new(dialer),
+            command_socket: socket,
+            counters: AtomicCounters::default(),
+            descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; 1 + MOST_LANES as usize],
+        });
+        shared.note_descriptor(&shared.command_socket);
+        let receiver = Receiver::new(Arc::clone(&shared), incoming)?;
+        batch::start_flusher(&shared)?;
+        Ok((Self(shared), receiver))
+    }
+
+    /// A link over a connection that was accepted, whose lanes come by [`Link::attach_lane`].
+    pub fn accepted(connection: Connection) -> io::Result<(Self, Receiver)> {
+        Self::new(connection, None)
+    }
+
+    /// Says who is told of transfers and of the end, and opens the bulk lanes in the background. Once, before the
+    /// first transfer.
+    ///
+    /// # Panics
+    /// When called twice.
+    pub fn start(&self, events: Arc<dyn LinkEvents>) {
+        assert!(self.0.events.set(events).is_ok(), "a link is started once");
+        if self.0.state.load(Ordering::SeqCst) == LOST {
+            self.0.tell_loss();
+        }
+        if let Some(dialer) = self.0.dialer.lock().take() {
+            lanes::open_in_background(&self.0, dialer);
+        }
+        self.0.lanes.start_all(&self.0);
+    }
+
+    /// Adds a bulk lane that the peer has opened.
+    pub fn attach_lane(&self, connection: Connection) {
+        lanes::attach(&self.0, connection);
+    }
+
+    /// Appends a posted message to the current batch. It leaves when the batch is big, when it is about 30 us old, or with the
+    /// next [`send`](Self::send) or [`flush`](Self::flush), whichever comes first; messages leave in the order in
+    /// which they were appended. `encode` runs under a lock: it must be short and may not use the link.
+    ///
+    /// While the peer takes nothing this blocks once the batch is full, which bounds the memory used.
+    #[inline]
+    pub fn append<R>(&self, encode: impl FnOnce(&mut Vec<u8>) -> R) -> Result<R, LinkError> {
+        batch::append(&self.0, encode, false)
+    }
+
+    /// Appends a message and lets the batch leave now.
+    #[inline]
+    pub fn send<R>(&self, encode: impl FnOnce(&mut Vec<u8>) -> R) -> Result<R, LinkError> {
+        batch::append(&self.0, encode, true)
+    }
+
+    /// Lets everything appended so far leave now.
+    pub fn flush(&self) -> Result<(), LinkError> {
+        batch::flush(&self.0)
+    }
+
+    /// Sends a transfer over the bulk lanes and returns when the kernel has all bytes. Waits for the first lane where
+    /// none is open yet.
+    pub fn send_transfer(&self, transfer: u64, bytes: &[u8]) -> Result<(), LinkError> {
+        // SAFETY: the slice is readable until this returns.
+        unsafe { self.send_transfer_raw(transfer, bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Sends a transfer whose bytes are memory of the program.
+    ///
+    /// # Safety
+    /// The memory must be readable until this returns. Other threads may write to it; then either value is sent.
+    pub unsafe fn send_transfer_raw(
+        &self,
+        transfer: u64,
+        bytes: *const u8,
+        length: usize,
+    ) -> Result<(), LinkError> {
+        // SAFETY: passed on to the caller.
+        unsafe { lanes::send_transfer(&self.0, transfer, bytes, length) }
+    }
+
+    /// Says where a transfer of the peer goes, before anything makes the peer send it. When it has ended, well or
+    /// not, the destination's callback runs. On an error here the callback does not run.
+    pub fn expect_transfer(&self, transfer: u64, destination: Destination) -> Result<(), TransferError> {
+        self.0.check()?;
+        self.0.transfers.expect(transfer, destination)?;
+        // The link may have been lost between the check and the entry.
+        if let Err(error) = self.0.check() {
+            self.0.transfers.fail_all(&error);
+        }
+        Ok(())
+    }
+
+    /// Gives up a transfer of the peer. When this returns nothing writes to its destination any more, and its callback
+    /// has run. Waits for a chunk that is being received. Not to be called in a destination's callback.
+    pub fn cancel_transfer(&self, transfer: u64) {
+        self.0.transfers.cancel(transfer);
+    }
+
+    /// Whether the link is lost or closed.
+    pub fn is_lost(&self) -> bool {
+        self.0.state.load(Ordering::Relaxed) != OPEN
+    }
+
+    /// Ends the session: what was appended leaves, then all connections end and all transfers fail.
+    /// [`LinkEvents::lost`] is not called for that.
+    pub fn close(&self) {
+        // The peer may be gone already, then there is nobody to tell.
+        let _ = self.flush();
+        if self.0.state.compare_exchange(OPEN, CLOSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.0.end_everything(&LinkError::Closed);
+        }
+    }
+
+    /// Closes the descriptors in a forked child, so that the child does not keep its parent's session alive. Takes no
+    /// lock and allocates nothing. The parent's threads do not exist here: the child must never use or drop
+    /// this link, nor its receiver.
+    pub fn abandon_after_fork(&self) {
+        for descriptor in &self.0.descriptors {
+            let descriptor = descriptor.swap(NO_DESCRIPTOR, Ordering::SeqCst);
+            if descriptor != NO_DESCRIPTOR {
+                // SAFETY: the child owns its copies of the descriptors, and never uses the link that names them.
+                unsafe { libc::close(descriptor) };
+            }
+        }
+    }
+
+    /// What has gone over the link so far.
+    pub fn counters(&self) -> Counters {
+        let AtomicCounters {
+            frames_sent,
+            frames_received,
+            message_bytes_sent,
+            message_bytes_received,
+            transfer_bytes_sent,
+            transfer_bytes_received,
+        } = &self.0.counters;
+        let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            frames_sent: now(frames_sent),
+            frames_received: now(frames_received),
+            message_bytes_sent: now(message_bytes_sent),
+            message_bytes_received: now(message_bytes_received),
+            transfer_bytes_sent: now(transfer_bytes_sent),
+            transfer_bytes_received: now(transfer_bytes_received),
+        }
+    }
+}
+
+impl Shared {
+    /// An error when the link has ended.
+    fn check(&self) -> Result<(), LinkError> {
+        match self.state.load(Ordering::SeqCst) {
+            OPEN => Ok(()),
+            CLOSED => Err(LinkError::Closed),
+            _ => Err(self.cause.get().cloned().unwrap_or(LinkError::Closed)),
+        }
+    }
+
+    /// Ends the link because of `cause`, unless it has ended already; returns the error to report.
+    fn lose(&self, cause: LinkError) -> LinkError {
+        if self.state.load(Ordering::SeqCst) == OPEN {
+            // The first cause is kept: later ones only follow from it.
+            let _ = self.cause.set(cause);
+            if self.state.compare_exchange(OPEN, LOST, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                let cause = self.cause.get().expect("a cause was set above");
+                self.end_everything(cause);
+                self.tell_loss();
+            }
+        }
+        self.check().err().unwrap_or(LinkError::Closed)
+    }
+
+    fn tell_loss(&self) {
+        let (Some(events), Some(cause)) = (self.events.get(), self.cause.get()) else {
+            // `Link::start` tells it.
+            return;
+        };
+        if self.told.swap(1, Ordering::SeqCst) == 0 {
+            events.lost(cause);
+        }
+    }
+
+    fn end_everything(&self, cause: &LinkError) {
+        shut_down(&self.command_socket);
+        self.lanes.end();
+        self.sending.wake_flusher();
+        self.transfers.fail_all(cause);
+    }
+
+    fn note_descriptor(&self, socket: &Socket) {
+        let descriptor = socket.as_raw_fd();
+        let free = |place: &&AtomicI32| {
+            place.compare_exchange(NO_DESCRIPTOR, descriptor, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        let noted = self.descriptors.iter().find(free);
+        debug_assert!(noted.is_some(), "there is a place for the command connection and for every lane");
+    }
+}
+
+/// Starts one of the link's threads, or loses the link where the system has no thread to give.
+fn spawn_or_lose(shared: &Arc<Shared>, name: &str, body: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+    let own = Arc::clone(shared);
+    if let Err(error) = threads::spawn(name, move || body(&own)) {
+        shared.lose(LinkError::local(&error));
+    }
+}

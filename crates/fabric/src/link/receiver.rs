@@ -1,0 +1,134 @@
+//! How do the peer's frames come in, and when is the peer gone?
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_wire::frame::{Frame, FrameReader, MAX_BODY};
+
+use super::{LinkError, Shared, count};
+use crate::tcp::channel::Incoming;
+use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
+
+/// Fruitless spins in a row after which spinning is tried only now and then.
+const SPINS_IN_VAIN: u32 = 8;
+
+/// How often it is then tried: once in so many calls.
+const TRY_AGAIN_EVERY: u32 = 32;
+
+/// The receiving end of a link, for one thread.
+pub struct Receiver {
+    shared: Arc<Shared>,
+    incoming: Incoming,
+    frames: FrameReader,
+    watch: PeerWatch,
+    /// Whether a frame was handed out that has not been marked as dealt with.
+    handed_out: bool,
+    spins_in_vain: u32,
+}
+
+impl core::fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
+
+impl Receiver {
+    pub(super) fn new(shared: Arc<Shared>, mut incoming: Incoming) -> io::Result<Self> {
+        incoming.read_ahead();
+        // A wait is cut into pieces, to look now and then whether the peer's machine is still there.
+        incoming.socket().set_read_timeout(Some(LOOK_EVERY))?;
+        Ok(Self {
+            shared,
+            incoming,
+            frames: FrameReader::new(MAX_BODY),
+            watch: PeerWatch::default(),
+            handed_out: false,
+            spins_in_vain: 0,
+        })
+    }
+
+    /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on. After an
+    /// error the link has ended.
+    pub fn recv(&mut self) -> Result<&[u8], LinkError> {
+        self.recv_spinning(Duration::ZERO)
+    }
+
+    /// Like [`recv`](Self::recv), but looks for up to `budget` without sleeping first: for a reply that is expected within
+    /// microseconds. Where spinning has not helped lately it is mostly left out.
+    pub fn recv_spinning(&mut self, budget: Duration) -> Result<&[u8], LinkError> {
+        match self.next_frame(budget) {
+            Ok(frame) => Ok(self.frames.body(&frame)),
+            Err(error) => Err(self.shared.lose(error)),
+        }
+    }
+
+    fn next_frame(&mut self, budget: Duration) -> Result<Frame, LinkError> {
+        if self.handed_out {
+            self.handed_out = false;
+            self.shared.numbers.lock().processed_all();
+        }
+        loop {
+            if let Some(frame) = self.frames.next_frame()? {
+                self.shared.numbers.lock().accept(&frame.header)?;
+                self.handed_out = true;
+                count(&self.shared.counters.frames_received, 1);
+                count(&self.shared.counters.message_bytes_received, frame.header.length as usize);
+                return Ok(frame);
+            }
+            self.receive_more(budget)?;
+        }
+    }
+
+    fn receive_more(&mut self, budget: Duration) -> Result<(), LinkError> {
+        if !budget.is_zero() && self.spin(budget)? {
+            return Ok(());
+        }
+        loop {
+            match self.incoming.receive(self.frames.space(), true) {
+                Ok(0) => return Err(LinkError::PeerGone),
+                Ok(count) => {
+                    self.frames.filled(count);
+                    self.watch.heard();
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.watch.look(self.incoming.socket()) {
+                        return Err(LinkError::PeerSilent);
+                    }
+                }
+                Err(error) => return Err(LinkError::from_io(error)),
+            }
+        }
+    }
+
+    fn spin(&mut self, budget: Duration) -> Result<bool, LinkError> {
+        if self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY) {
+            self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
+            return Ok(false);
+        }
+        let end = Instant::now() + budget;
+        while Instant::now() < end {
+            match self.incoming.receive(self.frames.space(), false) {
+                Ok(0) => return Err(LinkError::PeerGone),
+                Ok(count) => {
+                    self.frames.filled(count);
+                    self.watch.heard();
+                    self.spins_in_vain = 0;
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => core::hint::spin_loop(),
+                Err(error) => return Err(LinkError::from_io(error)),
+            }
+        }
+        self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
+        Ok(false)
+    }
+}
+
+impl Drop for Receiver {
+    /// A link that nobody receives from any more has ended.
+    fn drop(&mut self) {
+        self.shared.lose(LinkError::Closed);
+    }
+}

@@ -1,0 +1,291 @@
+//! Where do the bytes of a transfer go, and who hears of its end?
+
+use std::collections::HashMap;
+
+use causeway_wire::chunk::{ChunkError, ChunkHeader, Spans};
+use parking_lot::{Condvar, Mutex};
+
+use super::{LinkError, LinkEvents, TransferError};
+
+/// The most transfers of a peer that are kept account of.
+const MOST: usize = 1 << 16;
+
+/// Where a transfer goes, and what happens when it has ended.
+pub struct Destination {
+    start: *mut u8,
+    length: usize,
+    on_end: OnEnd,
+}
+
+type OnEnd = Box<dyn FnOnce(Result<(), TransferError>) + Send>;
+
+// SAFETY: the pointer is only a place to write to, which the maker of a destination allowed to any thread.
+unsafe impl Send for Destination {}
+
+impl core::fmt::Debug for Destination {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Destination").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl Destination {
+    /// Memory of the program. `on_end` runs exactly once, on one of the link's threads or on the thread that ends the
+    /// link or cancels the transfer; it must be short, may not block and may not cancel transfers.
+    ///
+    /// # Safety
+    /// The memory must stay writable until `on_end` has run, and must not be relied upon before that.
+    pub unsafe fn raw(
+        start: *mut u8,
+        length: usize,
+        on_end: impl FnOnce(Result<(), TransferError>) + Send + 'static,
+    ) -> Self {
+        Self { start, length, on_end: Box::new(on_end) }
+    }
+
+    /// A buffer that is handed back, filled, to `on_end`; see [`raw`](Self::raw) for what that may do. All of the
+    /// buffer's bytes are the destination.
+    pub fn buffer(
+        buffer: Vec<u8>,
+        on_end: impl FnOnce(Result<Vec<u8>, TransferError>) + Send + 'static,
+    ) -> Self {
+        let mut buffer = core::mem::ManuallyDrop::new(buffer);
+        let (start, length, capacity) = (buffer.as_mut_ptr(), buffer.len(), buffer.capacity());
+        // The pointer is what the lanes write through, so the vector is taken apart and put together again
+        // from it; in between nobody else can reach the memory.
+        let parts = BufferParts { start, length, capacity };
+        let on_end = move |ended: Result<(), TransferError>| {
+            let buffer = parts.into_vector();
+            on_end(ended.map(|()| buffer));
+        };
+        Self { start, length, on_end: Box::new(on_end) }
+    }
+}
+
+struct BufferParts {
+    start: *mut u8,
+    length: usize,
+    capacity: usize,
+}
+
+// SAFETY: the parts own the memory as the vector did, and vectors of bytes may change threads.
+unsafe impl Send for BufferParts {}
+
+impl BufferParts {
+    fn into_vector(self) -> Vec<u8> {
+        let parts = core::mem::ManuallyDrop::new(self);
+        // SAFETY: these are the parts of a vector that was not dropped, and they are used once: `self` was consumed
+        // and its destructor does not run.
+        unsafe { Vec::from_raw_parts(parts.start, parts.length, parts.capacity) }
+    }
+}
+
+impl Drop for BufferParts {
+    fn drop(&mut self) {
+        // SAFETY: as in `into_vector`; this is a destination that was never used.
+        drop(unsafe { Vec::from_raw_parts(self.start, self.length, self.capacity) });
+    }
+}
+
+/// What a transfer's chunks do.
+enum Fate {
+    /// The owner is being asked.
+    Asking,
+    /// They are written.
+    Kept(Destination),
+    /// They are read and dropped.
+    Dropped,
+}
+
+struct Entry {
+    fate: Fate,
+    total: u64,
+    spans: Spans,
+    /// Chunks being received right now.
+    in_flight: u32,
+    /// Why no more chunks are to be written.
+    ended: Option<TransferError>,
+}
+
+/// Where the bytes of a chunk go.
+pub(super) enum Place {
+    /// To this address.
+    Memory(*mut u8),
+    /// Nowhere.
+    Nowhere,
+}
+
+#[derive(Default)]
+pub(super) struct Transfers {
+    entries: Mutex<HashMap<u64, Entry>>,
+    changed: Condvar,
+}
+
+/// What remains to be done for a transfer once the lock is released.
+struct Ending(OnEnd, Result<(), TransferError>);
+
+impl Ending {
+    fn tell(self) {
+        (self.0)(self.1);
+    }
+}
+
+impl Entry {
+    fn new(fate: Fate, total: u64) -> Self {
+        Self { fate, total, spans: Spans::default(), in_flight: 0, ended: None }
+    }
+}
+
+impl Transfers {
+    pub(super) fn expect(&self, transfer: u64, destination: Destination) -> Result<(), TransferError> {
+        let mut entries = self.entries.lock();
+        if entries.contains_key(&transfer) {
+            return Err(TransferError::AlreadyUnderWay(transfer));
+        }
+        let total = destination.length as u64;
+        entries.insert(transfer, Entry::new(Fate::Kept(destination), total));
+        Ok(())
+    }
+
+    /// Claims the place of a chunk that is about to be received; [`landed`](Self::landed) must follow.
+    pub(super) fn claim(
+        &self,
+        chunk: &ChunkHeader,
+        events: Option<&dyn LinkEvents>,
+    ) -> Result<Place, LinkError> {
+        let mut entries = self.entries.lock();
+        if !entries.contains_key(&chunk.transfer) {
+            if entries.len() >= MOST {
+                return Err(LinkError::TooManyTransfers(MOST));
+            }
+            entries.insert(chunk.transfer, Entry::new(Fate::Asking, chunk.total));
+            // The owner is asked without the lock; other lanes wait below for its answer.
+            drop(entries);
+            let destination = events.and_then(|events| events.open_transfer(chunk.transfer, chunk.total));
+            entries = self.entries.lock();
+            if let Some(entry) = entries.get_mut(&chunk.transfer) {
+                entry.fate = match destination {
+                    Some(destination) => {
+                        if destination.length as u64 != chunk.total {
+                            entry.ended = Some(TransferError::WrongSize {
+                                expected: destination.length as u64,
+                                found: chunk.total,
+                            });
+                        }
+                        Fate::Kept(destination)
+                    }
+                    None => Fate::Dropped,
+                };
+            }
+            self.changed.notify_all();
+        }
+        while entries.get(&chunk.transfer).is_some_and(|entry| matches!(entry.fate, Fate::Asking)) {
+            self.changed.wait(&mut entries);
+        }
+        let Some(entry) = entries.get_mut(&chunk.transfer) else {
+            // Cancelled while the owner was asked.
+            return Ok(Place::Nowhere);
+        };
+        if entry.total != chunk.total {
+            match &entry.fate {
+                Fate::Kept(_) if entry.spans.is_empty() => {
+                    entry.ended =
+                        Some(TransferError::WrongSize { expected: entry.total, found: chunk.total });
+                    entry.total = chunk.total;
+                }
+                _ => {
+                    return Err(ChunkError::TotalChanged { expected: entry.total, found: chunk.total }.into());
+                }
+            }
+        }
+        entry.spans.claim(chunk)?;
+        entry.in_flight += 1;
+        Ok(match &entry.fate {
+            // The chunk lies inside the transfer, and the transfer is as long as the destination.
+            Fate::Kept(destination) if entry.ended.is_none() => {
+                Place::Memory(destination.start.wrapping_add(chunk.offset as usize))
+            }
+            _ => Place::Nowhere,
+        })
+    }
+
+    /// Says that a claimed chunk has been received, or why its lane failed.
+    pub(super) fn landed(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&chunk.transfer) else {
+            return;
+        };
+        entry.in_flight -= 1;
+        if let Some(error) = failure {
+            entry.ended.get_or_insert_with(|| error.clone().into());
+        }
+        if entry.in_flight > 0 {
+            return;
+        }
+        self.changed.notify_all();
+        let complete = entry.spans.covers(entry.total);
+        let lost = matches!(entry.ended, Some(TransferError::Link(_)));
+        // Of a transfer that has failed the remaining chunks are still to come and to be dropped.
+        let ending = Self::end(entry, complete || entry.ended.is_some());
+        if complete || lost {
+            entries.remove(&chunk.transfer);
+        }
+        drop(entries);
+        if let Some(ending) = ending {
+            ending.tell();
+        }
+    }
+
+    /// Takes the destination out of an entry that has ended.
+    fn end(entry: &mut Entry, ended: bool) -> Option<Ending> {
+        if !ended {
+            return None;
+        }
+        match core::mem::replace(&mut entry.fate, Fate::Dropped) {
+            Fate::Kept(destination) => {
+                let outcome = entry.ended.clone().map_or(Ok(()), Err);
+                Some(Ending(destination.on_end, outcome))
+            }
+            Fate::Asking | Fate::Dropped => None,
+        }
+    }
+
+    pub(super) fn cancel(&self, transfer: u64) {
+        let mut entries = self.entries.lock();
+        while let Some(entry) = entries.get_mut(&transfer) {
+            if matches!(entry.fate, Fate::Dropped) {
+                return;
+            }
+            entry.ended.get_or_insert(TransferError::Cancelled);
+            if entry.in_flight == 0 && !matches!(entry.fate, Fate::Asking) {
+                let ending = Self::end(entry, true);
+                if entry.spans.is_empty() {
+                    // Nothing came yet and perhaps nothing will, so nothing needs to be remembered.
+                    entries.remove(&transfer);
+                }
+                drop(entries);
+                if let Some(ending) = ending {
+                    ending.tell();
+                }
+                return;
+            }
+            self.changed.wait(&mut entries);
+        }
+    }
+
+    /// Fails every transfer; those being received end when their lane notices.
+    pub(super) fn fail_all(&self, cause: &LinkError) {
+        let mut endings = Vec::new();
+        let mut entries = self.entries.lock();
+        entries.retain(|_, entry| {
+            entry.ended.get_or_insert_with(|| cause.clone().into());
+            let busy = entry.in_flight > 0 || matches!(entry.fate, Fate::Asking);
+            if !busy {
+                endings.extend(Self::end(entry, true));
+            }
+            busy
+        });
+        drop(entries);
+        self.changed.notify_all();
+        endings.into_iter().for_each(Ending::tell);
+    }
+}

@@ -1,0 +1,13 @@
+//! Links over TCP.
+//!
+//! | Module      | Question it answers                                                         |
+//! |-------------|-----------------------------------------------------------------------------|
+//! | [`socket`]  | How is a connection made, and how is a dead peer told from a quiet one?      |
+//! | [`noise`]   | How do two ends that share a key prove it and agree on session keys?         |
+//! | [`record`]  | How are bytes encrypted and checked on their way?                            |
+//! | [`channel`] | How are bytes sent and received, encrypted or not?                           |
+
+pub mod channel;
+pub mod noise;
+pub mod record;
+pub mod socket;

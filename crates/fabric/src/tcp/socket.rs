@@ -1,0 +1,142 @@
+//! Making TCP connections, and telling a dead peer from a quiet one.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+use thiserror::Error;
+
+use crate::target::Target;
+
+/// How long an unanswered segment or keep-alive probe may last before the peer counts as dead. With the
+/// one-second steps in which it is looked at, a program hears of a dead server within 5 s.
+pub const DEAD_AFTER: Duration = Duration::from_secs(3);
+
+/// How often a waiting receiver looks whether the peer's machine still answers.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Why no TCP connection could be made.
+#[derive(Debug, Error)]
+pub enum DialError {
+    /// The host name is unknown.
+    #[error("the host name `{host}` cannot be resolved ({cause}): check its spelling, or give an address")]
+    Unresolved {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        cause: io::Error,
+    },
+    /// Nothing listens.
+    #[error("nothing listens at {target}: is `causeway serve` running there, and is the port right?")]
+    Refused {
+        /// The server.
+        target: String,
+    },
+    /// No answer.
+    #[error(
+        "{target} did not answer within {seconds:.0} s: is the machine up, and is the port open in its firewall?"
+    )]
+    TimedOut {
+        /// The server.
+        target: String,
+        /// How long was waited.
+        seconds: f64,
+    },
+    /// Something else.
+    #[error("{target} cannot be reached: {cause}")]
+    Other {
+        /// The server.
+        target: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// Connects to `target`, trying every address of its host until one answers or `timeout` is over.
+pub fn dial(target: &Target, timeout: Duration) -> Result<TcpStream, DialError> {
+    let deadline = Instant::now() + timeout;
+    let unresolved = |cause| DialError::Unresolved { host: target.host.clone(), cause };
+    let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(unresolved)?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, left).and_then(|stream| tune(&stream).map(|()| stream)) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    let target = target.to_string();
+    Err(match last.kind() {
+        io::ErrorKind::ConnectionRefused => DialError::Refused { target },
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            DialError::TimedOut { target, seconds: timeout.as_secs_f64() }
+        }
+        _ => DialError::Other { target, cause: last },
+    })
+}
+
+/// Sets the options of a connection: nothing waits to be joined with later bytes, and an idle peer is asked
+/// for a sign of life every 2 s.
+///
+/// Buffer sizes are left to the kernel: setting them switches its own tuning off and caps them at a
+/// system limit that is usually lower. `TCP_USER_TIMEOUT` is not set, since it would also end a connection
+/// whose peer is alive and merely does not read for a while; [`PeerWatch`] looks at acknowledgements instead.
+pub fn tune(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(stream, true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(2))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(stream, 2)?;
+    Ok(())
+}
+
+/// Watches whether the machine at the other end still acknowledges what was sent to it.
+///
+/// Keep-alive probes cover a connection with nothing under way; while sent bytes wait for an acknowledgement
+/// the kernel sends no probes and would go on repeating them for about a quarter of an hour.
+#[derive(Debug, Default)]
+pub struct PeerWatch {
+    unanswered_looks: u32,
+}
+
+impl PeerWatch {
+    /// Looks once; to be called every [`LOOK_EVERY`] while nothing arrives. True when the peer counts as dead.
+    pub fn look(&mut self, socket: impl AsFd) -> bool {
+        match last_acknowledgement(socket) {
+            Some(age) if age >= DEAD_AFTER => self.unanswered_looks += 1,
+            _ => self.unanswered_looks = 0,
+        }
+        // One look may come just after a long silence ended with a new segment.
+        self.unanswered_looks >= 2
+    }
+
+    /// Says that something arrived.
+    pub fn heard(&mut self) {
+        self.unanswered_looks = 0;
+    }
+}
+
+/// How long ago the peer's kernel acknowledged anything, when something is waiting to be acknowledged.
+fn last_acknowledgement(socket: impl AsFd) -> Option<Duration> {
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: tcp_info is plain data; getsockopt writes at most `size` bytes of it.
+    let (info, size) = unsafe {
+        let mut info: libc::tcp_info = core::mem::zeroed();
+        let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let status = libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &mut size,
+        );
+        if status != 0 {
+            return None;
+        }
+        (info, size)
+    };
+    let known = size as usize >= core::mem::offset_of!(libc::tcp_info, tcpi_last_ack_recv) + 4;
+    (known && info.tcpi_unacked > 0).then(|| Duration::from_millis(u64::from(info.tcpi_last_ack_recv)))
+}

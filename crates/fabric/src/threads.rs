@@ -1,0 +1,32 @@
+//! Threads that live in other people's processes.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// Starts a thread named `causeway-{name}` that no signal is ever delivered to, so that the program's handlers run on
+/// the program's own threads, as they would without us.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    // The new thread inherits the mask, so it is blocked from its first instruction on.
+    let before = block_all_signals();
+    let started = Builder::new().name(format!("causeway-{name}")).spawn(body);
+    restore_signals(&before);
+    started
+}
+
+fn block_all_signals() -> libc::sigset_t {
+    // SAFETY: sigset_t is plain data that sigfillset fills; pthread_sigmask reads one set and writes the other.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: the set was filled by pthread_sigmask; no previous mask is asked for.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, before, core::ptr::null_mut());
+    }
+}
