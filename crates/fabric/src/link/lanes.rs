@@ -167,10 +167,11 @@ impl Lanes {
         let mut guard = self.changed_lock.lock();
         loop {
             shared.check()?;
-            match self.open.read().len() {
-                0 => self.changed.wait(&mut guard),
-                count => return Ok(count),
+            let count = self.open.read().len();
+            if count > 0 {
+                return Ok(count);
             }
+            self.changed.wait(&mut guard);
         }
     }
 
