@@ -9,6 +9,7 @@
 #   cuda-12.4/nvidia/cuda_runtime  the shared 12.4 runtime
 # Nothing of this is needed to build or to run Causeway itself: only to compile the CUDA programs of tests/cuda.
 set -euo pipefail
+# shellcheck source=scripts/wheels.sh
 source "$(dirname "$0")/wheels.sh"
 
 # The wheels lack the permission bits of programs and the links that a CUDA installation has.

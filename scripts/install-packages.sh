@@ -24,5 +24,7 @@ if ! command -v apt-get >/dev/null; then
     echo "install-packages: no apt-get here; please install what your distribution calls: ${missing[*]}" >&2
     exit 1
 fi
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+# Standard output is left to the callers, some of which print a result there.
+"${as_root[@]}" apt-get update -qq >&2
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Formatting, clippy with warnings denied, and what the dependencies are (deny.toml). Runs all three, fails if any fails.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=scripts/wheels.sh
 source scripts/wheels.sh
 
 failed=0

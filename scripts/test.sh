@@ -2,7 +2,7 @@
 # All tests and lints, for `make test`: the programs of tests/cuda must be built. Runs everything even when something fails, and
 # closes with how many tests passed and failed.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 
 failed=0
 log=$(mktemp)

