@@ -1,0 +1,177 @@
+//! Copies between the client and the GPU: staging memory is lent to the GPU until the stream has passed the copy.
+
+use super::engine::{Engine, Head, State};
+use super::incoming::Buffer;
+use causeway_api::calls::{copy_from_device, copy_from_device_now, copy_to_device};
+use causeway_api::handle::{Handle, Native, Stream};
+use causeway_api::sys::CUresult;
+use causeway_api::types::{Payload, Region};
+use causeway_gpu::CuResult;
+use causeway_wire::codec::Encode;
+use causeway_wire::message::WorkerMessage;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A stream's lent staging is asked back when it is this much or this many pieces, and at every wait that passes
+/// by: one completion for many small copies.
+const MOST_LENT_BYTES: usize = 4 << 20;
+const MOST_LENT_PIECES: usize = 16;
+
+/// Bytes of copies to the client that may be under way; a copy beyond it is parked.
+const MOST_OUTGOING: usize = 512 << 20;
+
+/// The longest reply that carries its bytes itself; the client asks for longer ones as transfers.
+const MOST_INLINE: u64 = 1 << 20;
+
+/// Staging that the GPU may still read, for one stream.
+#[derive(Default)]
+pub struct Lent {
+    buffers: Vec<Buffer>,
+    bytes: usize,
+}
+
+impl Engine {
+    /// Whether another copy to the client may start.
+    pub(super) fn has_outgoing_credit(&self) -> bool {
+        self.outgoing.load(Ordering::Relaxed) < MOST_OUTGOING
+    }
+
+    /// Starts a copy of the client's bytes into device memory.
+    pub(super) fn copy_to_device(&self, state: &mut State, request: &copy_to_device<'_>) -> CuResult<()> {
+        refuse_capture(state, request.stream)?;
+        let stream = self.objects.native(request.stream)?;
+        let buffer = match request.data {
+            Payload::Inline(bytes) => {
+                let mut staging = self.gpu.staging(bytes.len())?;
+                staging.as_mut_slice().copy_from_slice(bytes);
+                Buffer::Staged(staging)
+            }
+            Payload::Transfer { number, length } => self.incoming.take(number, length)?,
+        };
+        let bytes = buffer.as_slice().len();
+        if request.destination.bytes() != Some(bytes as u64) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the buffer has as many bytes as the region, and `lend` keeps it until a completion that is asked
+        // for after this call has been called.
+        unsafe {
+            self.gpu.start_copy_to_device(&request.destination, buffer.as_slice().as_ptr(), stream)?;
+        }
+        self.lend(state, stream, buffer)
+    }
+
+    /// Starts a copy of device memory to the client, as a transfer.
+    pub(super) fn copy_from_device(
+        self: &Arc<Self>,
+        state: &mut State,
+        request: &copy_from_device,
+    ) -> CuResult<()> {
+        let transfer = request.transfer;
+        let started = self.start_from_device(state, request.source, request.stream, {
+            let engine = Arc::clone(self);
+            move |outcome| match outcome {
+                Ok(staging) => {
+                    let sender = Arc::clone(&engine);
+                    engine.senders.run(move || {
+                        // A lost link is noticed by the receiving thread.
+                        let _ = sender.link.send_transfer(transfer, staging.as_slice());
+                        sender.outgoing.fetch_sub(staging.len(), Ordering::Relaxed);
+                        sender.wake();
+                    });
+                }
+                Err(error) => engine.transfer_failed(transfer, error),
+            }
+        });
+        if let Err(error) = started {
+            self.transfer_failed(transfer, error);
+        }
+        started
+    }
+
+    /// Starts a short copy of device memory whose bytes come in the reply.
+    pub(super) fn copy_from_device_now(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        request: &copy_from_device_now,
+    ) -> CuResult<()> {
+        if request.source.bytes().is_none_or(|bytes| bytes > MOST_INLINE) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let engine = Arc::clone(self);
+        self.start_from_device(state, request.source, request.stream, move |outcome| match outcome {
+            Ok(staging) => {
+                engine.outgoing.fetch_sub(staging.len(), Ordering::Relaxed);
+                engine.answer_with(head, |out| staging.as_slice().encode(out));
+            }
+            Err(error) => engine.answer(head, Err(error), &[]),
+        })
+    }
+
+    fn start_from_device(
+        self: &Arc<Self>,
+        state: &mut State,
+        source: Region,
+        stream: Handle<Stream>,
+        done: impl FnOnce(CuResult<causeway_gpu::Staging>) + Send + 'static,
+    ) -> CuResult<()> {
+        refuse_capture(state, stream)?;
+        let native = self.objects.native(stream)?;
+        let bytes = source.bytes().and_then(|bytes| usize::try_from(bytes).ok());
+        let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let staging = self.gpu.staging(bytes)?;
+        if bytes > 0 {
+            // SAFETY: the staging has the region's bytes and is owned by the completion asked for right after.
+            unsafe { self.gpu.start_copy_from_device(&source, staging.as_ptr(), native)? };
+        }
+        self.outgoing.fetch_add(bytes, Ordering::Relaxed);
+        let engine = Arc::clone(self);
+        let lent = state.lent.remove(&native.value());
+        self.gpu.after(
+            native,
+            Box::new(move |outcome| {
+                drop(lent);
+                if outcome.is_err() {
+                    engine.outgoing.fetch_sub(staging.len(), Ordering::Relaxed);
+                }
+                done(outcome.map(|()| staging));
+            }),
+        )
+    }
+
+    /// Keeps `buffer` until `stream` has passed what it holds now.
+    fn lend(&self, state: &mut State, stream: Native<Stream>, buffer: Buffer) -> CuResult<()> {
+        let lent = state.lent.entry(stream.value()).or_default();
+        lent.bytes += buffer.as_slice().len();
+        lent.buffers.push(buffer);
+        if lent.bytes < MOST_LENT_BYTES && lent.buffers.len() < MOST_LENT_PIECES {
+            return Ok(());
+        }
+        self.ask_back(state, stream)
+    }
+
+    /// Gets a stream's lent staging back once the stream has passed what it holds now.
+    pub(super) fn ask_back(&self, state: &mut State, stream: Native<Stream>) -> CuResult<()> {
+        match state.lent.remove(&stream.value()) {
+            Some(lent) => self.gpu.after(stream, Box::new(move |_| drop(lent))),
+            None => Ok(()),
+        }
+    }
+
+    fn transfer_failed(&self, transfer: u64, error: CUresult) {
+        let status = error.0;
+        // A lost link is noticed by the receiving thread.
+        let _ = self.link.send(|out| WorkerMessage::TransferFailed { transfer, status }.encode(out));
+    }
+}
+
+/// Copies from and to client memory are not part of a captured graph in this version.
+fn refuse_capture(state: &State, stream: Handle<Stream>) -> CuResult<()> {
+    if state.captures.holds(stream.value()) {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    Ok(())
+}

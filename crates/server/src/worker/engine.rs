@@ -1,0 +1,460 @@
+//! The engine: issues a client's commands in order, parks what cannot be issued yet, and answers.
+//!
+//! One lock holds the order. The receiving thread holds it while it issues a command; whoever makes a parked
+//! command ready (a lane's thread, a completion of the back end) calls [`Engine::wake`], which issues it at once if
+//! the lock is free and leaves it to the holder otherwise. No command is issued by two threads at a time, and
+//! nobody waits for the GPU while holding the lock.
+
+use super::capture::Captures;
+use super::copies::Lent;
+use super::incoming::Incoming;
+use super::order::{self, Blockers, Place, StreamKinds};
+use super::pool::Pool;
+use super::status;
+use causeway_api::calls::{Opcode, Request};
+use causeway_api::handle::{Context, Handle, Native, Stream};
+use causeway_api::sys::CUresult;
+use causeway_api::types::Payload;
+use causeway_fabric::{Destination, Link, LinkError, LinkEvents};
+use causeway_gpu::objects::Objects;
+use causeway_gpu::{CuResult, Gate, Gpu, dispatch};
+use causeway_wire::codec::{DecodeError, Encode};
+use causeway_wire::message::{Command, WorkerMessage, begin_reply};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use thiserror::Error;
+
+/// A stream's progress is asked for once in so many commands: an event each would double the cost of a launch.
+const COMMANDS_PER_MARK: u64 = 64;
+
+/// Bytes of parked commands. A client that has more waiting for streams that do not move is cut off.
+const MOST_PARKED: usize = 1 << 30;
+
+/// Why a session cannot go on.
+#[derive(Debug, Error)]
+pub enum ProtocolError {
+    /// A message or a command's arguments could not be decoded.
+    #[error("the client sent a message that cannot be decoded: {0}")]
+    Undecodable(#[from] DecodeError),
+    /// A command has a number that the declaration list does not have.
+    #[error("the client sent command number {0}, which this server does not know")]
+    UnknownCommand(u16),
+    /// The client posts without end into streams that do not move.
+    #[error("the client has {0} bytes of commands waiting for streams that do not move")]
+    TooMuchParked(usize),
+}
+
+/// Whom to answer, and in whose context a command runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// Number of the call, 0 when no reply is expected.
+    pub call: u32,
+    /// The client's handle of the context, null when the command needs none.
+    pub context: Handle<Context>,
+    /// The command.
+    pub opcode: Opcode,
+}
+
+struct Parked {
+    head: Head,
+    place: Place,
+    payload: Box<[u8]>,
+}
+
+/// How far a stream is, in commands.
+#[derive(Default)]
+struct Progress {
+    issued: u64,
+    marked: u64,
+    completed: Arc<AtomicU64>,
+}
+
+/// What the lock protects.
+#[derive(Default)]
+pub struct State {
+    parked: VecDeque<Parked>,
+    parked_bytes: usize,
+    blockers: Blockers,
+    kinds: StreamKinds,
+    progress: HashMap<u64, Progress>,
+    pub(super) captures: Captures,
+    pub(super) lent: HashMap<u64, Lent>,
+    reply: Vec<u8>,
+}
+
+/// The engine of one session.
+pub struct Engine {
+    pub(super) gpu: Arc<dyn Gpu>,
+    pub(super) objects: Objects,
+    pub(super) link: Link,
+    pub(super) incoming: Incoming,
+    /// Bytes of copies to the client that are under way.
+    pub(super) outgoing: AtomicUsize,
+    /// Threads for slow driver calls.
+    pub(super) aside: Pool,
+    /// Threads that send bulk data.
+    pub(super) senders: Pool,
+    gates: Mutex<HashMap<u64, Box<dyn Gate>>>,
+    state: Mutex<State>,
+    /// Something that a parked command waits for has come since the lock was last taken.
+    woken: AtomicBool,
+}
+
+impl Engine {
+    /// An engine that executes on `gpu` and answers over `link`.
+    pub fn new(gpu: Arc<dyn Gpu>, link: Link) -> Arc<Self> {
+        Arc::new(Self {
+            gpu,
+            objects: Objects::default(),
+            link,
+            incoming: Incoming::default(),
+            outgoing: AtomicUsize::new(0),
+            aside: Pool::new("causeway-aside", 4),
+            senders: Pool::new("causeway-send", 2),
+            gates: Mutex::default(),
+            state: Mutex::default(),
+            woken: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes one command of the client: issues it, or parks it.
+    pub fn command(self: &Arc<Self>, command: &Command<'_>) -> Result<(), ProtocolError> {
+        let opcode = Opcode::from_number(command.opcode).ok_or(ProtocolError::UnknownCommand(command.opcode))?;
+        let request = Request::decode(opcode, command.payload)?;
+        let head = Head { call: command.call, context: Handle::from_value(command.context), opcode };
+        let place = order::place(&request);
+        let mut state = self.state.lock();
+        if let Request::stream_create(create) = &request {
+            state.kinds.created(create.stream, create.flags);
+        }
+        if !state.blockers.holds_up(place, &state.kinds) && self.is_ready(&state, place, &request) {
+            self.issue(&mut state, head, place, &request, command.payload);
+        } else if matches!(request, Request::stream_query(_) | Request::event_query(_)) {
+            self.answer(head, Err(CUresult::CUDA_ERROR_NOT_READY), &[]);
+        } else {
+            self.park(&mut state, Parked { head, place, payload: command.payload.into() })?;
+        }
+        self.release(state);
+        Ok(())
+    }
+
+    /// A host function of the client has returned: its stream goes on.
+    pub fn host_done(&self, token: u64) {
+        let gate = self.gates.lock().remove(&token);
+        match gate {
+            Some(gate) => gate.open(),
+            None => tracing::warn!(token, "the client reports a host function that is not running"),
+        }
+    }
+
+    /// Issues parked commands that have become ready, if nobody else is at it.
+    pub fn wake(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        if let Some(state) = self.state.try_lock() {
+            self.release(state);
+        }
+    }
+
+    /// Gives the lock back, after issuing what became ready while it was held. The flag is read again after
+    /// the lock is free, so a wake that found the lock taken is never lost.
+    fn release<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
+        loop {
+            while self.woken.swap(false, Ordering::SeqCst) {
+                self.resume(&mut state);
+            }
+            drop(state);
+            if !self.woken.load(Ordering::SeqCst) {
+                return;
+            }
+            match self.state.try_lock() {
+                Some(again) => state = again,
+                None => return,
+            }
+        }
+    }
+
+    /// Lets go of every stream that waits for the client.
+    pub fn close(&self) {
+        self.gates.lock().clear();
+    }
+
+    fn park(&self, state: &mut State, parked: Parked) -> Result<(), ProtocolError> {
+        state.parked_bytes += parked.payload.len() + size_of::<Parked>();
+        if state.parked_bytes > MOST_PARKED {
+            return Err(ProtocolError::TooMuchParked(state.parked_bytes));
+        }
+        state.blockers.add(parked.place, &state.kinds);
+        state.parked.push_back(parked);
+        Ok(())
+    }
+
+    /// Issues every parked command whose time has come, in order.
+    fn resume(self: &Arc<Self>, state: &mut State) {
+        if state.parked.is_empty() {
+            return;
+        }
+        state.blockers = Blockers::default();
+        state.parked_bytes = 0;
+        for parked in core::mem::take(&mut state.parked) {
+            let request = match Request::decode(parked.head.opcode, &parked.payload) {
+                Ok(request) => request,
+                Err(error) => {
+                    // It was decoded before it was parked, so this cannot be; a reply is owed all the same.
+                    tracing::error!("a parked command cannot be decoded: {error}");
+                    self.answer(parked.head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
+                    continue;
+                }
+            };
+            if !state.blockers.holds_up(parked.place, &state.kinds)
+                && self.is_ready(state, parked.place, &request)
+            {
+                self.issue(state, parked.head, parked.place, &request, &parked.payload);
+            } else {
+                state.parked_bytes += parked.payload.len() + size_of::<Parked>();
+                state.blockers.add(parked.place, &state.kinds);
+                state.parked.push_back(parked);
+            }
+        }
+    }
+
+    /// Whether a command that nothing holds up can be issued without blocking.
+    fn is_ready(&self, state: &State, place: Place, request: &Request<'_>) -> bool {
+        if let Some(Payload::Transfer { number, .. }) = request.payload() {
+            if !self.incoming.is_settled(number) {
+                return false;
+            }
+        }
+        if matches!(request, Request::copy_from_device(_) | Request::copy_from_device_now(_))
+            && !self.has_outgoing_credit()
+        {
+            return false;
+        }
+        match (self.gpu.queue_limit(), place) {
+            (Some(limit), Place::InStream { stream, .. }) => {
+                state.progress.get(&stream).is_none_or(|progress| {
+                    progress.issued - progress.completed.load(Ordering::Acquire) < limit as u64
+                })
+            }
+            _ => true,
+        }
+    }
+
+    /// Carries out a command; what it answers goes out here, or later from a completion.
+    fn issue(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        place: Place,
+        request: &Request<'_>,
+        arguments: &[u8],
+    ) {
+        let outcome =
+            self.enter_context(head.context).and_then(|()| self.execute(state, head, request, arguments));
+        tracing::trace!(command = head.opcode.name(), call = head.call, status = status(&outcome), "issued");
+        match &outcome {
+            Ok(_) => state.captures.follow(request),
+            Err(_) => {
+                if let Request::capture_end(end) = request {
+                    state.captures.end(end.stream.value());
+                }
+            }
+        }
+        if let Request::stream_destroy(destroy) = request {
+            // Its staging has been asked back by `execute`.
+            state.kinds.destroyed(destroy.stream);
+            state.progress.remove(&destroy.stream.value());
+        }
+        if let Place::InStream { stream, .. } = place {
+            self.count(state, stream);
+        }
+        match outcome {
+            Ok(Answer::Now) => {
+                let reply = core::mem::take(&mut state.reply);
+                self.answer(head, Ok(()), &reply);
+                state.reply = reply;
+            }
+            Ok(Answer::Later) => {}
+            Err(error) => self.answer(head, Err(error), &[]),
+        }
+    }
+
+    fn execute(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        request: &Request<'_>,
+        arguments: &[u8],
+    ) -> CuResult<Answer> {
+        state.reply.clear();
+        match request {
+            Request::stream_synchronize(_)
+            | Request::event_synchronize(_)
+            | Request::context_synchronize(_)
+            | Request::memory_free(_)
+            | Request::primary_context_reset(_)
+            | Request::context_destroy(_) => {
+                self.wait(state, head, request)?;
+                return Ok(Answer::Later);
+            }
+            Request::copy_from_device_now(copy) => {
+                self.copy_from_device_now(state, head, copy)?;
+                return Ok(Answer::Later);
+            }
+            Request::copy_from_device(copy) => self.copy_from_device(state, copy)?,
+            Request::copy_to_device(copy) => self.copy_to_device(state, copy)?,
+            Request::host_function(call) => {
+                if state.captures.holds(call.stream.value()) {
+                    return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+                }
+                self.host_function(self.objects.native(call.stream)?, call.token)?;
+            }
+            Request::stream_destroy(destroy) => {
+                self.ask_back(state, self.objects.native(destroy.stream)?)?;
+                dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
+            }
+            _ if head.opcode.is_aside() => {
+                self.execute_aside(head, request, arguments)?;
+                return Ok(Answer::Later);
+            }
+            _ => {
+                let mut reply = core::mem::take(&mut state.reply);
+                let outcome = dispatch(&*self.gpu, &self.objects, request, &[], &mut reply);
+                state.reply = reply;
+                outcome?;
+            }
+        }
+        Ok(Answer::Now)
+    }
+
+    /// Carries out a slow command on another thread.
+    fn execute_aside(self: &Arc<Self>, head: Head, request: &Request<'_>, arguments: &[u8]) -> CuResult<()> {
+        let arguments = arguments.to_vec();
+        let payload = match request.payload() {
+            Some(Payload::Transfer { number, length }) => Some(self.incoming.take(number, length)?),
+            _ => None,
+        };
+        let engine = Arc::clone(self);
+        self.aside.run(move || {
+            let mut reply = Vec::new();
+            let outcome = engine.enter_context(head.context).and_then(|()| {
+                let request = Request::decode(head.opcode, &arguments)
+                    .map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
+                let bytes = match (&payload, request.payload()) {
+                    (Some(buffer), _) => buffer.as_slice(),
+                    (None, Some(Payload::Inline(bytes))) => bytes,
+                    (None, _) => &[],
+                };
+                dispatch(&*engine.gpu, &engine.objects, &request, bytes, &mut reply)
+            });
+            engine.answer(head, outcome, &reply);
+        });
+        Ok(())
+    }
+
+    /// Puts a host function of the client into a stream: the client is told when the stream gets there, and the
+    /// stream goes on when the client says that the function has returned.
+    fn host_function(
+        self: &Arc<Self>,
+        stream: Native<Stream>,
+        token: u64,
+    ) -> CuResult<()> {
+        let link = self.link.clone();
+        // The gate is in the table before the client can hear of it.
+        let mut gates = self.gates.lock();
+        let gate = self.gpu.gate(
+            stream,
+            Box::new(move || {
+                // A lost link is noticed by the receiving thread.
+                let _ = link.send(|out| WorkerMessage::HostCall { token }.encode(out));
+            }),
+        )?;
+        gates.insert(token, gate);
+        Ok(())
+    }
+
+    /// Counts a command of a stream, and asks for the stream's progress now and then.
+    fn count(self: &Arc<Self>, state: &mut State, stream: u64) {
+        if self.gpu.queue_limit().is_none() || state.captures.holds(stream) {
+            return;
+        }
+        let progress = state.progress.entry(stream).or_default();
+        progress.issued += 1;
+        if progress.issued - progress.marked < COMMANDS_PER_MARK {
+            return;
+        }
+        progress.marked = progress.issued;
+        let (mark, completed) = (progress.issued, Arc::clone(&progress.completed));
+        let Ok(native) = self.objects.native(Handle::from_value(stream)) else { return };
+        let engine = Arc::clone(self);
+        let asked = self.gpu.after(
+            native,
+            Box::new(move |_| {
+                completed.store(mark, Ordering::Release);
+                engine.wake();
+            }),
+        );
+        if asked.is_err() {
+            // The stream has failed; so will every command in it, and none of them will block.
+            progress.completed.store(mark, Ordering::Release);
+        }
+    }
+
+    /// Makes the context of a command current on this thread.
+    pub(super) fn enter_context(&self, context: Handle<Context>) -> CuResult<()> {
+        if context.is_null() {
+            return Ok(());
+        }
+        self.gpu.make_current(self.objects.native(context)?)
+    }
+
+    /// Answers a call, or reports the failure of a posted one.
+    pub(super) fn answer(&self, head: Head, outcome: CuResult<()>, payload: &[u8]) {
+        let status = status(&outcome);
+        // A lost link is noticed by the receiving thread.
+        let _ = match (head.call, outcome) {
+            (0, Ok(())) => return,
+            (0, Err(_)) => {
+                tracing::debug!(command = head.opcode.name(), status, "a posted call failed");
+                let opcode = head.opcode as u16;
+                self.link.append(|out| WorkerMessage::Failed { opcode, status }.encode(out))
+            }
+            (call, _) => self.link.send(|out| {
+                let open = begin_reply(out, call, status);
+                out.extend_from_slice(payload);
+                open.finish(out);
+            }),
+        };
+    }
+
+    /// Answers a call with success and what `encode` appends.
+    pub(super) fn answer_with(&self, head: Head, encode: impl FnOnce(&mut Vec<u8>)) {
+        let _ = self.link.send(|out| {
+            let open = begin_reply(out, head.call, 0);
+            encode(out);
+            open.finish(out);
+        });
+    }
+}
+
+enum Answer {
+    /// The command is done; its results are in the state's reply buffer.
+    Now,
+    /// A completion answers.
+    Later,
+}
+
+/// What the link tells the engine.
+pub struct Events(pub Arc<Engine>);
+
+impl LinkEvents for Events {
+    fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
+        let engine = Arc::clone(&self.0);
+        self.0.incoming.open(&*self.0.gpu, transfer, total, move || engine.wake())
+    }
+
+    fn lost(&self, cause: &LinkError) {
+        tracing::debug!("link lost: {cause}");
+    }
+}

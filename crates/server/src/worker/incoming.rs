@@ -1,0 +1,115 @@
+//! Bulk data on its way from the client: kept from its first chunk until the command that names it is issued.
+
+use causeway_api::sys::CUresult;
+use causeway_fabric::{Destination, TransferError};
+use causeway_gpu::{Gpu, Staging};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Transfers up to this size are received into memory that the GPU copies from directly. Larger ones are module
+/// images; pinning that much memory would cost more than the copy it saves.
+const MOST_STAGED: u64 = 64 << 20;
+
+/// Bytes that may wait for their commands. A client that sends more without naming it in a command gets
+/// `CUDA_ERROR_OUT_OF_MEMORY` for the commands that come too late.
+const MOST_WAITING: u64 = 4 << 30;
+
+/// Received bytes.
+pub enum Buffer {
+    /// In memory that the GPU copies from directly.
+    Staged(Staging),
+    /// In ordinary memory.
+    Plain(Vec<u8>),
+}
+
+impl Buffer {
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Staged(staging) => staging.as_slice(),
+            Self::Plain(bytes) => bytes,
+        }
+    }
+}
+
+enum Slot {
+    Arriving,
+    Arrived(Buffer),
+    Failed(CUresult),
+}
+
+#[derive(Default)]
+struct Table {
+    slots: HashMap<u64, Slot>,
+    waiting: u64,
+}
+
+/// The transfers of a session that have begun to arrive.
+#[derive(Clone, Default)]
+pub struct Incoming {
+    table: Arc<Mutex<Table>>,
+}
+
+impl Incoming {
+    /// Makes room for a transfer whose first chunk has come; calls `arrived` when all of it is there, or has
+    /// failed. Nothing is returned when its bytes must be thrown away.
+    pub fn open(
+        &self,
+        gpu: &dyn Gpu,
+        number: u64,
+        total: u64,
+        arrived: impl FnOnce() + Send + 'static,
+    ) -> Option<Destination> {
+        let mut table = self.table.lock();
+        if table.slots.contains_key(&number) {
+            return None;
+        }
+        let length = usize::try_from(total).ok().filter(|_| table.waiting.saturating_add(total) <= MOST_WAITING);
+        let Some(length) = length else {
+            table.slots.insert(number, Slot::Failed(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+            return None;
+        };
+        table.slots.insert(number, Slot::Arriving);
+        table.waiting += total;
+        drop(table);
+        let shared = self.clone();
+        let finish = move |result: Result<Buffer, TransferError>| {
+            let slot = match result {
+                Ok(buffer) => Slot::Arrived(buffer),
+                Err(_) => Slot::Failed(CUresult::CUDA_ERROR_UNKNOWN),
+            };
+            shared.table.lock().slots.insert(number, slot);
+            arrived();
+        };
+        if total <= MOST_STAGED {
+            if let Ok(staging) = gpu.staging(length) {
+                let address = staging.as_ptr();
+                // SAFETY: the memory belongs to `staging`, which the callback owns until it has run.
+                return Some(unsafe {
+                    Destination::raw(address, length, move |result| finish(result.map(|()| Buffer::Staged(staging))))
+                });
+            }
+        }
+        Some(Destination::buffer(vec![0; length], move |result| finish(result.map(Buffer::Plain))))
+    }
+
+    /// Whether a command that names the transfer can be issued: all bytes are there, or never will be.
+    pub fn is_settled(&self, number: u64) -> bool {
+        !matches!(self.table.lock().slots.get(&number), None | Some(Slot::Arriving))
+    }
+
+    /// Takes the bytes of a settled transfer; `length` is what the command says they should be.
+    pub fn take(&self, number: u64, length: u64) -> Result<Buffer, CUresult> {
+        let mut table = self.table.lock();
+        match table.slots.remove(&number) {
+            Some(Slot::Arrived(buffer)) => {
+                let arrived = buffer.as_slice().len() as u64;
+                table.waiting -= arrived;
+                if arrived == length { Ok(buffer) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+            }
+            Some(Slot::Failed(error)) => Err(error),
+            Some(Slot::Arriving) | None => Err(CUresult::CUDA_ERROR_UNKNOWN),
+        }
+    }
+}

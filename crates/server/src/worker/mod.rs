@@ -1,0 +1,137 @@
+//! The worker: one process for each client process, which executes that client's commands.
+//!
+//! `order` decides what may be issued; `engine` issues it and answers; `copies` and `waits` are the commands that
+//! the engine executes itself; `incoming` keeps bulk data until its command comes; `pool` has the threads for what
+//! is slow. A GPU fault, a crash or a leak ends with its owner.
+
+mod capture;
+mod copies;
+mod engine;
+mod incoming;
+mod order;
+mod pool;
+mod waits;
+
+use crate::broker::handover::{GpuChoice, WorkerStart};
+use causeway_api::coverage::FINGERPRINT;
+use causeway_fabric::{Link, LinkError, Receiver};
+use causeway_gpu::cpu::SoftwareGpu;
+use causeway_gpu::driver::Driver;
+use causeway_gpu::{CuResult, Gpu};
+use causeway_wire::codec::Encode;
+use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
+use engine::{Engine, Events, ProtocolError};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the receiving thread spins before it sleeps, on machines with cores to spare. A round trip of an
+/// idle session is about 13 us on loopback, so a client in a loop of waiting calls never meets a sleeping worker.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Serves one client until it goes. The broker calls this in the worker's own process.
+pub fn run(start: WorkerStart) -> ExitCode {
+    if start.hello.offer.fingerprint != FINGERPRINT {
+        return start.refuse(
+            "client and server were built from different lists of driver calls; install the same release of \
+             Causeway on both",
+        );
+    }
+    let gpu = match open_gpu(start.gpu) {
+        Ok(gpu) => gpu,
+        Err(text) => {
+            tracing::error!("{text}");
+            return start.refuse(&text);
+        }
+    };
+    let snapshot = match gpu.snapshot() {
+        Ok(snapshot) => snapshot,
+        Err(error) => return start.refuse(&format!("the server's GPUs cannot be listed: {}", describe(error))),
+    };
+    tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
+    let mut blob = Vec::new();
+    snapshot.encode(&mut blob);
+    match start.welcome(blob) {
+        Ok((link, receiver)) => serve(gpu, link, receiver),
+        Err(error) => {
+            tracing::warn!("the client went before the session opened: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
+    let software = || SoftwareGpu::new().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
+    let driver = || Driver::load().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
+    match choice {
+        GpuChoice::Cpu => software(),
+        GpuChoice::Driver => driver(),
+        GpuChoice::Auto => driver().or_else(|cause| {
+            tracing::info!("no real GPU ({cause}); the software GPU serves this client");
+            software()
+        }),
+    }
+}
+
+/// Handles messages until the client goes or breaks the protocol.
+fn serve(gpu: Arc<dyn Gpu>, link: Link, mut receiver: Receiver) -> ExitCode {
+    let output = link.clone();
+    gpu.set_output(Box::new(move |bytes| {
+        // A lost link is noticed by the receiving thread; what kernels print has no reader then.
+        let _ = output.append(|out| WorkerMessage::Output { bytes }.encode(out));
+    }));
+    let engine = Engine::new(gpu, link.clone());
+    link.start(Arc::new(Events(Arc::clone(&engine))));
+    let spin = if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4) {
+        SPIN
+    } else {
+        Duration::ZERO
+    };
+    let code = loop {
+        let body = match receiver.recv_spinning(spin) {
+            Ok(body) => body,
+            Err(LinkError::Closed) => break ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::info!("the client is gone: {error}");
+                break ExitCode::SUCCESS;
+            }
+        };
+        match handle(&engine, body) {
+            Ok(true) => {}
+            Ok(false) => break ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::warn!("the session ends: {error}");
+                let text = error.to_string();
+                let _ = link.send(|out| WorkerMessage::Fatal { text: &text }.encode(out));
+                break ExitCode::FAILURE;
+            }
+        }
+    };
+    engine.close();
+    code
+}
+
+/// Handles the messages of one frame; `false` when the client said goodbye.
+fn handle(engine: &Arc<Engine>, body: &[u8]) -> Result<bool, ProtocolError> {
+    for message in Messages::<ClientMessage<'_>>::new(body) {
+        match message? {
+            ClientMessage::Command(command) => engine.command(&command)?,
+            ClientMessage::HostDone { token } => engine.host_done(token),
+            ClientMessage::Goodbye => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// The name of a driver error, for people.
+fn describe(error: causeway_api::sys::CUresult) -> String {
+    match causeway_api::errors::name(error) {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => format!("driver error {}", error.0),
+    }
+}
+
+/// The status of a result, as replies carry it.
+fn status<T>(result: &CuResult<T>) -> u32 {
+    result.as_ref().err().map_or(0, |error| error.0)
+}

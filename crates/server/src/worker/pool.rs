@@ -1,0 +1,70 @@
+//! A few threads for jobs that would hold up the command stream: slow driver calls, and sending bulk data.
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that start when there is work for them and live as long as the session.
+pub struct Pool {
+    name: &'static str,
+    most: usize,
+    started: AtomicUsize,
+    /// Jobs that are queued or running.
+    load: std::sync::Arc<AtomicUsize>,
+    jobs: Sender<Job>,
+    queue: Receiver<Job>,
+}
+
+impl Pool {
+    /// A pool of at most `most` threads.
+    pub fn new(name: &'static str, most: usize) -> Self {
+        let (jobs, queue) = unbounded();
+        Self { name, most, started: AtomicUsize::new(0), load: Default::default(), jobs, queue }
+    }
+
+    /// Runs `job` on one of the threads. Jobs start in order when there is one thread.
+    pub fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let load = self.load.fetch_add(1, Ordering::Relaxed) + 1;
+        let started = self.started.load(Ordering::Relaxed);
+        // Two callers may both see room for a thread: one more than needed does no harm.
+        if load > started && started < self.most {
+            self.start_thread();
+        }
+        // The pool itself holds the receiving end, so the channel is open as long as `self` is.
+        let _ = self.jobs.send(Box::new(job));
+    }
+
+    fn start_thread(&self) {
+        let queue = self.queue.clone();
+        let load = std::sync::Arc::clone(&self.load);
+        let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || {
+            for job in queue {
+                job();
+                load.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
+        match started {
+            Ok(_) => {
+                self.started.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => tracing::error!("no thread could be started for {}: {error}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_job_runs_and_one_thread_keeps_their_order() {
+        let pool = Pool::new("test", 1);
+        let (done, results) = unbounded();
+        for number in 0..100 {
+            let done = done.clone();
+            pool.run(move || done.send(number).unwrap());
+        }
+        assert_eq!(results.iter().take(100).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    }
+}
