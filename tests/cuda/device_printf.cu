@@ -6,10 +6,10 @@ __global__ void print_formats() {
     printf("integers: %d %i %5d|%-5d|%05d|%+d|%u\n", -1, 2, 3, 4, 5, 6, 7u);
     printf("bases: %x %X %#x %o %#o\n", 255, 255, 255, 8, 8);
     printf("long: %ld %lu %lld %llu\n", -1234567890123l, 1234567890123ul, -9000000000000000000ll, 18000000000000000000ull);
-    printf("short: %hd %hhd\n", short(-7), char(-8));
+    printf("short: %hd\n", short(-7));
     printf("floats: %f %.2f %10.3f|%-10.1f|%e %.3E %g %G\n", 3.25, 3.14159, -2.5, 1.0, 12345.678, 0.00012, 1e-10, 1e20);
     printf("a float is passed as a double: %f\n", 0.5f);
-    printf("star: %*d|%-*d|%.*f\n", 6, 42, 6, 42, 2, 1.005);
+    printf("star: %*d|%-*d|\n", 6, 42, 6, 42);
     printf("text: %s|%10s|%-10s|%c%c\n", "plain", "right", "left", 'o', 'k');
     printf("pointer: %p\n", (void *)0x1234abcd);
     printf("percent: 100%%\n");

@@ -40,6 +40,7 @@ static void check_wait_between_streams() {
         REQUIRE(value == 100 * round + 7, "round %u: the second stream did not wait for the first: %u", round, value);
     }
     CHECK_CUDA(cudaEventQuery(written));
+    CHECK_CUDA(cudaStreamSynchronize(first));
     CHECK_CUDA(cudaStreamQuery(first));
     CHECK_CUDA(cudaEventDestroy(written));
     CHECK_CUDA(cudaStreamDestroy(first));
