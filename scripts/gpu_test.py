@@ -108,13 +108,14 @@ def main():
         "yardstick-torch": yardstick.run_torch,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of: {', '.join(parts)} (default: $PARTS, or the first two)")
+    names = ", ".join(parts)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of: {names} (default: $PARTS, or the first two)")
     parser.add_argument("--gpu", default="driver", help="the server's GPU: driver, or cpu to try this script without a GPU")
     arguments = parser.parse_args()
     chosen = arguments.parts or os.environ.get("PARTS", "").split() or ["programs", "yardstick"]
     unknown = [part for part in chosen if part not in parts]
     if unknown:
-        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(parts)}")
+        parser.error(f"no part is called {', '.join(unknown)}; there are {names}")
 
     folder = pathlib.Path(os.environ.get("OUT") or BUNDLE.parent)
     report = Report(folder / "gpu-results.txt")

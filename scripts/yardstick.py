@@ -25,11 +25,11 @@ class Piece:
     def __init__(self, title, command, environment=None):
         self.title, self.command, self.environment = title, command, environment
         self.pairs = 0
+        self.failed = 0  # how many of its commands
         self.seconds = 0.0  # how long the last pair took
 
     def run(self, report, figures, server, native, deadline):
-        """Runs one pair; returns how many of its commands failed."""
-        failed = 0
+        """Runs one pair."""
         start = time.monotonic()
         for way, command in (("native", self.command), ("remote", server.command(self.command))):
             if way == "native" and not native:
@@ -37,7 +37,7 @@ class Piece:
             limit = min(PIECE_LIMIT_S, max(1, deadline - time.monotonic()))
             outcome = run(command, limit, self.environment)
             if outcome.status != 0:
-                failed += 1
+                self.failed += 1
                 report.line(f"FAIL {self.title}, {way}: {outcome.reason()}")
             for line in outcome.output.splitlines():
                 words = line.split()
@@ -47,7 +47,6 @@ class Piece:
                     report.line(f"{self.title}, {way}: {line[2:]}")
         self.pairs += 1
         self.seconds = time.monotonic() - start
-        return failed
 
 
 class Figures:
@@ -94,21 +93,21 @@ def torch_pieces(report):
 
 
 def run_pieces(report, server, native, pieces):
-    """Every piece once, then again the ones with the fewest pairs, while there is time for them."""
+    """Every piece once, then again those that work, the ones with the fewest pairs first, while there is time."""
     deadline = time.monotonic() + PART_LIMIT_S
-    figures, failed, runs = Figures(), 0, 0
+    figures = Figures()
     while True:
         left = deadline - time.monotonic()
-        ready = [p for p in pieces if p.pairs < PAIRS and p.seconds * 1.2 < left]
+        ready = [p for p in pieces if p.pairs < PAIRS and not p.failed and p.seconds * 1.2 < left]
         if not ready or left < 0:
             break
-        piece = min(ready, key=lambda p: p.pairs)
-        failed += piece.run(report, figures, server, native, deadline)
-        runs += 2 if native else 1
+        min(ready, key=lambda p: p.pairs).run(report, figures, server, native, deadline)
     never = [piece.title for piece in pieces if piece.pairs == 0]
     if never:
         report.line(f"FAIL not run, the part's time was up: {', '.join(never)}")
     figures.write(report)
+    failed = sum(piece.failed for piece in pieces)
+    runs = sum(piece.pairs for piece in pieces) * (2 if native else 1)
     return runs - failed, failed + len(never)
 
 

@@ -20,6 +20,9 @@ static inline void print_program_name(void) {
 
 // Ends with _exit, not exit: after a failed check the destructors of the runtime might wait for work that never ends.
 __attribute__((noreturn, unused, format(printf, 1, 2))) static void fail(const char *format, ...) {
+    static int failing = 0;
+    // Only the first thread that fails speaks; the process ends under the others.
+    while (__sync_lock_test_and_set(&failing, 1)) pause();
     va_list arguments;
     va_start(arguments, format);
     printf("FAIL ");
