@@ -1,1 +1,20 @@
-//! t
+//! What the end-to-end tests and the benchmarks share: they start the real `causeway`, the real client library and real CUDA
+//! programs, and look at them from outside.
+//!
+//! | Module       | Question it answers                                                          |
+//! |--------------|------------------------------------------------------------------------------|
+//! | [`built`]    | Where are the program, the library and the CUDA programs that were built?      |
+//! | [`process`]  | How is a process started, watched, and ended when it takes too long?           |
+//! | [`server`]   | How is a server started, and which workers does it have?                       |
+//! | [`client`]   | How is a CUDA program started on a server?                                     |
+//! | [`programs`] | Which CUDA programs are there, and what must each of them do?                  |
+//! | [`hostile`]  | How does one talk to a server as no client would?                              |
+//! | [`tap`]      | What travels between a client and a server?                                    |
+
+pub mod built;
+pub mod client;
+pub mod hostile;
+pub mod process;
+pub mod programs;
+pub mod server;
+pub mod tap;

@@ -1,0 +1,81 @@
+//! Where the built things are, and that they are built.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The program `causeway`: the one that `CAUSEWAY_BIN` names, else the one that is built next to the running executable.
+pub fn causeway() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match std::env::var_os("CAUSEWAY_BIN") {
+        Some(path) => path.into(),
+        None => profile_folder().join("causeway"),
+    })
+}
+
+/// The client library, `libcuda.so`, next to [`causeway`].
+pub fn client_library() -> PathBuf {
+    causeway().with_file_name("libcuda.so")
+}
+
+/// A folder in which the client library has the name that programs look for, `libcuda.so.1`.
+pub fn client_library_folder() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().expect("a temporary folder can be made");
+            std::os::unix::fs::symlink(client_library(), folder.path().join("libcuda.so.1"))
+                .expect("a link can be made in a new folder");
+            folder
+        })
+        .path()
+}
+
+/// The root of the source tree.
+pub fn source_tree() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this package is in a folder of the workspace")
+}
+
+/// The folder with the compiled CUDA programs: `CAUSEWAY_PROGRAMS`, else `build/cuda` of the source tree.
+pub fn programs_folder() -> PathBuf {
+    match std::env::var_os("CAUSEWAY_PROGRAMS") {
+        Some(folder) => folder.into(),
+        None => source_tree().join("build/cuda"),
+    }
+}
+
+/// A compiled CUDA program, by its file's name.
+///
+/// # Panics
+/// When it has not been compiled.
+pub fn cuda_program(name: &str) -> PathBuf {
+    let path = programs_folder().join(name);
+    assert!(path.is_file(), "{} has not been compiled: run `make programs`", path.display());
+    path
+}
+
+/// The folder that the running executable's profile is built into, with `causeway` and the client library built.
+///
+/// `cargo test` builds neither for a package that only starts them, so they are built here; that costs a fraction of
+/// a second when they are up to date.
+fn profile_folder() -> PathBuf {
+    let executable = std::env::current_exe().expect("the system knows the running executable");
+    let mut folder = executable.parent().expect("an executable is in a folder");
+    if folder.ends_with("deps") {
+        folder = folder.parent().expect("cargo's folder `deps` is in the profile's folder");
+    }
+    let target = folder.parent().expect("a profile's folder is in the target folder");
+    let profile = match folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(other) => other,
+    };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "-p", "causeway-cli", "-p", "causeway-client", "--profile", profile])
+        .current_dir(source_tree())
+        .env("CARGO_TARGET_DIR", target)
+        .status()
+        .expect("cargo can be started; without it, set CAUSEWAY_BIN");
+    assert!(status.success(), "`causeway` and its client library could not be built");
+    folder.to_owned()
+}

@@ -1,0 +1,131 @@
+//! The CUDA programs of `tests/cuda/programs.txt`, and what each of them must do.
+
+use crate::built;
+use crate::process::Outcome;
+use std::path::PathBuf;
+
+/// One way to run one program.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// The program's name.
+    pub program: String,
+    /// `static`, `shared`, `cudart12`, `cudart12.shared` or `driver`.
+    pub variant: String,
+    /// Whether it is to be run twice at the same time.
+    pub twice: bool,
+    /// What it must do.
+    pub expects: Expectation,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// What a program must do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expectation {
+    /// End with 0, and `PASS program` as the last line.
+    Pass,
+    /// As [`Pass`](Self::Pass), with this standard output.
+    Output(String),
+    /// End with this exit status.
+    Exit(i32),
+    /// End by this signal.
+    Signal(i32),
+}
+
+/// Every case in the list.
+///
+/// # Panics
+/// When the list cannot be read, or has a line that does not follow its own explanation.
+pub fn cases() -> Vec<Case> {
+    let folder = built::source_tree().join("tests/cuda");
+    let path = folder.join("programs.txt");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut cases = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        let [program, variants, needs, expects, arguments @ ..] = columns.as_slice() else {
+            panic!("{}: {line:?} has fewer than four columns", path.display());
+        };
+        let expects = match expects.split_once('=') {
+            None if *expects == "pass" => Expectation::Pass,
+            None if *expects == "output" => {
+                let expected = folder.join("expected").join(format!("{program}.txt"));
+                let text = std::fs::read_to_string(&expected);
+                Expectation::Output(text.unwrap_or_else(|error| panic!("{}: {error}", expected.display())))
+            }
+            Some(("exit", status)) => Expectation::Exit(status.parse().expect("an exit status is a number")),
+            Some(("signal", signal)) => Expectation::Signal(signal.parse().expect("a signal is a number")),
+            _ => panic!("{}: {expects:?} is no expectation", path.display()),
+        };
+        cases.extend(variants.split(',').map(|variant| Case {
+            program: (*program).to_owned(),
+            variant: variant.to_owned(),
+            twice: needs.split(',').any(|need| need == "twice"),
+            expects: expects.clone(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+        }));
+    }
+    cases
+}
+
+impl Case {
+    /// Its file's name in the folder of compiled programs.
+    pub fn file_name(&self) -> String {
+        match self.variant.as_str() {
+            "static" | "driver" => self.program.clone(),
+            variant => format!("{}.{variant}", self.program),
+        }
+    }
+
+    /// Its compiled program.
+    pub fn path(&self) -> PathBuf {
+        built::programs_folder().join(self.file_name())
+    }
+
+    /// The file's name with the arguments.
+    pub fn title(&self) -> String {
+        let mut title = self.file_name();
+        for argument in &self.arguments {
+            title += " ";
+            title += argument;
+        }
+        title
+    }
+
+    /// Compares what the program did with what it must do.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub fn judge(&self, outcome: &Outcome) -> Result<(), String> {
+        if outcome.timed_out {
+            return Err("it did not end".to_owned());
+        }
+        match &self.expects {
+            Expectation::Exit(expected) if outcome.code() != Some(*expected) => {
+                Err(format!("it must end with exit status {expected}"))
+            }
+            Expectation::Signal(expected) if outcome.signal() != Some(*expected) => {
+                Err(format!("it must end by signal {expected}"))
+            }
+            Expectation::Exit(_) | Expectation::Signal(_) => Ok(()),
+            Expectation::Pass | Expectation::Output(_) => self.judge_pass(outcome),
+        }
+    }
+
+    fn judge_pass(&self, outcome: &Outcome) -> Result<(), String> {
+        let last = outcome.stdout.lines().last().unwrap_or_default();
+        if outcome.code() != Some(0) {
+            Err("it must end with exit status 0".to_owned())
+        } else if last != format!("PASS {}", self.program) {
+            Err(format!("its last line must be `PASS {}`", self.program))
+        } else if let Expectation::Output(expected) = &self.expects
+            && outcome.stdout != *expected
+        {
+            Err(format!("its standard output must be\n{}", expected.trim_end()))
+        } else if !outcome.stderr.is_empty() {
+            Err("nothing may be on its standard error".to_owned())
+        } else {
+            Ok(())
+        }
+    }
+}
