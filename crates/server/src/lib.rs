@@ -1,1 +1,7 @@
-//! Placeholder head, replaced as the crate is written.
+//! The server: a broker that accepts clients, and one worker process for each of them.
+//!
+//! Broker and workers are one program. The [`broker`] listens, authenticates and starts workers; it never touches a
+//! GPU. A [`worker`] serves one client process, so that a GPU fault, a crash or a leak ends with its owner.
+
+pub mod broker;
+pub mod worker;

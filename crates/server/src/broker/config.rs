@@ -1,0 +1,95 @@
+//! What can be set, and what is refused?
+
+use core::fmt;
+use core::str::FromStr;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use causeway_fabric::{DEFAULT_PORT, Key};
+use thiserror::Error;
+
+/// Which GPU a worker works with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GpuChoice {
+    /// The NVIDIA driver where there is one with a GPU, else the software GPU.
+    #[default]
+    Auto,
+    /// The software GPU.
+    Cpu,
+    /// The NVIDIA driver.
+    Driver,
+}
+
+/// A text that names no [`GpuChoice`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is no kind of GPU: choose auto, cpu (the software GPU) or driver (NVIDIA's driver)")]
+pub struct UnknownGpu(String);
+
+impl FromStr for GpuChoice {
+    type Err = UnknownGpu;
+
+    fn from_str(text: &str) -> Result<Self, UnknownGpu> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "driver" => Ok(Self::Driver),
+            other => Err(UnknownGpu(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for GpuChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+            Self::Driver => "driver",
+        })
+    }
+}
+
+/// What a broker is started with.
+#[derive(Debug, Clone)]
+pub struct BrokerConfig {
+    /// Where to listen; port 0 takes any free port.
+    pub listen: SocketAddr,
+    /// The key that callers must hold. Required unless `listen` is a loopback address.
+    pub key: Option<Key>,
+    /// The program that is started as a worker.
+    pub worker_program: PathBuf,
+    /// Its arguments; it must call [`worker_main`](super::worker_main).
+    pub worker_arguments: Vec<OsString>,
+    /// Which GPU the workers work with.
+    pub gpu: GpuChoice,
+    /// Fingerprint of the list of driver functions; a client must have the same.
+    pub fingerprint: u64,
+    /// How long a caller may take to prove who it is and say what it wants.
+    pub handshake_timeout: Duration,
+    /// How many callers may be doing that at once; more wait in the kernel's queue.
+    pub most_handshakes: usize,
+    /// How long a worker may take to end after its client has gone.
+    pub client_gone_grace: Duration,
+    /// The most bulk lanes of a session.
+    pub most_lanes: u32,
+}
+
+impl BrokerConfig {
+    /// Loopback on the usual port, this program as the worker, and the limits that are right nearly always.
+    pub fn new(fingerprint: u64) -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, DEFAULT_PORT).into(),
+            key: None,
+            // Also right when the program's file has been replaced meanwhile.
+            worker_program: PathBuf::from("/proc/self/exe"),
+            worker_arguments: vec![OsString::from("worker")],
+            gpu: GpuChoice::Auto,
+            fingerprint,
+            handshake_timeout: Duration::from_secs(5),
+            most_handshakes: 64,
+            client_gone_grace: Duration::from_secs(10),
+            most_lanes: causeway_fabric::MOST_LANES,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Messages with descriptors between the broker and a worker, over a pair of Unix sockets.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// The longest message in bytes. The longest one carries a client's hello, which may have 64 KiB.
+const LONGEST: usize = 128 << 10;
+
+/// One end of a control connection; messages keep their boundaries.
+#[derive(Debug)]
+pub struct Control {
+    socket: OwnedFd,
+}
+
+impl Control {
+    /// Two connected ends.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self { socket: one }, Self { socket: other }))
+    }
+
+    /// The end that a worker got from its broker.
+    pub fn from_descriptor(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Sends a message and, with it, a copy of a descriptor.
+    pub fn send(&self, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        if message.len() > LONGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a control message is too long"));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = descriptor.map(|descriptor| [descriptor]);
+        if let Some(descriptors) = &descriptors {
+            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        sendmsg(&self.socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Receives a message; `None` when the other end is closed.
+    pub fn receive(&self) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+        let mut bytes = vec![0; LONGEST];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            match recvmsg(&self.socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+                Err(rustix::io::Errno::INTR) => {}
+                received => break received?,
+            }
+        };
+        let descriptor = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        if received.flags.contains(ReturnFlags::TRUNC) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a control message was cut off"));
+        }
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        bytes.truncate(received.bytes);
+        Ok(Some((bytes, descriptor)))
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl From<Control> for OwnedFd {
+    fn from(control: Control) -> Self {
+        control.socket
+    }
+}

@@ -1,0 +1,141 @@
+//! How does a worker process get its client?
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use causeway_fabric::tcp::channel::{Connection, Socket, end_after_last_words};
+use causeway_fabric::{Link, LinkError, Receiver, threads};
+use causeway_wire::codec::Encode as _;
+use causeway_wire::handshake::{Answer, ClientHello, LaneToken, SessionId, Welcome};
+use rustix::event::{PollFd, PollFlags, poll};
+use thiserror::Error;
+
+pub use super::config::GpuChoice;
+use super::control::Control;
+use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
+
+/// Why a worker cannot begin its work.
+#[derive(Debug, Error)]
+pub enum WorkerError {
+    /// The broker is gone or says nothing sensible.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The client has gone.
+    #[error("the client went away before it was answered: {0}")]
+    Client(#[from] io::Error),
+    /// The first message must be the session's start.
+    #[error("the broker said something else before the session's start")]
+    NoStart,
+    /// The link ended at once.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// A worker's task: a client that waits for an answer.
+#[derive(Debug)]
+pub struct WorkerStart {
+    /// What the client says of itself; its environment is to be set before the GPU is started.
+    pub hello: ClientHello,
+    /// Which GPU to work with.
+    pub gpu: GpuChoice,
+    /// Names the session, for logs.
+    pub session: SessionId,
+    token: LaneToken,
+    version: u16,
+    lanes: u32,
+    control: Control,
+    connection: Connection,
+}
+
+/// The whole life of a worker process: gets its task from the broker and carries it out.
+pub fn worker_main() -> ExitCode {
+    match WorkerStart::receive() {
+        Ok(start) => crate::worker::run(start),
+        Err(error) => {
+            tracing::error!("this worker cannot begin: {error}. Workers are started by `causeway serve` only");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl WorkerStart {
+    /// Gets the task that the broker left at standard input, which is closed for everybody else from then on.
+    pub fn receive() -> Result<Self, WorkerError> {
+        let input = io::stdin();
+        let control = Control::from_descriptor(input.as_fd().try_clone_to_owned()?);
+        let nothing = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing).map_err(io::Error::from)?;
+        let (message, socket) = messages::receive(&control)?;
+        let ToWorker::Start(start) = message else { return Err(WorkerError::NoStart) };
+        let SessionStart { hello, version, session, token, lanes, gpu, keys } = *start;
+        let socket = socket.ok_or(ControlError::NoDescriptor)?;
+        let connection = Connection::new(TcpStream::from(socket), keys);
+        Ok(Self { hello, gpu, session, token, version, lanes, control, connection })
+    }
+
+    /// Grants the session: the client gets `snapshot`, and its bulk lanes will join the link as they come.
+    pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver), WorkerError> {
+        messages::send(&self.control, &ToBroker::Answering, None)?;
+        let answer = Answer::Welcome(Welcome {
+            version: self.version,
+            session: self.session,
+            token: self.token,
+            lanes: self.lanes,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            snapshot,
+        });
+        self.connection.send_handshake(|out| answer.encode(out))?;
+        let socket = Arc::clone(self.connection.socket());
+        let (link, receiver) = Link::accepted(self.connection)?;
+        let (control, lanes) = (self.control, link.clone());
+        threads::spawn("control", move || attend(&control, &socket, &lanes))?;
+        Ok((link, receiver))
+    }
+
+    /// Turns the client away; `text` is a sentence for its user. Returns what the worker's process ends with.
+    pub fn refuse(mut self, text: &str) -> ExitCode {
+        tracing::error!(session = %self.session, "the client is turned away: {text}");
+        let answer = Answer::Refused { text: text.to_owned() };
+        // Broker and client may be gone already; the worker ends either way.
+        let _ = messages::send(&self.control, &ToBroker::Answering, None);
+        let _ = self.connection.send_handshake(|out| answer.encode(out));
+        end_after_last_words(self.connection.socket());
+        ExitCode::FAILURE
+    }
+}
+
+/// Takes in lanes from the broker, and tells the broker when the client has gone, so that it sees to it that this
+/// process ends even when it hangs.
+fn attend(control: &Control, client: &Socket, link: &Link) {
+    let mut client_there = true;
+    loop {
+        let mut waiting_for = [
+            PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(
+                client.as_fd(),
+                if client_there { PollFlags::RDHUP } else { PollFlags::empty() },
+            ),
+        ];
+        // An interrupted wait is only a reason to look again.
+        let _ = poll(&mut waiting_for[..if client_there { 2 } else { 1 }], None);
+        if client_there && !waiting_for[1].revents().is_empty() {
+            client_there = false;
+            // Without a broker there is nobody to tell.
+            let _ = messages::send(control, &ToBroker::ClientGone, None);
+        }
+        if waiting_for[0].revents().is_empty() {
+            continue;
+        }
+        match messages::receive(control) {
+            Ok((ToWorker::Lane { keys }, Some(socket))) => {
+                link.attach_lane(Connection::new(TcpStream::from(socket), keys));
+            }
+            Ok(_) => tracing::warn!("the broker sent something that a working worker cannot use"),
+            Err(ControlError::Damaged(error)) => tracing::warn!("a message of the broker is damaged: {error}"),
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What do broker and worker say to each other?
+//!
+//! The broker reads exactly one request from a connection, and the client says no more before it is answered. So a
+//! connection is its descriptor and the state of its encryption, and both fit into one message on the worker's
+//! control socket.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use causeway_fabric::tcp::channel::Connection;
+use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use causeway_wire::handshake::{ClientHello, LaneToken, Offer, SessionId};
+use causeway_wire::record;
+use thiserror::Error;
+
+use super::config::GpuChoice;
+use super::control::Control;
+
+/// What a worker needs to know of its session; comes first, with the command connection.
+#[derive(Debug, Clone)]
+pub struct SessionStart {
+    /// What the client said of itself; its encoding begins with the offer, which the broker has checked.
+    pub hello: ClientHello,
+    /// The protocol version to talk.
+    pub version: u16,
+    /// Names the session.
+    pub session: SessionId,
+    /// Proves that a lane belongs to it.
+    pub token: LaneToken,
+    /// How many lanes the client may open.
+    pub lanes: u32,
+    /// Which GPU to work with.
+    pub gpu: GpuChoice,
+    /// The state of the encryption of the connection.
+    pub keys: Option<ConnectionKeys>,
+}
+
+/// What the broker says to a worker.
+#[derive(Debug)]
+pub enum ToWorker {
+    /// Serve this client.
+    Start(Box<SessionStart>),
+    /// The client has opened a bulk lane.
+    Lane {
+        /// The state of the lane's encryption.
+        keys: Option<ConnectionKeys>,
+    },
+}
+
+/// What a worker says to its broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToBroker {
+    /// The client is about to be answered; from here on the connection is the worker's alone.
+    Answering,
+    /// The client has gone.
+    ClientGone,
+}
+
+/// Everything of a [`SessionStart`] but the hello, whose length only its end tells.
+struct StartFields {
+    version: u16,
+    session: SessionId,
+    token: LaneToken,
+    lanes: u32,
+    gpu: String,
+    keys: Option<ConnectionKeys>,
+    offer: Offer,
+}
+
+record!(StartFields { version, session, token, lanes, gpu, keys, offer });
+
+const START: u8 = 1;
+const LANE: u8 = 2;
+const ANSWERING: u8 = 1;
+const CLIENT_GONE: u8 = 2;
+
+impl Encode for ToWorker {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Start(start) => {
+                START.encode(out);
+                start.version.encode(out);
+                start.session.encode(out);
+                start.token.encode(out);
+                start.lanes.encode(out);
+                start.gpu.to_string().encode(out);
+                start.keys.encode(out);
+                start.hello.encode(out);
+            }
+            Self::Lane { keys } => {
+                LANE.encode(out);
+                keys.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToWorker {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            START => {
+                let StartFields { version, session, token, lanes, gpu, keys, offer } = input.value()?;
+                let rest = input.take(input.remaining())?;
+                let hello = ClientHello::decode_rest(offer, rest)?;
+                let gpu = gpu.parse().map_err(|_| DecodeError::MalformedText)?;
+                Ok(Self::Start(Box::new(SessionStart { hello, version, session, token, lanes, gpu, keys })))
+            }
+            LANE => Ok(Self::Lane { keys: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
+        }
+    }
+}
+
+impl Encode for ToBroker {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Answering => ANSWERING.encode(out),
+            Self::ClientGone => CLIENT_GONE.encode(out),
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToBroker {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            ANSWERING => Ok(Self::Answering),
+            CLIENT_GONE => Ok(Self::ClientGone),
+            other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
+        }
+    }
+}
+
+/// Why a broker and a worker do not understand each other.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// The control socket failed.
+    #[error("the control connection between broker and worker failed: {0}")]
+    Io(#[from] io::Error),
+    /// A message makes no sense.
+    #[error("a message between broker and worker is damaged: {0}")]
+    Damaged(#[from] DecodeError),
+    /// A message that must carry a descriptor has none.
+    #[error("a message between broker and worker lacks its descriptor")]
+    NoDescriptor,
+    /// The other process has ended.
+    #[error("the other end of the control connection is closed")]
+    Closed,
+}
+
+/// Sends a message, and with it a connection's descriptor.
+pub fn send(control: &Control, message: &impl Encode, socket: Option<&OwnedFd>) -> Result<(), ControlError> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    Ok(control.send(&bytes, socket.map(|socket| socket.as_fd()))?)
+}
+
+/// Receives a message, and the descriptor that came with it.
+pub fn receive<T: for<'a> Decode<'a>>(control: &Control) -> Result<(T, Option<OwnedFd>), ControlError> {
+    let (bytes, descriptor) = control.receive()?.ok_or(ControlError::Closed)?;
+    let mut input = Decoder::new(&bytes);
+    let message = input.value()?;
+    input.finish()?;
+    Ok((message, descriptor))
+}
+
+/// Takes an answered connection apart, for handing it over.
+pub fn take_apart(connection: Connection) -> io::Result<(OwnedFd, Option<ConnectionKeys>)> {
+    let socket = OwnedFd::from(connection.socket().try_clone()?);
+    Ok((socket, connection.into_keys().map_err(io::Error::other)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_wire::handshake::{LaneToken, VERSIONS};
+
+    use super::*;
+
+    #[test]
+    fn a_session_start_survives_the_control_connection_with_its_descriptor() {
+        let (broker, worker) = Control::pair().unwrap();
+        let hello = ClientHello {
+            offer: Offer { versions: VERSIONS, fingerprint: 5, release: "0.1.0".into() },
+            pid: 7,
+            host: "host".into(),
+            program: "program".into(),
+            environment: vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())],
+            lanes: 3,
+        };
+        let start = SessionStart {
+            hello: hello.clone(),
+            version: 1,
+            session: SessionId([1; 16]),
+            token: LaneToken([2; 32]),
+            lanes: 2,
+            gpu: GpuChoice::Cpu,
+            keys: None,
+        };
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        send(&broker, &ToWorker::Start(Box::new(start)), Some(&file)).unwrap();
+        let (message, descriptor) = receive(&worker).unwrap();
+        let ToWorker::Start(start) = message else { panic!("another message") };
+        assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, GpuChoice::Cpu));
+        assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
+        send(&worker, &ToBroker::ClientGone, None).unwrap();
+        assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientGone);
+        drop(worker);
+        assert!(matches!(receive::<ToBroker>(&broker), Err(ControlError::Closed)));
+    }
+}

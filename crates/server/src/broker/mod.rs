@@ -1,0 +1,173 @@
+//! The broker: listens, authenticates, and gives every client process a worker process of its own.
+//!
+//! A caller is served by one thread until it has proved who it is and said what it wants. A new session gets a worker:
+//! this program started again, with the client's connection handed over as a descriptor. From then on the broker
+//! only waits for the worker to end; it carries no byte of the session. Further connections of the client are checked
+//! against the session's token and handed over too.
+//!
+//! | Module       | Question it answers                                                          |
+//! |--------------|------------------------------------------------------------------------------|
+//! | [`config`]   | What can be set, and what is refused?                                        |
+//! | [`key_file`] | Where is the key, and is it really secret?                                    |
+//! | [`listen`]   | Who may knock, how many at once, and for how long?                            |
+//! | [`sessions`] | Which sessions are there, and to which does a lane belong?                    |
+//! | [`process`]  | How is a worker started, watched, and ended?                                  |
+//! | [`messages`] | What do broker and worker say to each other?                                  |
+//! | [`handover`] | How does a worker process get its client?                                     |
+
+mod config;
+mod control;
+pub mod handover;
+pub mod key_file;
+mod listen;
+mod messages;
+mod process;
+mod sessions;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use causeway_fabric::{Target, threads};
+
+pub use config::{BrokerConfig, GpuChoice, UnknownGpu};
+pub use handover::{WorkerError, WorkerStart, worker_main};
+
+use process::Spawner;
+use sessions::Sessions;
+use thiserror::Error;
+
+/// How long workers get between being asked to end and being killed when the broker stops.
+const STOP_GRACE: Duration = Duration::from_secs(3);
+
+/// Why a broker could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Without a key the broker would serve anybody.
+    #[error(
+        "listening at {0} demands a key, since other machines can connect there: give a key file, or listen at \
+         127.0.0.1 only"
+    )]
+    KeyNeeded(SocketAddr),
+    /// The address is taken or not ours.
+    #[error("cannot listen at {address}: {}", explain_bind(.cause))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The system refused something else.
+    #[error("the server cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+fn explain_bind(cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there already; is a server running? Choose another port with --listen".to_owned()
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        io::ErrorKind::PermissionDenied => "ports below 1024 are for root; choose a higher one".to_owned(),
+        _ => cause.to_string(),
+    }
+}
+
+/// Everything that the broker's threads share.
+struct Shared {
+    config: BrokerConfig,
+    sessions: Sessions,
+    spawner: Spawner,
+}
+
+/// Starts brokers.
+#[derive(Debug)]
+pub struct Broker;
+
+impl Broker {
+    /// Starts listening. The broker runs on threads of this process until it is stopped or dropped.
+    pub fn start(config: BrokerConfig) -> Result<RunningBroker, StartError> {
+        if config.key.is_none() && !config.listen.ip().is_loopback() {
+            return Err(StartError::KeyNeeded(config.listen));
+        }
+        let address = config.listen;
+        let listener = TcpListener::bind(address).map_err(|cause| StartError::Listen { address, cause })?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let target =
+            Target { host: address.ip().to_string(), port: address.port(), key: config.key.clone() };
+        let (spawner, spawner_thread) = Spawner::start(&config)?;
+        let shared = Arc::new(Shared { config, sessions: Sessions::default(), spawner });
+        let (stop, stopped) = UnixStream::pair()?;
+        let accepting = threads::spawn("accept", {
+            let shared = Arc::clone(&shared);
+            move || listen::accept_until(&listener, &stopped, &shared)
+        })?;
+        tracing::info!(address = %target, key = target.key.is_some(), "listening");
+        Ok(RunningBroker {
+            target,
+            stop: Some(stop),
+            accepting: Some(accepting),
+            spawner_thread: Some(spawner_thread),
+            shared: Some(shared),
+        })
+    }
+}
+
+/// A broker that listens; it stops when this is dropped.
+pub struct RunningBroker {
+    target: Target,
+    stop: Option<UnixStream>,
+    accepting: Option<JoinHandle<()>>,
+    spawner_thread: Option<JoinHandle<()>>,
+    shared: Option<Arc<Shared>>,
+}
+
+impl core::fmt::Debug for RunningBroker {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RunningBroker").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl RunningBroker {
+    /// Where it listens, with the port that was really chosen, and its key.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Sessions that have a worker right now.
+    pub fn sessions(&self) -> usize {
+        self.shared.as_ref().map_or(0, |shared| shared.sessions.count())
+    }
+
+    /// Stops accepting, asks all workers to end, kills those that do not within a few seconds, and waits for them.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // The accepting thread waits for this end to close.
+        drop(self.stop.take());
+        if let Some(accepting) = self.accepting.take() {
+            // A panic there has been reported by its own message.
+            let _ = accepting.join();
+        }
+        if let Some(shared) = self.shared.take() {
+            shared.sessions.end_all(STOP_GRACE);
+            shared.spawner.end();
+            tracing::info!("stopped");
+        }
+        if let Some(spawner) = self.spawner_thread.take() {
+            let _ = spawner.join();
+        }
+    }
+}
+
+impl Drop for RunningBroker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

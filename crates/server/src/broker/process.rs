@@ -1,0 +1,269 @@
+//! How is a worker started, watched, and ended?
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use causeway_fabric::target::random_bytes;
+use causeway_fabric::tcp::channel::Connection;
+use causeway_fabric::threads;
+use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
+use crossbeam_channel::{Sender, bounded, unbounded};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::config::BrokerConfig;
+use super::control::Control;
+use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
+use super::listen::refuse;
+use super::sessions::Session;
+use super::Shared;
+
+/// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the *thread* that
+/// started it ends, which is how a worker dies with its broker whatever ends that.
+pub struct Spawner {
+    requests: Mutex<Option<Sender<Request>>>,
+}
+
+struct Request {
+    control: Control,
+    child: Sender<io::Result<Child>>,
+}
+
+impl Spawner {
+    /// Starts the thread.
+    pub fn start(config: &BrokerConfig) -> io::Result<(Self, JoinHandle<()>)> {
+        let (requests, queue) = unbounded::<Request>();
+        let config = config.clone();
+        let thread = threads::spawn("spawn", move || {
+            for Request { control, child } in queue {
+                // Whoever asked is still there, or the broker is stopping.
+                let _ = child.send(start_worker(&config, control));
+            }
+        })?;
+        Ok((Self { requests: Mutex::new(Some(requests)) }, thread))
+    }
+
+    /// Ends the thread, and with it every worker that is left.
+    pub fn end(&self) {
+        *self.requests.lock() = None;
+    }
+
+    fn spawn(&self, control: Control) -> io::Result<Child> {
+        let stopping = || io::Error::other("the server is stopping");
+        let (child, answer) = bounded(1);
+        let requests = self.requests.lock().clone().ok_or_else(stopping)?;
+        requests.send(Request { control, child }).map_err(|_| stopping())?;
+        answer.recv().map_err(|_| stopping())?
+    }
+}
+
+fn start_worker(config: &BrokerConfig, control: Control) -> io::Result<Child> {
+    let parent = std::process::id();
+    let mut command = Command::new(&config.worker_program);
+    // The control socket takes the place of standard input; `WorkerStart::receive` looks for it there.
+    command.args(&config.worker_arguments).stdin(OwnedFd::from(control)).stdout(Stdio::null());
+    // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(move || prepare_worker(parent));
+    }
+    command.spawn()
+}
+
+/// What a worker process does between fork and exec: it lets go of the broker's descriptors and signal mask, and asks to die with
+/// the broker.
+fn prepare_worker(parent: u32) -> io::Result<()> {
+    let check = |status: i64| if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: these calls take numbers and a set that lives here; they change this new process only.
+    unsafe {
+        check(libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC))?;
+        let mut none: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, core::ptr::null_mut());
+        check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong).into())?;
+        if libc::getppid() as u32 != parent {
+            // The broker died before the line above.
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+    }
+    Ok(())
+}
+
+/// Runs one session from its request to the end of its worker.
+pub fn run_session(
+    shared: &Arc<Shared>,
+    peer: SocketAddr,
+    hello: ClientHello,
+    version: u16,
+    connection: Connection,
+) {
+    let session = SessionId(random_bytes());
+    let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
+    let begun = Instant::now();
+    match Worker::start(shared, session, hello, version, connection) {
+        Ok(mut worker) => {
+            tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
+            let cause = worker.watch(shared.config.client_gone_grace);
+            let status = worker.child.wait();
+            shared.sessions.remove(session);
+            worker.tell_if_unanswered(&status);
+            let seconds = begun.elapsed().as_secs_f64();
+            let ending = describe(&status);
+            match (cause, status) {
+                (Ending::OfItself, Ok(status)) if status.success() => {
+                    tracing::info!(%session, seconds, "session of {client} ends");
+                }
+                (Ending::OfItself, _) => {
+                    tracing::warn!(%session, seconds, "session of {client} ends: its worker {ending}");
+                }
+                (Ending::Killed(reason), _) => {
+                    tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
+                }
+            }
+        }
+        Err((error, connection)) => {
+            tracing::error!(%peer, "no worker for {client}: {error}");
+            if let Some(mut connection) = connection {
+                refuse(&mut connection, &format!("the server could not start a worker: {error}"));
+            }
+        }
+    }
+}
+
+fn describe(status: &io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("ended with exit code {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        },
+        Err(error) => format!("could not be waited for: {error}"),
+    }
+}
+
+/// How a worker came to its end.
+enum Ending {
+    OfItself,
+    Killed(&'static str),
+}
+
+struct Worker {
+    child: Child,
+    process: Arc<OwnedFd>,
+    control: Arc<Control>,
+    /// The client's connection, until the worker answers on it.
+    unanswered: Option<Connection>,
+}
+
+impl Worker {
+    /// Starts a worker and hands it the connection. On an error the connection comes back where it still can be used.
+    fn start(
+        shared: &Shared,
+        session: SessionId,
+        hello: ClientHello,
+        version: u16,
+        connection: Connection,
+    ) -> Result<Self, (ControlError, Option<Connection>)> {
+        let without = |error: ControlError| (error, None);
+        let (socket, keys) = messages::take_apart(connection).map_err(|error| without(error.into()))?;
+        let own = socket.try_clone().map_err(|error| without(error.into()))?;
+        let unanswered = Connection::new(TcpStream::from(own), keys.clone());
+        let (control, theirs) = match Control::pair() {
+            Ok(pair) => pair,
+            Err(error) => return Err((error.into(), Some(unanswered))),
+        };
+        let token = LaneToken(random_bytes());
+        let lanes = hello.lanes.clamp(1, shared.config.most_lanes);
+        let start =
+            SessionStart { hello, version, session, token, lanes, gpu: shared.config.gpu, keys };
+        if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(&socket)) {
+            return Err((error, Some(unanswered)));
+        }
+        let started = shared.spawner.spawn(theirs).and_then(|mut child| {
+            match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+                Ok(process) => Ok((child, Arc::new(process))),
+                Err(error) => {
+                    child.kill()?;
+                    child.wait()?;
+                    Err(error.into())
+                }
+            }
+        });
+        let (child, process) = match started {
+            Ok(started) => started,
+            Err(error) => return Err((error.into(), Some(unanswered))),
+        };
+        let control = Arc::new(control);
+        shared.sessions.add(
+            session,
+            Session {
+                token,
+                control: Arc::clone(&control),
+                process: Arc::clone(&process),
+                lanes_left: lanes,
+            },
+        );
+        Ok(Self { child, process, control, unanswered: Some(unanswered) })
+    }
+
+    /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
+    fn watch(&mut self, grace: Duration) -> Ending {
+        let mut deadline: Option<(Instant, &'static str)> = None;
+        let mut control_open = true;
+        loop {
+            let mut waiting_for = [
+                PollFd::from_borrowed_fd(self.process.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
+            ];
+            let watched = if control_open { 2 } else { 1 };
+            let left = deadline.map(|(end, _)| end.saturating_duration_since(Instant::now()));
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            // An interrupted wait is only a reason to look again.
+            let ready = poll(&mut waiting_for[..watched], timeout.as_ref()).unwrap_or(usize::MAX);
+            if !waiting_for[0].revents().is_empty() {
+                return Ending::OfItself;
+            }
+            if ready == 0
+                && let Some((_, reason)) = deadline
+            {
+                // It may have ended this very moment, which is as good.
+                let _ = pidfd_send_signal(&self.process, Signal::KILL);
+                return Ending::Killed(reason);
+            }
+            if control_open && !waiting_for[1].revents().is_empty() {
+                match messages::receive::<ToBroker>(&self.control) {
+                    Ok((ToBroker::Answering, _)) => self.unanswered = None,
+                    Ok((ToBroker::ClientGone, _)) => {
+                        deadline = Some((Instant::now() + grace, "it outlived its client"));
+                    }
+                    Err(_) => {
+                        control_open = false;
+                        deadline.get_or_insert((Instant::now() + grace, "it did not end"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the client that its worker ended before it could answer.
+    fn tell_if_unanswered(&mut self, status: &io::Result<ExitStatus>) {
+        // What the worker may have said last is still in the control socket.
+        while let Some(connection) = &mut self.unanswered {
+            match messages::receive::<ToBroker>(&self.control) {
+                Ok((ToBroker::Answering, _)) => self.unanswered = None,
+                Ok((ToBroker::ClientGone, _)) => {}
+                Err(_) => {
+                    let ending = describe(status);
+                    refuse(connection, &format!("its worker {ending} while it started the GPU; the server's log says more"));
+                    self.unanswered = None;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Which sessions are there, and to which does a lane belong?
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_wire::handshake::{LaneHello, LaneToken, SessionId};
+use parking_lot::{Condvar, Mutex};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::control::Control;
+
+/// A session that has a worker.
+pub struct Session {
+    /// Proves that a lane belongs to it.
+    pub token: LaneToken,
+    /// How the worker is reached.
+    pub control: Arc<Control>,
+    /// The worker's process.
+    pub process: Arc<OwnedFd>,
+    /// How many more lanes it may open.
+    pub lanes_left: u32,
+}
+
+/// The table of all sessions.
+#[derive(Default)]
+pub struct Sessions {
+    table: Mutex<HashMap<SessionId, Session>>,
+    ended: Condvar,
+}
+
+impl Sessions {
+    /// Adds a session.
+    pub fn add(&self, id: SessionId, session: Session) {
+        self.table.lock().insert(id, session);
+    }
+
+    /// Removes a session whose worker has ended.
+    pub fn remove(&self, id: SessionId) {
+        self.table.lock().remove(&id);
+        self.ended.notify_all();
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.table.lock().len()
+    }
+
+    /// The worker that a lane belongs to, if its token is right and the session may have another lane.
+    pub fn admit_lane(&self, hello: &LaneHello) -> Option<Arc<Control>> {
+        let mut table = self.table.lock();
+        let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
+        session.lanes_left = session.lanes_left.checked_sub(1)?;
+        Some(Arc::clone(&session.control))
+    }
+
+    /// Asks all workers to end, kills those that are still there after `grace`, and waits until all have ended.
+    pub fn end_all(&self, grace: Duration) {
+        let mut table = self.table.lock();
+        for (signal, patience) in [(Signal::TERM, grace), (Signal::KILL, grace)] {
+            for session in table.values() {
+                // One that has ended meanwhile needs no signal.
+                let _ = pidfd_send_signal(&session.process, signal);
+            }
+            let deadline = Instant::now() + patience;
+            while !table.is_empty() && !self.ended.wait_until(&mut table, deadline).timed_out() {}
+        }
+        if !table.is_empty() {
+            tracing::warn!(workers = table.len(), "workers that were killed have not ended; going on without them");
+        }
+    }
+}
