@@ -1,0 +1,103 @@
+//! What can go wrong while a kernel runs.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// The thread that raised a fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the kernel.
+    pub kernel: String,
+    /// `%ctaid`: the index of the block in the grid.
+    pub block: [u32; 3],
+    /// `%tid`: the index of the thread in the block.
+    pub thread: [u32; 3],
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([bx, by, bz], [tx, ty, tz]) = (self.block, self.thread);
+        write!(formatter, "thread ({tx}, {ty}, {tz}) of block ({bx}, {by}, {bz}) of kernel `{}`", self.kernel)
+    }
+}
+
+/// Why a launch did not run to its end.
+///
+/// The first fault of a launch ends it: blocks that have not started do not start. Memory written until then stays written.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// An access outside of live memory (CUDA: `ILLEGAL_ADDRESS`).
+    #[error("{at} touched address {address:#x}, which is not device memory")]
+    IllegalAddress {
+        /// The address: generic for global and generic accesses, an offset in the window for shared and local ones.
+        address: u64,
+        /// Who did it.
+        at: Place,
+    },
+    /// An access that is not a multiple of its size (CUDA: `MISALIGNED_ADDRESS`).
+    #[error(
+        "{at} touched address {address:#x} with an access of {size} bytes, which must be aligned to its size"
+    )]
+    Misaligned {
+        /// The address, as for [`Fault::IllegalAddress`].
+        address: u64,
+        /// Bytes of the access.
+        size: u32,
+        /// Who did it.
+        at: Place,
+    },
+    /// `trap` was executed (CUDA: `LAUNCH_FAILED`).
+    #[error("{at} executed `trap`")]
+    Trap {
+        /// Who did it.
+        at: Place,
+    },
+    /// A device-side `assert` failed (CUDA: `ASSERT`). The message also went to [`crate::Host::assertion`].
+    #[error("{message}")]
+    Assert {
+        /// The text in the form the CUDA runtime prints.
+        message: String,
+        /// Who did it.
+        at: Place,
+    },
+    /// Calls nested too deeply, or local memory is used up (CUDA: `HARDWARE_STACK_ERROR`).
+    #[error("{at} ran out of stack")]
+    StackOverflow {
+        /// Who did it.
+        at: Place,
+    },
+    /// An indirect call to something that is not a function, or an illegal operand (CUDA: `ILLEGAL_INSTRUCTION`).
+    #[error("{at} executed an illegal instruction: {reason}")]
+    IllegalInstruction {
+        /// What was wrong.
+        reason: String,
+        /// Who did it.
+        at: Place,
+    },
+    /// The threads of a block wait for each other for ever. A GPU would hang until its watchdog ends the launch (CUDA: `LAUNCH_TIMEOUT`).
+    #[error("{at} waits at a barrier or warp operation that the other threads it names never reach")]
+    Deadlock {
+        /// One of the waiting threads.
+        at: Place,
+    },
+    /// The program has no kernel of this name (CUDA: `NOT_FOUND`).
+    #[error("there is no kernel `{0}` in this program")]
+    UnknownKernel(String),
+    /// The launch was refused before anything ran (CUDA: `INVALID_VALUE`).
+    #[error("kernel `{kernel}` cannot be launched: {reason}")]
+    InvalidConfiguration {
+        /// Name of the kernel.
+        kernel: String,
+        /// Which limit was broken, with numbers.
+        reason: String,
+    },
+    /// The launch needs more of something than there is (CUDA: `LAUNCH_OUT_OF_RESOURCES`).
+    #[error("kernel `{kernel}` cannot be launched: {reason}")]
+    OutOfResources {
+        /// Name of the kernel.
+        kernel: String,
+        /// Which resource, with numbers.
+        reason: String,
+    },
+}

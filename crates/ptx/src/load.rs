@@ -1,0 +1,285 @@
+//! Programs in memory, ready to launch.
+
+use std::sync::{Arc, OnceLock};
+
+use thiserror::Error;
+
+use crate::fault::Fault;
+use crate::jit::CompiledKernel;
+use crate::link::Symbol;
+use crate::lower::function_address;
+use crate::memory::{AddressSpace, OutOfMemory};
+use crate::parse::syntax::{Space, Variable};
+use crate::pool::Pool;
+use crate::program::{KernelLayout, Program};
+use crate::run::{Arena, Host, Launch, Progress};
+
+/// Variables from this size on get an allocation of their own.
+const LARGE_VARIABLE: u64 = 64 << 10;
+
+/// A program could not be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LoadError {
+    /// There is no memory for its variables.
+    #[error("the program's variables need device memory: {0}")]
+    OutOfMemory(#[from] OutOfMemory),
+    /// A variable is initialised with something that has no address before a kernel runs.
+    #[error(
+        "`{variable}` is initialised with the address of `{symbol}`, which is only known inside a kernel"
+    )]
+    NoAddress {
+        /// The variable.
+        variable: String,
+        /// What it points at.
+        symbol: String,
+    },
+}
+
+/// How to launch a kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct LaunchConfig<'a> {
+    /// Blocks in the grid.
+    pub grid: [u32; 3],
+    /// Threads in a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+    /// The parameter buffer, laid out as [`crate::Kernel::parameters`] says; at least [`crate::Kernel::parameter_bytes`] long.
+    pub params: &'a [u8],
+}
+
+/// A program whose variables are in memory. Dropping it frees them and its code.
+pub struct Loaded {
+    program: Program,
+    space: Arc<AddressSpace>,
+    /// Address of each variable; 0 for those of a block.
+    addresses: Vec<u64>,
+    allocations: Vec<u64>,
+    code: Vec<OnceLock<Result<CompiledKernel, String>>>,
+}
+
+impl Program {
+    /// Allocates and initialises the program's variables in `space`.
+    ///
+    /// Machine code is generated kernel by kernel, when a kernel is first launched.
+    ///
+    /// # Errors
+    /// When the variables do not fit or have impossible initial values.
+    pub fn load(&self, space: &Arc<AddressSpace>) -> Result<Loaded, LoadError> {
+        let code = self.kernels().iter().map(|_| OnceLock::new()).collect();
+        let mut loaded = Loaded {
+            program: self.clone(),
+            space: Arc::clone(space),
+            addresses: Vec::new(),
+            allocations: Vec::new(),
+            code,
+        };
+        loaded.place_variables()?;
+        loaded.initialise_variables()?;
+        Ok(loaded)
+    }
+}
+
+impl Loaded {
+    /// The program this was loaded from.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Address and size of a `.global` or `.const` variable.
+    pub fn global(&self, name: &str) -> Option<(u64, u64)> {
+        let variable = self.program.variable(name)?;
+        Some((self.addresses[variable], self.program.image().variables[variable].size))
+    }
+
+    /// Generates the machine code of a kernel now, so that its first launch need not wait for it.
+    ///
+    /// # Errors
+    /// [`Fault::UnknownKernel`], or [`Fault::OutOfResources`] when no code can be generated.
+    pub fn prepare(&self, kernel: &str) -> Result<(), Fault> {
+        let index =
+            self.program.kernel_index(kernel).ok_or_else(|| Fault::UnknownKernel(kernel.to_owned()))?;
+        self.compiled(index).map(|_| ())
+    }
+
+    /// Runs a kernel over a grid, to its end.
+    ///
+    /// Blocks run on the calling thread and, when there are several, on those of `pool`.
+    ///
+    /// # Errors
+    /// What ended the grid early, or why it did not start.
+    pub fn launch(
+        &self,
+        kernel: &str,
+        config: LaunchConfig<'_>,
+        pool: &Pool,
+        host: &dyn Host,
+    ) -> Result<(), Fault> {
+        let index =
+            self.program.kernel_index(kernel).ok_or_else(|| Fault::UnknownKernel(kernel.to_owned()))?;
+        let layout = self.program.layout(index);
+        self.check(index, layout, &config)?;
+        let compiled = self.compiled(index)?;
+        let launch = Launch {
+            kernel,
+            entry: compiled.entry,
+            waits: layout.waits,
+            grid: config.grid,
+            block: config.block,
+            static_shared: layout.static_shared as u32,
+            dynamic_shared: config.dynamic_shared,
+            local: layout.local,
+            parameters: &config.params[..self.program.kernels()[index].parameter_bytes as usize],
+            space: &self.space,
+            host,
+            progress: Progress::default(),
+        };
+        let blocks = config.grid.iter().map(|&count| u64::from(count)).product();
+        pool.run(&launch, blocks);
+        launch.into_result()
+    }
+
+    fn check(&self, index: usize, layout: &KernelLayout, config: &LaunchConfig<'_>) -> Result<(), Fault> {
+        let kernel = &self.program.kernels()[index];
+        let name = || kernel.name.clone();
+        let invalid = |reason: String| Err(Fault::InvalidConfiguration { kernel: name(), reason });
+        let lacking = |reason: String| Err(Fault::OutOfResources { kernel: name(), reason });
+        for ((count, limit), axis) in config.grid.iter().zip(crate::MAX_GRID).zip("xyz".chars()) {
+            if *count == 0 || *count > limit {
+                return invalid(format!(
+                    "the grid has {count} blocks along {axis}; 1 to {limit} are possible"
+                ));
+            }
+        }
+        for ((count, limit), axis) in config.block.iter().zip(crate::MAX_BLOCK).zip("xyz".chars()) {
+            if *count == 0 || *count > limit {
+                return invalid(format!(
+                    "a block has {count} threads along {axis}; 1 to {limit} are possible"
+                ));
+            }
+        }
+        let threads: u64 = config.block.iter().map(|&count| u64::from(count)).product();
+        let limit = crate::MAX_THREADS_PER_BLOCK;
+        if threads > u64::from(limit) {
+            return invalid(format!("a block has {threads} threads; at most {limit} are possible"));
+        }
+        if threads > u64::from(kernel.max_threads) {
+            let limit = kernel.max_threads;
+            return lacking(format!(
+                "a block has {threads} threads, and the kernel was compiled for at most {limit}"
+            ));
+        }
+        let shared = u64::from(config.dynamic_shared) + layout.static_shared;
+        let limit = crate::MAX_SHARED_PER_BLOCK;
+        if shared > u64::from(limit) {
+            return invalid(format!(
+                "a block needs {shared} bytes of shared memory; at most {limit} are possible"
+            ));
+        }
+        let limit = Arena::local_limit(threads);
+        if layout.local > limit {
+            let local = layout.local;
+            return lacking(format!(
+                "a thread needs {local} bytes of local memory; {limit} are possible in such a block"
+            ));
+        }
+        let (given, needed) = (config.params.len(), kernel.parameter_bytes);
+        if given < needed as usize {
+            return invalid(format!("{given} bytes of parameters were given, and it has {needed}"));
+        }
+        Ok(())
+    }
+
+    fn compiled(&self, index: usize) -> Result<&CompiledKernel, Fault> {
+        let compiled = self.code[index].get_or_init(|| {
+            let layout = self.program.layout(index);
+            let space = (self.space.base(), self.space.reserved().trailing_zeros());
+            CompiledKernel::compile(self.program.image(), layout.function, layout, &self.addresses, space)
+        });
+        compiled.as_ref().map_err(|reason| Fault::OutOfResources {
+            kernel: self.program.kernels()[index].name.clone(),
+            reason: format!("no machine code could be generated: {reason}"),
+        })
+    }
+
+    fn place_variables(&mut self) -> Result<(), LoadError> {
+        let program = self.program.clone();
+        let variables = &program.image().variables;
+        self.addresses = vec![0; variables.len()];
+        let mut small = Vec::new();
+        let mut end = 0_u64;
+        for (id, variable) in variables.iter().enumerate().filter(|(_, variable)| in_memory(variable)) {
+            if variable.size >= LARGE_VARIABLE {
+                self.addresses[id] = self.allocate(variable.size, u64::from(variable.align))?;
+            } else {
+                let start = end.next_multiple_of(u64::from(variable.align.max(1)));
+                end = start + variable.size.max(1);
+                small.push((id, start));
+            }
+        }
+        if !small.is_empty() {
+            let align = small.iter().map(|&(id, _)| u64::from(variables[id].align)).max().unwrap_or(1);
+            let base = self.allocate(end, align)?;
+            for (id, start) in small {
+                self.addresses[id] = base + start;
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, size: u64, align: u64) -> Result<u64, OutOfMemory> {
+        let address = self.space.allocate(size, align.max(256))?;
+        self.allocations.push(address);
+        Ok(address)
+    }
+
+    fn initialise_variables(&self) -> Result<(), LoadError> {
+        let image = self.program.image();
+        for (id, variable) in image.variables.iter().enumerate().filter(|(_, variable)| in_memory(variable)) {
+            let mut bytes = variable.initial.clone();
+            for pointer in &variable.pointers {
+                let names = &image.names[image.variable_modules[id]];
+                let address = match names.get(&pointer.symbol) {
+                    Some(Symbol::Function(function)) => function_address(*function),
+                    Some(Symbol::Variable(target)) if in_memory(&image.variables[*target]) => {
+                        self.addresses[*target]
+                    }
+                    _ => {
+                        return Err(LoadError::NoAddress {
+                            variable: variable.name.clone(),
+                            symbol: pointer.symbol.clone(),
+                        });
+                    }
+                };
+                let value = address.wrapping_add_signed(pointer.addend) >> pointer.shift;
+                let start = pointer.offset as usize;
+                let width = (pointer.width as usize).min(8);
+                bytes[start..start + width].copy_from_slice(&value.to_le_bytes()[..width]);
+            }
+            self.space
+                .write(self.addresses[id], &bytes)
+                .expect("a variable's initial value fits the memory allocated for it");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a variable exists once for the program, not once for each block.
+fn in_memory(variable: &Variable) -> bool {
+    matches!(variable.space, Space::Global | Space::Const)
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        for &address in &self.allocations {
+            // A program that freed a variable through `free` has nothing left to free here.
+            let _ = self.space.free(address);
+        }
+    }
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Loaded").field("allocations", &self.allocations).finish_non_exhaustive()
+    }
+}

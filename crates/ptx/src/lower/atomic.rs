@@ -1,0 +1,190 @@
+//! Atomic operations on memory.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Value, types};
+
+use super::form::Form;
+use super::half::half_of;
+use super::memory::{AccessSpace, Place};
+use super::operands::machine_type;
+use super::{Lowered, Refusal, Translator, invalid, unsupported};
+use crate::parse::syntax::{Instruction, Operand, Scalar};
+
+const OPERATIONS: [&str; 10] = ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas"];
+
+impl Translator<'_, '_> {
+    /// `atom` and `red` (which has no destination).
+    pub(super) fn atomic(&mut self, instruction: &Instruction, gives_old: bool) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["relaxed", "acquire", "release", "acq_rel", "sc"]);
+        let space = form.space()?;
+        let Some(operation) = form.choice(&OPERATIONS) else { return unsupported("this operation") };
+        form.ignore_hints();
+        let scalar = form.scalar()?;
+        form.finish()?;
+        let first = usize::from(gives_old);
+        self.expect_operands(instruction, first + if operation == "cas" { 3 } else { 2 })?;
+        let value = self.read(instruction, first + 1, scalar)?;
+        let place = self.place(space, &instruction.operands[first], scalar.size())?;
+        let Place::Memory(address, offset) = place else { return invalid("the address is a parameter") };
+        let address = self.b.ins().iadd_imm_s(address, i64::from(offset));
+        let old = if operation == "cas" {
+            let replacement = self.read(instruction, first + 2, scalar)?;
+            let (expected, replacement) = (self.bits_of(value), self.bits_of(replacement));
+            self.lose_patience();
+            self.compare_and_swap(space, address, expected, replacement)
+        } else {
+            if operation == "exch" {
+                self.lose_patience();
+            }
+            self.read_modify_write(space, operation, scalar, address, value)?
+        };
+        if gives_old {
+            let old = self.from_bits(old, machine_type(scalar));
+            return self.write(instruction, scalar, old);
+        }
+        Ok(())
+    }
+
+    /// Shared memory belongs to one block, whose threads never run at the same time: plain accesses are atomic there.
+    fn compare_and_swap(
+        &mut self,
+        space: AccessSpace,
+        address: Value,
+        expected: Value,
+        replacement: Value,
+    ) -> Value {
+        if space == AccessSpace::Shared {
+            let ty = self.b.func.dfg.value_type(expected);
+            let old = self.b.ins().load(ty, MemFlagsData::new(), address, 0);
+            let same = self.b.ins().icmp(IntCC::Equal, old, expected);
+            let new = self.b.ins().select(same, replacement, old);
+            self.b.ins().store(MemFlagsData::new(), new, address, 0);
+            old
+        } else {
+            self.b.ins().atomic_cas(MemFlagsData::new(), address, expected, replacement)
+        }
+    }
+
+    /// Returns the bits that were in memory.
+    fn read_modify_write(
+        &mut self,
+        space: AccessSpace,
+        operation: &str,
+        scalar: Scalar,
+        address: Value,
+        value: Value,
+    ) -> Result<Value, Refusal> {
+        let flags = MemFlagsData::new();
+        if space == AccessSpace::Shared {
+            let old = self.b.ins().load(machine_type(scalar), flags, address, 0);
+            let new = self.combined(operation, scalar, old, value)?;
+            self.b.ins().store(flags, new, address, 0);
+            return Ok(self.bits_of(old));
+        }
+        let native = match (operation, scalar.is_float(), scalar.is_signed()) {
+            ("add", false, _) => Some(AtomicRmwOp::Add),
+            ("and", false, _) => Some(AtomicRmwOp::And),
+            ("or", false, _) => Some(AtomicRmwOp::Or),
+            ("xor", false, _) => Some(AtomicRmwOp::Xor),
+            ("exch", false, _) => Some(AtomicRmwOp::Xchg),
+            ("min", false, true) => Some(AtomicRmwOp::Smin),
+            ("max", false, true) => Some(AtomicRmwOp::Smax),
+            ("min", false, false) => Some(AtomicRmwOp::Umin),
+            ("max", false, false) => Some(AtomicRmwOp::Umax),
+            _ => None,
+        };
+        if let Some(native) = native {
+            return Ok(self.b.ins().atomic_rmw(machine_type(scalar), flags, native, address, value));
+        }
+        // Anything else: compute a new value and put it there if nobody changed the old one meanwhile.
+        let ty = machine_type(scalar);
+        let bits_ty = machine_type(match scalar.size() {
+            2 => Scalar::B16,
+            4 => Scalar::B32,
+            _ => Scalar::B64,
+        });
+        let first = self.b.ins().load(bits_ty, flags, address, 0);
+        let (again, done) = (self.b.create_block(), self.b.create_block());
+        let expected = self.b.append_block_param(again, bits_ty);
+        self.b.ins().jump(again, &[BlockArg::Value(first)]);
+        self.b.switch_to_block(again);
+        let old = self.from_bits(expected, ty);
+        let new = self.combined(operation, scalar, old, value)?;
+        let new = self.bits_of(new);
+        let found = self.b.ins().atomic_cas(flags, address, expected, new);
+        let same = self.b.ins().icmp(IntCC::Equal, found, expected);
+        self.b.ins().brif(same, done, &[], again, &[BlockArg::Value(found)]);
+        self.b.seal_block(again);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        Ok(expected)
+    }
+
+    /// The value that replaces `old`.
+    fn combined(
+        &mut self,
+        operation: &str,
+        scalar: Scalar,
+        old: Value,
+        value: Value,
+    ) -> Result<Value, Refusal> {
+        if matches!(scalar, Scalar::F16x2 | Scalar::Bf16x2) {
+            let half = half_of(scalar);
+            let (old, value) = (self.split_pair(old), self.split_pair(value));
+            let low = self.combined(operation, half, old[0], value[0])?;
+            let high = self.combined(operation, half, old[1], value[1])?;
+            return Ok(self.join_pair([low, high]));
+        }
+        if matches!(scalar, Scalar::F16 | Scalar::Bf16) {
+            let (a, b) = (self.unpack_half(scalar, old), self.unpack_half(scalar, value));
+            let result = self.combined(operation, Scalar::F32, a, b)?;
+            return Ok(self.pack_half(scalar, result));
+        }
+        let float = scalar.is_float();
+        Ok(match operation {
+            "add" if float => self.b.ins().fadd(old, value),
+            "add" => self.b.ins().iadd(old, value),
+            "min" | "max" if float => self.lesser_number(old, value, operation == "max"),
+            "min" | "max" => self.integer_extremum(scalar, operation == "max", old, value),
+            "exch" => value,
+            _ if float => return unsupported("this operation on floating-point numbers"),
+            "and" => self.b.ins().band(old, value),
+            "or" => self.b.ins().bor(old, value),
+            "xor" => self.b.ins().bxor(old, value),
+            "inc" => {
+                let wraps = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, old, value);
+                let next = self.b.ins().iadd_imm_s(old, 1);
+                let zero = self.constant(types::I32, 0);
+                self.b.ins().select(wraps, zero, next)
+            }
+            "dec" => {
+                let none = self.b.ins().icmp_imm_s(IntCC::Equal, old, 0);
+                let beyond = self.b.ins().icmp(IntCC::UnsignedGreaterThan, old, value);
+                let wraps = self.b.ins().bor(none, beyond);
+                let previous = self.b.ins().iadd_imm_s(old, -1);
+                self.b.ins().select(wraps, value, previous)
+            }
+            _ => return unsupported("this operation"),
+        })
+    }
+
+    /// Memory fences.
+    pub(super) fn fence(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        while let Some(modifier) = form.next() {
+            let known = ["cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel", "acquire", "release"];
+            if !known.contains(&modifier) {
+                return unsupported(format!("the modifier `.{modifier}`"));
+            }
+        }
+        if let Some(operand) = instruction.operands.first() {
+            return match operand {
+                Operand::Sink => Ok(()),
+                _ => invalid("it has no operands"),
+            };
+        }
+        self.b.ins().fence();
+        Ok(())
+    }
+}

@@ -1,0 +1,358 @@
+//! Floating-point arithmetic.
+
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+
+use super::form::{Form, Rounding};
+use super::half::half_of;
+use super::{Lowered, Refusal, Translator, unsupported};
+use crate::parse::syntax::{Instruction, Scalar};
+use crate::run::rounding;
+
+/// An operation on numbers of one type; all operands have it.
+pub(super) type FloatOperation = fn(&mut Translator<'_, '_>, &[Value]) -> Value;
+
+/// An operation whose result depends on the rounding, with what computes it when that is not to nearest.
+#[derive(Clone, Copy)]
+pub(super) struct Rounded {
+    pub(super) nearest: FloatOperation,
+    /// `fn(operands.., mode) -> result` for single and for double precision.
+    pub(super) directed: [usize; 2],
+}
+
+pub(super) fn addition() -> Rounded {
+    Rounded {
+        nearest: |t, v| t.b.ins().fadd(v[0], v[1]),
+        directed: [rounding::add_single as *const () as usize, rounding::add_double as *const () as usize],
+    }
+}
+
+pub(super) fn subtraction() -> Rounded {
+    Rounded {
+        nearest: |t, v| t.b.ins().fsub(v[0], v[1]),
+        directed: [
+            rounding::subtract_single as *const () as usize,
+            rounding::subtract_double as *const () as usize,
+        ],
+    }
+}
+
+pub(super) fn multiplication() -> Rounded {
+    Rounded {
+        nearest: |t, v| t.b.ins().fmul(v[0], v[1]),
+        directed: [
+            rounding::multiply_single as *const () as usize,
+            rounding::multiply_double as *const () as usize,
+        ],
+    }
+}
+
+pub(super) fn division() -> Rounded {
+    Rounded {
+        nearest: |t, v| t.b.ins().fdiv(v[0], v[1]),
+        directed: [
+            rounding::divide_single as *const () as usize,
+            rounding::divide_double as *const () as usize,
+        ],
+    }
+}
+
+pub(super) fn fused() -> Rounded {
+    Rounded {
+        nearest: |t, v| t.b.ins().fma(v[0], v[1], v[2]),
+        directed: [
+            rounding::fused_single as *const () as usize,
+            rounding::fused_double as *const () as usize,
+        ],
+    }
+}
+
+pub(super) fn square_root() -> Rounded {
+    Rounded {
+        nearest: |t, v| t.b.ins().sqrt(v[0]),
+        directed: [rounding::root_single as *const () as usize, rounding::root_double as *const () as usize],
+    }
+}
+
+pub(super) fn reciprocal() -> Rounded {
+    Rounded {
+        nearest: |t, v| {
+            let one = t.one_like(v[0]);
+            t.b.ins().fdiv(one, v[0])
+        },
+        directed: [
+            rounding::reciprocal_single as *const () as usize,
+            rounding::reciprocal_double as *const () as usize,
+        ],
+    }
+}
+
+/// The modifiers that change a floating-point result.
+struct Options {
+    rounding: Rounding,
+    ftz: bool,
+    saturate: bool,
+    relu: bool,
+}
+
+impl Translator<'_, '_> {
+    pub(super) fn one_like(&mut self, value: Value) -> Value {
+        if self.b.func.dfg.value_type(value) == types::F32 {
+            self.single(1_f32.to_bits())
+        } else {
+            self.double(1_f64.to_bits())
+        }
+    }
+
+    fn zero_like(&mut self, value: Value) -> Value {
+        if self.b.func.dfg.value_type(value) == types::F32 { self.single(0) } else { self.double(0) }
+    }
+
+    /// `op[.rnd][.ftz][.sat][.relu].type d, a, ...` with `arity` operands.
+    pub(super) fn float_rounded(
+        &mut self,
+        instruction: &Instruction,
+        arity: usize,
+        operation: Rounded,
+    ) -> Lowered {
+        let mut form = Form::of(instruction);
+        // `.approx` and `.full` allow any result close to the exact one: the nearest is among them.
+        form.ignore(&["approx", "full"]);
+        let options = Options {
+            rounding: form.rounding(),
+            ftz: form.flag("ftz"),
+            saturate: form.flag("sat"),
+            relu: form.flag("relu"),
+        };
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, arity + 1)?;
+        self.float_operation(instruction, scalar, &options, operation)
+    }
+
+    /// `op[.ftz].type d, a, ...` without a rounding.
+    pub(super) fn float_plain(
+        &mut self,
+        instruction: &Instruction,
+        arity: usize,
+        operation: FloatOperation,
+    ) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["approx"]);
+        let ftz = form.flag("ftz");
+        let options = Options { rounding: Rounding::NearestEven, ftz, saturate: false, relu: false };
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, arity + 1)?;
+        self.float_operation(instruction, scalar, &options, Rounded { nearest: operation, directed: [0; 2] })
+    }
+
+    /// An operation computed by a function of the runtime, given for single and double precision.
+    pub(super) fn float_function(
+        &mut self,
+        instruction: &Instruction,
+        single: usize,
+        double: usize,
+    ) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["approx"]);
+        let ftz = form.flag("ftz");
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 2)?;
+        let operand = self.read(instruction, 1, scalar)?;
+        let result = match scalar {
+            Scalar::F32 => {
+                let operand = if ftz { self.flush(operand) } else { operand };
+                let result = self.call_value(single, &[operand], types::F32);
+                if ftz { self.flush(result) } else { result }
+            }
+            Scalar::F64 if double != 0 => self.call_value(double, &[operand], types::F64),
+            Scalar::F16 | Scalar::Bf16 => {
+                let operand = self.unpack_half(scalar, operand);
+                let result = self.call_value(single, &[operand], types::F32);
+                self.pack_half(scalar, result)
+            }
+            Scalar::F16x2 | Scalar::Bf16x2 => {
+                let half = half_of(scalar);
+                let results = self.split_pair(operand).map(|lane| {
+                    let lane = self.unpack_half(half, lane);
+                    let result = self.call_value(single, &[lane], types::F32);
+                    self.pack_half(half, result)
+                });
+                self.join_pair(results)
+            }
+            _ => return unsupported("this type"),
+        };
+        self.write(instruction, scalar, result)
+    }
+
+    fn float_operation(
+        &mut self,
+        instruction: &Instruction,
+        scalar: Scalar,
+        options: &Options,
+        operation: Rounded,
+    ) -> Lowered {
+        let operands: Vec<Value> = (1..instruction.operands.len())
+            .map(|index| self.read(instruction, index, scalar))
+            .collect::<Result<_, Refusal>>()?;
+        let result = match scalar {
+            Scalar::F32 | Scalar::F64 => self.float_scalar(&operands, scalar, options, operation)?,
+            Scalar::F16 | Scalar::Bf16 => self.float_half(&operands, scalar, options, operation)?,
+            Scalar::F16x2 | Scalar::Bf16x2 => {
+                let half = half_of(scalar);
+                let pairs: Vec<[Value; 2]> = operands.iter().map(|&pair| self.split_pair(pair)).collect();
+                let mut lanes = [operands[0]; 2];
+                for (index, lane) in lanes.iter_mut().enumerate() {
+                    let operands: Vec<Value> = pairs.iter().map(|pair| pair[index]).collect();
+                    *lane = self.float_half(&operands, half, options, operation)?;
+                }
+                self.join_pair(lanes)
+            }
+            _ => return unsupported("this type"),
+        };
+        self.write(instruction, scalar, result)
+    }
+
+    fn float_scalar(
+        &mut self,
+        operands: &[Value],
+        scalar: Scalar,
+        options: &Options,
+        operation: Rounded,
+    ) -> Result<Value, Refusal> {
+        let ftz = options.ftz && scalar == Scalar::F32;
+        let mut operands = operands.to_vec();
+        if ftz {
+            operands.iter_mut().for_each(|operand| *operand = self.flush(*operand));
+        }
+        let mut result = if options.rounding == Rounding::NearestEven {
+            (operation.nearest)(self, &operands)
+        } else {
+            let function = operation.directed[usize::from(scalar == Scalar::F64)];
+            if function == 0 {
+                return unsupported("a rounding other than `.rn`");
+            }
+            let mode = self.rounding_mode(options.rounding);
+            operands.push(mode);
+            let ty = self.b.func.dfg.value_type(operands[0]);
+            self.call_value(function, &operands, ty)
+        };
+        if ftz {
+            result = self.flush(result);
+        }
+        Ok(self.limit(result, options.saturate, options.relu))
+    }
+
+    fn float_half(
+        &mut self,
+        operands: &[Value],
+        scalar: Scalar,
+        options: &Options,
+        operation: Rounded,
+    ) -> Result<Value, Refusal> {
+        if options.rounding != Rounding::NearestEven {
+            return unsupported("halves with a rounding other than `.rn`");
+        }
+        // A fused multiplication and addition of halves is exact in double precision but for the last rounding.
+        let fused = operands.len() == 3;
+        let operands: Vec<Value> = operands
+            .iter()
+            .map(|&operand| {
+                let operand = self.unpack_half(scalar, operand);
+                if fused { self.b.ins().fpromote(types::F64, operand) } else { operand }
+            })
+            .collect();
+        let result = (operation.nearest)(self, &operands);
+        let result = self.limit(result, options.saturate, options.relu);
+        Ok(self.pack_half(scalar, result))
+    }
+
+    /// The number that the runtime's rounding functions take for a rounding.
+    pub(super) fn rounding_mode(&mut self, rounding: Rounding) -> Value {
+        let mode = match rounding {
+            Rounding::NearestEven => rounding::NEAREST,
+            Rounding::Zero => rounding::ZERO,
+            Rounding::Down => rounding::DOWN,
+            Rounding::Up => rounding::UP,
+        };
+        self.constant(types::I32, i64::from(mode))
+    }
+
+    /// Limits a result: `.sat` to [0, 1] with NaN giving 0, `.relu` to at least 0 with NaN kept.
+    pub(super) fn limit(&mut self, value: Value, saturate: bool, relu: bool) -> Value {
+        if saturate {
+            let (zero, one) = (self.zero_like(value), self.one_like(value));
+            let positive = self.b.ins().fcmp(FloatCC::GreaterThan, value, zero);
+            let value = self.b.ins().select(positive, value, zero);
+            let small = self.b.ins().fcmp(FloatCC::LessThan, value, one);
+            return self.b.ins().select(small, value, one);
+        }
+        if relu {
+            let zero = self.zero_like(value);
+            let negative = self.b.ins().fcmp(FloatCC::LessThanOrEqual, value, zero);
+            return self.b.ins().select(negative, zero, value);
+        }
+        value
+    }
+
+    /// Replaces a subnormal single-precision number by zero with its sign.
+    pub(super) fn flush(&mut self, value: Value) -> Value {
+        let bits = self.bits_of(value);
+        let exponent = self.b.ins().band_imm_u(bits, 0x7f80_0000);
+        let small = self.b.ins().icmp_imm_s(IntCC::Equal, exponent, 0);
+        let sign = self.b.ins().band_imm_u(bits, 0x8000_0000);
+        let flushed = self.b.ins().select(small, sign, bits);
+        self.from_bits(flushed, types::F32)
+    }
+
+    /// `min` and `max`: a NaN loses against a number, unless `.NaN` asks that it wins.
+    pub(super) fn extremum(&mut self, instruction: &Instruction, maximum: bool) -> Lowered {
+        let mut form = Form::of(instruction);
+        let ftz = form.flag("ftz");
+        let keep_nan = form.flag("NaN");
+        let relu = form.flag("relu");
+        let scalar = form.scalar()?;
+        form.finish()?;
+        if !scalar.is_float() {
+            self.expect_operands(instruction, 3)?;
+            let a = self.read(instruction, 1, scalar)?;
+            let b = self.read(instruction, 2, scalar)?;
+            let result = self.integer_extremum(scalar, maximum, a, b);
+            let result = if relu {
+                let zero = self.constant(super::operands::machine_type(scalar), 0);
+                self.b.ins().smax(result, zero)
+            } else {
+                result
+            };
+            return self.write(instruction, scalar, result);
+        }
+        let options = Options { rounding: Rounding::NearestEven, ftz, saturate: false, relu };
+        let nearest: FloatOperation = match (maximum, keep_nan) {
+            (false, false) => |t, v| v[1..].iter().fold(v[0], |a, &b| t.lesser_number(a, b, false)),
+            (true, false) => |t, v| v[1..].iter().fold(v[0], |a, &b| t.lesser_number(a, b, true)),
+            (false, true) => |t, v| v[1..].iter().fold(v[0], |a, &b| t.b.ins().fmin(a, b)),
+            (true, true) => |t, v| v[1..].iter().fold(v[0], |a, &b| t.b.ins().fmax(a, b)),
+        };
+        self.float_operation(instruction, scalar, &options, Rounded { nearest, directed: [0; 2] })
+    }
+
+    pub(super) fn integer_extremum(&mut self, scalar: Scalar, maximum: bool, a: Value, b: Value) -> Value {
+        match (scalar.is_signed(), maximum) {
+            (true, false) => self.b.ins().smin(a, b),
+            (true, true) => self.b.ins().smax(a, b),
+            (false, false) => self.b.ins().umin(a, b),
+            (false, true) => self.b.ins().umax(a, b),
+        }
+    }
+
+    /// The smaller (or greater) of two numbers; a number if only one is.
+    pub(super) fn lesser_number(&mut self, a: Value, b: Value, greater: bool) -> Value {
+        let chosen = if greater { self.b.ins().fmax(a, b) } else { self.b.ins().fmin(a, b) };
+        let a_is_nan = self.b.ins().fcmp(FloatCC::Unordered, a, a);
+        let b_is_nan = self.b.ins().fcmp(FloatCC::Unordered, b, b);
+        let chosen = self.b.ins().select(b_is_nan, a, chosen);
+        self.b.ins().select(a_is_nan, b, chosen)
+    }
+}

@@ -1,0 +1,91 @@
+//! Special registers.
+
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+
+use super::{Refusal, Translator, unsupported};
+use crate::run::context::ThreadContext;
+use crate::run::functions as runtime;
+
+impl Translator<'_, '_> {
+    /// The value of `%name`.
+    pub(super) fn special_register(&mut self, name: &str) -> Result<Value, Refusal> {
+        let (base, component) = match name.rsplit_once('.') {
+            Some((base, "x")) => (base, 0),
+            Some((base, "y")) => (base, 1),
+            Some((base, "z")) => (base, 2),
+            Some((_, "w")) => return Ok(self.constant(types::I32, 0)),
+            _ => (name, 0),
+        };
+        let word =
+            |translator: &mut Self, offset: usize| Ok(translator.field(types::I32, offset + 4 * component));
+        match base {
+            "tid" => word(self, std::mem::offset_of!(ThreadContext, tid)),
+            "ntid" => word(self, std::mem::offset_of!(ThreadContext, ntid)),
+            "ctaid" => word(self, std::mem::offset_of!(ThreadContext, ctaid)),
+            "nctaid" => word(self, std::mem::offset_of!(ThreadContext, nctaid)),
+            "laneid" => word(self, std::mem::offset_of!(ThreadContext, lane)),
+            "warpid" => word(self, std::mem::offset_of!(ThreadContext, warp)),
+            "smid" => word(self, std::mem::offset_of!(ThreadContext, worker)),
+            "nsmid" => word(self, std::mem::offset_of!(ThreadContext, workers)),
+            "dynamic_smem_size" => word(self, std::mem::offset_of!(ThreadContext, dynamic_shared)),
+            "total_smem_size" | "aggr_smem_size" => {
+                word(self, std::mem::offset_of!(ThreadContext, total_shared))
+            }
+            "nwarpid" => Ok(self.constant(types::I32, 32)),
+            "gridid" => Ok(self.constant(types::I64, 0)),
+            "lanemask_eq" => Ok(self.lane_mask(|t, bit| {
+                let _ = t;
+                bit
+            })),
+            "lanemask_lt" => Ok(self.lane_mask(|t, bit| t.b.ins().iadd_imm_s(bit, -1))),
+            "lanemask_le" => Ok(self.lane_mask(|t, bit| {
+                let below = t.b.ins().iadd_imm_s(bit, -1);
+                t.b.ins().bor(below, bit)
+            })),
+            "lanemask_ge" => Ok(self.lane_mask(|t, bit| t.b.ins().ineg(bit))),
+            "lanemask_gt" => Ok(self.lane_mask(|t, bit| {
+                let from = t.b.ins().ineg(bit);
+                t.b.ins().bxor(from, bit)
+            })),
+            "clock" | "clock_hi" | "clock64" => {
+                let clock = self.call_value(runtime::clock as *const () as usize, &[], types::I64);
+                Ok(match base {
+                    "clock64" => clock,
+                    "clock_hi" => {
+                        let high = self.b.ins().ushr_imm_u(clock, 32);
+                        self.b.ins().ireduce(types::I32, high)
+                    }
+                    _ => self.b.ins().ireduce(types::I32, clock),
+                })
+            }
+            "globaltimer" | "globaltimer_lo" | "globaltimer_hi" => {
+                let time = self.call_value(runtime::global_timer as *const () as usize, &[], types::I64);
+                Ok(match base {
+                    "globaltimer" => time,
+                    "globaltimer_hi" => {
+                        let high = self.b.ins().ushr_imm_u(time, 32);
+                        self.b.ins().ireduce(types::I32, high)
+                    }
+                    _ => self.b.ins().ireduce(types::I32, time),
+                })
+            }
+            // Environment registers are set by the driver for its own use; a program sees zeros.
+            _ if base.starts_with("envreg") || base.starts_with("pm") => Ok(self.constant(types::I32, 0)),
+            // Every block is a cluster of its own.
+            "clusterid" => word(self, std::mem::offset_of!(ThreadContext, ctaid)),
+            "nclusterid" => word(self, std::mem::offset_of!(ThreadContext, nctaid)),
+            "cluster_ctaid" | "cluster_ctarank" => Ok(self.constant(types::I32, 0)),
+            "cluster_nctaid" | "cluster_nctarank" => Ok(self.constant(types::I32, 1)),
+            "is_explicit_cluster" => Ok(self.constant(types::I8, 0)),
+            _ => unsupported(format!("the special register `%{name}`")),
+        }
+    }
+
+    /// A mask made from the bit of the thread's own lane.
+    fn lane_mask(&mut self, build: fn(&mut Self, Value) -> Value) -> Value {
+        let lane = self.field(types::I32, std::mem::offset_of!(ThreadContext, lane));
+        let one = self.constant(types::I32, 1);
+        let bit = self.b.ins().ishl(one, lane);
+        build(self, bit)
+    }
+}

@@ -1,0 +1,246 @@
+//! Instructions that threads of a warp or block execute together. Each becomes a call of the runtime, which suspends
+//! the thread until the others have come.
+
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+
+use super::form::Form;
+use super::{Lowered, Translator, invalid, unsupported};
+use crate::parse::syntax::{Instruction, Operand, Scalar};
+use crate::run::context::{Reduction, WarpOperation};
+use crate::run::functions as runtime;
+
+impl Translator<'_, '_> {
+    /// Suspends the thread for an operation of its warp; the meaning of the 64 bits returned is the operation's own.
+    fn warp_operation(
+        &mut self,
+        operation: WarpOperation,
+        mask: Value,
+        value: Value,
+        lane: Value,
+        clamp: Value,
+    ) -> Value {
+        let thread = self.thread();
+        let operation = self.constant(types::I32, operation as i64);
+        let value = self.extend(Scalar::B64, value, types::I64);
+        let arguments = [thread, operation, mask, value, lane, clamp];
+        self.call_value(runtime::warp_operation as *const () as usize, &arguments, types::I64)
+    }
+
+    fn simple_warp_operation(&mut self, operation: WarpOperation, mask: Value, value: Value) -> Value {
+        let zero = self.constant(types::I32, 0);
+        self.warp_operation(operation, mask, value, zero, zero)
+    }
+
+    /// `shfl.sync.mode.b32 d[|p], a, b, c, mask`
+    pub(super) fn shuffle(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let sync = form.flag("sync");
+        let operation = match form.choice(&["up", "down", "bfly", "idx"]) {
+            Some("up") => WarpOperation::ShuffleUp,
+            Some("down") => WarpOperation::ShuffleDown,
+            Some("bfly") => WarpOperation::ShuffleButterfly,
+            Some(_) => WarpOperation::ShuffleIndex,
+            None => return invalid("the mode is missing"),
+        };
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, if sync { 5 } else { 4 })?;
+        let value = self.read(instruction, 1, Scalar::B32)?;
+        let lane = self.read(instruction, 2, Scalar::B32)?;
+        let clamp = self.read(instruction, 3, Scalar::B32)?;
+        let mask = if sync { self.read(instruction, 4, Scalar::B32)? } else { self.constant(types::I32, -1) };
+        let answer = self.warp_operation(operation, mask, value, lane, clamp);
+        let result = self.b.ins().ireduce(types::I32, answer);
+        match self.operand(instruction, 0)? {
+            Operand::Pair(value, predicate) => {
+                let valid = self.upper_bit(answer);
+                self.assign(value, scalar, result)?;
+                self.assign(predicate, Scalar::Pred, valid)
+            }
+            single => self.assign(single, scalar, result),
+        }
+    }
+
+    /// Bit 32 of an answer, as a predicate.
+    fn upper_bit(&mut self, answer: Value) -> Value {
+        let bit = self.b.ins().ushr_imm_u(answer, 32);
+        let bit = self.b.ins().ireduce(types::I8, bit);
+        self.b.ins().band_imm_u(bit, 1)
+    }
+
+    /// `vote.sync.mode`
+    pub(super) fn vote(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let sync = form.flag("sync");
+        let operation = match form.choice(&["all", "any", "uni", "ballot"]) {
+            Some("all") => WarpOperation::VoteAll,
+            Some("any") => WarpOperation::VoteAny,
+            Some("uni") => WarpOperation::VoteUniform,
+            Some(_) => WarpOperation::Ballot,
+            None => return invalid("the mode is missing"),
+        };
+        form.ignore(&["pred", "b32"]);
+        form.finish()?;
+        self.expect_operands(instruction, if sync { 3 } else { 2 })?;
+        let predicate = self.read(instruction, 1, Scalar::Pred)?;
+        let mask = if sync { self.read(instruction, 2, Scalar::B32)? } else { self.constant(types::I32, -1) };
+        let answer = self.simple_warp_operation(operation, mask, predicate);
+        if operation == WarpOperation::Ballot {
+            let ballot = self.b.ins().ireduce(types::I32, answer);
+            return self.write(instruction, Scalar::B32, ballot);
+        }
+        let result = self.b.ins().ireduce(types::I8, answer);
+        self.write(instruction, Scalar::Pred, result)
+    }
+
+    /// `match.any.sync` and `match.all.sync`
+    pub(super) fn match_lanes(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["sync"]);
+        let operation = match form.choice(&["any", "all"]) {
+            Some("any") => WarpOperation::MatchAny,
+            Some(_) => WarpOperation::MatchAll,
+            None => return invalid("the mode is missing"),
+        };
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 3)?;
+        let value = self.read(instruction, 1, scalar)?;
+        let mask = self.read(instruction, 2, Scalar::B32)?;
+        let answer = self.simple_warp_operation(operation, mask, value);
+        let lanes = self.b.ins().ireduce(types::I32, answer);
+        match self.operand(instruction, 0)? {
+            Operand::Pair(value, predicate) => {
+                let all = self.upper_bit(answer);
+                self.assign(value, Scalar::B32, lanes)?;
+                self.assign(predicate, Scalar::Pred, all)
+            }
+            single => self.assign(single, Scalar::B32, lanes),
+        }
+    }
+
+    /// `redux.sync`
+    pub(super) fn reduce_lanes(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["sync"]);
+        let Some(name) = form.choice(&["add", "min", "max", "and", "or", "xor"]) else {
+            return invalid("the operation is missing");
+        };
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 3)?;
+        if scalar.is_float() {
+            return unsupported("reducing floating-point numbers");
+        }
+        let operation = match (name, scalar.is_signed()) {
+            ("add", _) => WarpOperation::SumUnsigned,
+            ("min", false) => WarpOperation::MinUnsigned,
+            ("max", false) => WarpOperation::MaxUnsigned,
+            ("min", true) => WarpOperation::MinSigned,
+            ("max", true) => WarpOperation::MaxSigned,
+            ("and", _) => WarpOperation::And,
+            ("or", _) => WarpOperation::Or,
+            _ => WarpOperation::Xor,
+        };
+        let value = self.read(instruction, 1, scalar)?;
+        let mask = self.read(instruction, 2, Scalar::B32)?;
+        let answer = self.simple_warp_operation(operation, mask, value);
+        let result = self.b.ins().ireduce(types::I32, answer);
+        self.write(instruction, scalar, result)
+    }
+
+    /// `elect.sync d|p, mask`
+    pub(super) fn elect(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["sync"]);
+        form.finish()?;
+        self.expect_operands(instruction, 2)?;
+        let mask = self.read(instruction, 1, Scalar::B32)?;
+        let zero = self.constant(types::I64, 0);
+        let answer = self.simple_warp_operation(WarpOperation::Elect, mask, zero);
+        let Operand::Pair(lane, elected) = self.operand(instruction, 0)? else {
+            return invalid("the destination is not `d|p`");
+        };
+        let leader = self.b.ins().ireduce(types::I32, answer);
+        let is_leader = self.upper_bit(answer);
+        self.assign(lane, Scalar::B32, leader)?;
+        self.assign(elected, Scalar::Pred, is_leader)
+    }
+
+    /// `activemask`
+    pub(super) fn active_mask(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let scalar = form.scalar()?;
+        form.finish()?;
+        self.expect_operands(instruction, 1)?;
+        let thread = self.thread();
+        let site = self.constant(types::I64, self.function as i64 * (1 << 32) + self.position as i64);
+        let mask = self.call_value(runtime::active_mask as *const () as usize, &[thread, site], types::I32);
+        self.write(instruction, scalar, mask)
+    }
+
+    /// `bar` and `barrier`: `.warp.sync`, `.sync`, `.arrive` and `.red`
+    pub(super) fn barrier(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["cta", "aligned"]);
+        if form.flag("warp") {
+            form.ignore(&["sync"]);
+            form.finish()?;
+            self.expect_operands(instruction, 1)?;
+            let mask = self.read(instruction, 0, Scalar::B32)?;
+            let zero = self.constant(types::I64, 0);
+            self.simple_warp_operation(WarpOperation::Synchronise, mask, zero);
+            return Ok(());
+        }
+        let Some(kind) = form.choice(&["sync", "arrive", "red"]) else {
+            return unsupported("this kind of barrier");
+        };
+        let reduction = match form.choice(&["popc", "and", "or"]) {
+            None => Reduction::None,
+            Some("popc") => Reduction::Count,
+            Some("and") => Reduction::And,
+            Some(_) => Reduction::Or,
+        };
+        form.ignore(&["u32", "pred"]);
+        form.finish()?;
+        let operands = instruction.operands.as_slice();
+        let (destination, operands, predicate) = match (kind, operands) {
+            ("red", [destination, operands @ .., predicate]) => {
+                (Some(destination), operands, Some(predicate))
+            }
+            ("red", _) => return invalid("operands are missing"),
+            _ => (None, operands, None),
+        };
+        let (number, threads) = match operands {
+            [number] => (number, None),
+            [number, threads] => (number, Some(threads)),
+            _ => return invalid("a barrier has one or two operands"),
+        };
+        let number = self.value(number, Scalar::U32)?;
+        let threads = match threads {
+            Some(threads) => self.value(threads, Scalar::U32)?,
+            None => self.constant(types::I32, 0),
+        };
+        let predicate = match predicate {
+            Some(predicate) => self.value(predicate, Scalar::Pred)?,
+            None => self.constant(types::I8, 0),
+        };
+        let predicate = self.b.ins().uextend(types::I32, predicate);
+        let thread = self.thread();
+        if kind == "arrive" {
+            self.call_runtime(runtime::arrive as *const () as usize, &[thread, number, threads], None);
+            return Ok(());
+        }
+        let reduction_number = self.constant(types::I32, reduction as i64);
+        let arguments = [thread, number, threads, reduction_number, predicate];
+        let answer = self.call_value(runtime::barrier as *const () as usize, &arguments, types::I32);
+        match (destination, reduction) {
+            (Some(destination), Reduction::Count) => self.assign(destination, Scalar::U32, answer),
+            (Some(destination), _) => {
+                let result = self.b.ins().ireduce(types::I8, answer);
+                self.assign(destination, Scalar::Pred, result)
+            }
+            (None, _) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The device's memory: one reserved range of this process's addresses.
+//!
+//! Everything a kernel can point at (device allocations, module variables, and the shared, local and parameter
+//! memory of the blocks that run) lies inside one [`AddressSpace`]. So a device pointer *is* a host address,
+//! generic addressing needs no translation, and one comparison tells compiled code whether an address may be
+//! touched at all. Inside the range, memory that belongs to nobody is mapped without access: touching it raises
+//! a signal that ends the launch with [`crate::Fault::IllegalAddress`].
+
+use std::collections::BTreeMap;
+use std::ptr;
+
+use parking_lot::{Mutex, RwLock};
+use thiserror::Error;
+
+use crate::run::Arena;
+
+/// Where the first address space of a process is placed when the kernel grants it.
+const PREFERRED_BASE: u64 = 0x1000_0000_0000;
+/// Bytes of address (not of memory) that a space takes when the process's limits allow it: 1 TiB.
+const PREFERRED_RESERVATION: u64 = 1 << 40;
+/// The smallest reservation that is still of use: 4 GiB.
+const SMALLEST_RESERVATION: u64 = 1 << 32;
+/// Granularity of allocations: the size of a page on every machine this crate generates code for.
+const PAGE: u64 = 4096;
+
+/// Device memory could not be allocated.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[error(
+    "{requested} bytes of device memory were asked for, but {allocated} of {capacity} bytes are in use; free some \
+     or give the device more memory"
+)]
+pub struct OutOfMemory {
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Bytes allocated when the request came.
+    pub allocated: u64,
+    /// Bytes the space may hand out in all.
+    pub capacity: u64,
+}
+
+/// An access to device memory from the host was refused.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum MemoryError {
+    /// Some byte of the range is not inside a live allocation.
+    #[error("the {size} bytes at {address:#x} are not inside one live allocation of the device")]
+    OutsideAllocation {
+        /// First address of the range.
+        address: u64,
+        /// Bytes in the range.
+        size: u64,
+    },
+    /// The address given to `free` is not the start of a live allocation.
+    #[error("{address:#x} is not the start of a live allocation, so it cannot be freed")]
+    NotAllocated {
+        /// The address given.
+        address: u64,
+    },
+}
+
+/// The addresses could not be reserved.
+#[derive(Debug, Error)]
+#[error(
+    "no range of {SMALLEST_RESERVATION} bytes of address space could be reserved: {0}; raise `ulimit -v`"
+)]
+pub struct ReservationError(std::io::Error);
+
+/// The memory of one device.
+///
+/// All operations may be called from several threads at once. As on a GPU, a host copy that runs at the same time
+/// as a kernel writing the same bytes yields some mixture of old and new bytes.
+#[derive(Debug)]
+pub struct AddressSpace {
+    base: u64,
+    reserved: u64,
+    capacity: u64,
+    allocations: RwLock<Allocations>,
+    /// Block memory that no launch uses at the moment; see [`Arena`].
+    arenas: Mutex<Vec<Arena>>,
+}
+
+#[derive(Debug, Default)]
+struct Allocations {
+    /// Live allocations: start to size as asked for. Arenas are not listed, so the host cannot name them.
+    live: BTreeMap<u64, Live>,
+    /// Free ranges: start to length, neighbours always merged.
+    free: BTreeMap<u64, u64>,
+    allocated: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    size: u64,
+    /// Bytes of address taken from `start`, guard page included.
+    span: u64,
+}
+
+impl AddressSpace {
+    /// Reserves an address space that hands out at most `capacity` bytes.
+    ///
+    /// Address space is reserved, memory is not: pages cost something when they are first written.
+    ///
+    /// # Errors
+    /// When not even 4 GiB of addresses can be reserved.
+    pub fn new(capacity: u64) -> Result<Self, ReservationError> {
+        let mut reserved =
+            PREFERRED_RESERVATION.max(capacity.min(1 << 44).saturating_mul(2).next_power_of_two());
+        let base = loop {
+            match reserve(reserved) {
+                Ok(base) => break base,
+                Err(error) if reserved <= SMALLEST_RESERVATION => return Err(ReservationError(error)),
+                Err(_) => reserved /= 2,
+            }
+        };
+        // The first page stays without access, so that no allocation has the lowest address of the range.
+        let allocations =
+            Allocations { free: BTreeMap::from([(base + PAGE, reserved - PAGE)]), ..Allocations::default() };
+        Ok(Self {
+            base,
+            reserved,
+            capacity,
+            allocations: RwLock::new(allocations),
+            arenas: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// First address of the range.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Bytes of address in the range: a power of two, which [`Self::base`] is a multiple of.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Bytes that may be allocated in all.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes allocated now, in whole pages.
+    pub fn allocated(&self) -> u64 {
+        self.allocations.read().allocated
+    }
+
+    /// Whether `address` lies in the reserved range (which says nothing about a live allocation).
+    pub fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.base) < self.reserved
+    }
+
+    /// Allocates `size` bytes, zeroed, at a multiple of `align` (at least a page). The page behind every allocation has no access.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] when the capacity or the range is used up, or the machine refuses the pages.
+    pub fn allocate(&self, size: u64, align: u64) -> Result<u64, OutOfMemory> {
+        let mut allocations = self.allocations.write();
+        let out_of_memory =
+            OutOfMemory { requested: size, allocated: allocations.allocated, capacity: self.capacity };
+        let Some(pages) = size.max(1).checked_next_multiple_of(PAGE) else { return Err(out_of_memory) };
+        if pages > self.capacity.saturating_sub(allocations.allocated) {
+            return Err(out_of_memory);
+        }
+        let align = align.max(PAGE).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let Some(start) = allocations.take(pages + PAGE, align) else { return Err(out_of_memory) };
+        if protect(start, pages, libc::PROT_READ | libc::PROT_WRITE).is_err() {
+            allocations.give_back(start, pages + PAGE);
+            return Err(out_of_memory);
+        }
+        allocations.live.insert(start, Live { size: size.max(1), span: pages + PAGE });
+        allocations.allocated += pages;
+        Ok(start)
+    }
+
+    /// Frees the allocation that starts at `address`. Its pages lose access at once.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotAllocated`] when no live allocation starts there.
+    pub fn free(&self, address: u64) -> Result<(), MemoryError> {
+        let mut allocations = self.allocations.write();
+        let live = allocations.live.remove(&address).ok_or(MemoryError::NotAllocated { address })?;
+        discard(address, live.span);
+        allocations.allocated -= live.span - PAGE;
+        allocations.give_back(address, live.span);
+        Ok(())
+    }
+
+    /// The live allocation that `address` lies in, as (start, size asked for).
+    pub fn range_of(&self, address: u64) -> Option<(u64, u64)> {
+        let allocations = self.allocations.read();
+        let (&start, live) = allocations.live.range(..=address).next_back()?;
+        (address - start < live.size).then_some((start, live.size))
+    }
+
+    /// Reads device memory into `destination`.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutsideAllocation`], and nothing is read, unless all bytes are in one live allocation.
+    pub fn read(&self, address: u64, destination: &mut [u8]) -> Result<(), MemoryError> {
+        let allocations = self.allocations.read();
+        allocations.check(address, destination.len() as u64)?;
+        // SAFETY: the range is inside a live allocation, which is mapped readable and stays so while the lock is held.
+        unsafe {
+            ptr::copy_nonoverlapping(address as *const u8, destination.as_mut_ptr(), destination.len())
+        };
+        Ok(())
+    }
+
+    /// Writes `source` to device memory.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless all bytes are in one live allocation.
+    pub fn write(&self, address: u64, source: &[u8]) -> Result<(), MemoryError> {
+        let allocations = self.allocations.read();
+        allocations.check(address, source.len() as u64)?;
+        // SAFETY: the range is inside a live allocation, which is mapped writable and stays so while the lock is held.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), address as *mut u8, source.len()) };
+        Ok(())
+    }
+
+    /// Fills `count` elements from `address` on with `pattern` (1, 2 or 4 bytes, as `cuMemsetD8/D16/D32` do; any length works).
+    ///
+    /// # Errors
+    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless all bytes are in one live allocation.
+    pub fn fill(&self, address: u64, pattern: &[u8], count: u64) -> Result<(), MemoryError> {
+        let allocations = self.allocations.read();
+        let size = (pattern.len() as u64)
+            .checked_mul(count)
+            .ok_or(MemoryError::OutsideAllocation { address, size: u64::MAX })?;
+        allocations.check(address, size)?;
+        let Some(&first) = pattern.first() else { return Ok(()) };
+        // SAFETY: the range is inside a live allocation, which is mapped writable and stays so while the lock is held.
+        unsafe {
+            if pattern.iter().all(|&byte| byte == first) {
+                ptr::write_bytes(address as *mut u8, first, size as usize);
+            } else {
+                for index in 0..count as usize {
+                    let element = (address as *mut u8).add(index * pattern.len());
+                    ptr::copy_nonoverlapping(pattern.as_ptr(), element, pattern.len());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies `size` bytes of device memory; the ranges may overlap.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless each range is in one live allocation.
+    pub fn copy(&self, destination: u64, source: u64, size: u64) -> Result<(), MemoryError> {
+        let allocations = self.allocations.read();
+        allocations.check(source, size)?;
+        allocations.check(destination, size)?;
+        // SAFETY: both ranges are inside live allocations, mapped for as long as the lock is held.
+        unsafe { ptr::copy(source as *const u8, destination as *mut u8, size as usize) };
+        Ok(())
+    }
+
+    /// Takes block memory for one thread of a launch; it comes back through [`Self::return_arena`].
+    pub(crate) fn take_arena(&self) -> Option<Arena> {
+        if let Some(arena) = self.arenas.lock().pop() {
+            return Some(arena);
+        }
+        let mut allocations = self.allocations.write();
+        let start = allocations.take(Arena::SPAN, PAGE)?;
+        let writable = Arena::WRITABLE
+            .iter()
+            .try_for_each(|range| protect(start + range.start, range.end - range.start, READ_WRITE));
+        if writable.is_err() {
+            discard(start, Arena::SPAN);
+            allocations.give_back(start, Arena::SPAN);
+            return None;
+        }
+        Some(Arena::new(start))
+    }
+
+    pub(crate) fn return_arena(&self, arena: Arena) {
+        self.arenas.lock().push(arena);
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        // SAFETY: the range was reserved by `new` and nothing that borrows from this space is alive.
+        unsafe { libc::munmap(self.base as *mut libc::c_void, self.reserved as usize) };
+    }
+}
+
+impl Allocations {
+    /// Takes `span` bytes at a multiple of `align` from the first free range that holds them.
+    fn take(&mut self, span: u64, align: u64) -> Option<u64> {
+        let (start, length, aligned) = self.free.iter().find_map(|(&start, &length)| {
+            let aligned = start.checked_next_multiple_of(align)?;
+            let end = aligned.checked_add(span)?;
+            (end <= start + length).then_some((start, length, aligned))
+        })?;
+        self.free.remove(&start);
+        if aligned > start {
+            self.free.insert(start, aligned - start);
+        }
+        let end = aligned + span;
+        if end < start + length {
+            self.free.insert(end, start + length - end);
+        }
+        Some(aligned)
+    }
+
+    /// Returns a range to the free ones and merges it with its neighbours.
+    fn give_back(&mut self, mut start: u64, mut length: u64) {
+        if let Some((&before, &before_length)) = self.free.range(..start).next_back()
+            && before + before_length == start
+        {
+            self.free.remove(&before);
+            start = before;
+            length += before_length;
+        }
+        if let Some(after_length) = self.free.remove(&(start + length)) {
+            length += after_length;
+        }
+        self.free.insert(start, length);
+    }
+
+    fn check(&self, address: u64, size: u64) -> Result<(), MemoryError> {
+        if size == 0 {
+            return Ok(());
+        }
+        let inside = self.live.range(..=address).next_back().is_some_and(|(&start, live)| {
+            let offset = address - start;
+            offset < live.size && size <= live.size - offset
+        });
+        if inside { Ok(()) } else { Err(MemoryError::OutsideAllocation { address, size }) }
+    }
+}
+
+const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Reserves `size` bytes (a power of two) at a multiple of `size`, so that compiled code can tell an address of the
+/// range from any other by its upper bits alone.
+fn reserve(size: u64) -> std::io::Result<u64> {
+    let wish = map_without_access(PREFERRED_BASE, size)?;
+    if wish % size == 0 {
+        return Ok(wish);
+    }
+    // SAFETY: the range was mapped just now and nothing refers to it.
+    unsafe { libc::munmap(wish as *mut libc::c_void, size as usize) };
+    let start = map_without_access(PREFERRED_BASE, 2 * size)?;
+    let aligned = start.next_multiple_of(size);
+    for (address, length) in [(start, aligned - start), (aligned + size, start + size - aligned)] {
+        if length > 0 {
+            // SAFETY: these are the ends of the range mapped above that stick out of the aligned part.
+            unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
+        }
+    }
+    Ok(aligned)
+}
+
+fn map_without_access(wish: u64, size: u64) -> std::io::Result<u64> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel never replaces a mapping; the address is only a wish.
+    let address =
+        unsafe { libc::mmap(wish as *mut libc::c_void, size as usize, libc::PROT_NONE, flags, -1, 0) };
+    if address == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(address as u64) }
+}
+
+fn protect(start: u64, size: u64, access: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: callers pass whole pages of a range that this module reserved and that nobody else uses.
+    let status = unsafe { libc::mprotect(start as *mut libc::c_void, size as usize, access) };
+    if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Takes access and contents away from a range, so that its pages are free again and read as zero when next used.
+fn discard(start: u64, size: u64) {
+    // SAFETY: callers pass a range of their own reservation that no live allocation uses; the new mapping replaces
+    // it in place, without access.
+    unsafe {
+        libc::mmap(
+            start as *mut libc::c_void,
+            size as usize,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            -1,
+            0,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_are_zeroed_disjoint_and_found_again() {
+        let space = AddressSpace::new(1 << 20).unwrap();
+        let first = space.allocate(1000, 256).unwrap();
+        let second = space.allocate(1, 1 << 16).unwrap();
+        assert_eq!(second % (1 << 16), 0);
+        assert_eq!(space.range_of(first + 999), Some((first, 1000)));
+        assert_eq!(space.range_of(first + 1000), None);
+        let mut bytes = [1_u8; 1000];
+        space.read(first, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 1000]);
+        space.free(first).unwrap();
+        assert_eq!(space.free(first), Err(MemoryError::NotAllocated { address: first }));
+        assert_eq!(space.allocated(), PAGE);
+    }
+
+    #[test]
+    fn capacity_is_a_limit_and_freed_memory_can_be_had_again() {
+        let space = AddressSpace::new(4 * PAGE).unwrap();
+        let all = space.allocate(4 * PAGE, 256).unwrap();
+        assert!(space.allocate(1, 1).is_err());
+        space.free(all).unwrap();
+        for _ in 0..1000 {
+            let again = space.allocate(4 * PAGE, 256).unwrap();
+            space.free(again).unwrap();
+        }
+        assert!(space.allocate(u64::MAX, 256).is_err());
+        assert!(space.allocate(u64::MAX - PAGE, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn host_accesses_outside_an_allocation_are_refused() {
+        let space = AddressSpace::new(1 << 20).unwrap();
+        let start = space.allocate(100, 256).unwrap();
+        assert!(space.write(start + 1, &[7; 100]).is_err());
+        assert!(space.write(0, &[7]).is_err());
+        assert!(space.read(u64::MAX, &mut [0; 2]).is_err());
+        assert!(space.fill(start, &[1, 2, 3, 4], 26).is_err());
+        assert!(space.fill(start, &[1, 2, 3, 4], u64::MAX).is_err());
+        space.fill(start, &[1, 2, 3, 4], 25).unwrap();
+        space.copy(start + 4, start, 96).unwrap();
+        let mut bytes = [0; 8];
+        space.read(start + 92, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4, 1, 2, 3, 4]);
+        assert!(space.copy(start, start + 50, 51).is_err());
+    }
+}

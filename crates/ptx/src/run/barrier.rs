@@ -1,0 +1,70 @@
+//! The sixteen barriers of a block.
+
+use super::context::{BarrierRequest, Reduction};
+
+/// Barriers a block has.
+const COUNT: usize = 16;
+
+#[derive(Debug, Default)]
+pub(super) struct Barriers {
+    barriers: [Barrier; COUNT],
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Barrier {
+    arrived: u32,
+    /// Threads expected; 0 for all that are alive.
+    expected: u32,
+    /// Of those that arrived, how many had a true predicate, and how many had one at all.
+    holding: u32,
+    voting: u32,
+}
+
+impl Barriers {
+    pub(super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Counts a thread.
+    pub(super) fn arrive(&mut self, request: &BarrierRequest) {
+        let barrier = &mut self.barriers[request.barrier as usize % COUNT];
+        barrier.arrived += 1;
+        barrier.expected = request.threads;
+        barrier.voting += u32::from(request.reduction != Reduction::None);
+        barrier.holding += u32::from(request.reduction != Reduction::None && request.predicate);
+    }
+
+    /// The barriers (a bit each) that everyone expected has reached, with `alive` threads in the block.
+    /// Threads that have ended are not waited for.
+    pub(super) fn complete(&self, alive: u32) -> u32 {
+        let mut complete = 0;
+        for (index, barrier) in self.barriers.iter().enumerate() {
+            let expected = if barrier.expected == 0 { alive } else { barrier.expected };
+            if barrier.arrived > 0 && barrier.arrived >= expected {
+                complete |= 1 << index;
+            }
+        }
+        complete
+    }
+
+    /// What a thread that waits at one of the `released` barriers gets.
+    pub(super) fn answer(&self, released: u32, request: &BarrierRequest) -> Option<u64> {
+        let index = request.barrier as usize % COUNT;
+        let barrier = &self.barriers[index];
+        (released & 1 << index != 0).then(|| match request.reduction {
+            Reduction::None => 0,
+            Reduction::Count => u64::from(barrier.holding),
+            Reduction::And => u64::from(barrier.holding == barrier.voting),
+            Reduction::Or => u64::from(barrier.holding > 0),
+        })
+    }
+
+    /// Makes the `released` barriers ready to be used again.
+    pub(super) fn clear(&mut self, released: u32) {
+        for (index, barrier) in self.barriers.iter_mut().enumerate() {
+            if released & 1 << index != 0 {
+                *barrier = Barrier::default();
+            }
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! One block at a time on one thread of the pool.
+
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use super::barrier::Barriers;
+use super::context::{Raised, Request, ThreadContext, WarpOperation, WarpRequest};
+use super::signals::{Outcome, TrapState};
+use super::stack::{SlabStack, StackSlab};
+use super::warp::{answers, lanes_in};
+use super::{Arena, Launch, WARP};
+use crate::fault::Place;
+use crate::lower::PATIENCE;
+
+type Thread = Coroutine<(), (), Outcome, SlabStack>;
+
+/// Threads that a slab has stacks for: the most a block may have.
+const MOST_THREADS: usize = crate::MAX_THREADS_PER_BLOCK as usize;
+
+/// Runs the blocks of one launch, one after the other.
+pub(super) struct Runner<'l> {
+    launch: &'l Launch<'l>,
+    stacks: &'l StackSlab,
+    traps: &'l TrapState,
+    /// One for each thread, or a single one when threads do not wait for each other.
+    contexts: Vec<ThreadContext>,
+    threads: Vec<Option<Thread>>,
+    warps: Vec<Warp>,
+    barriers: Barriers,
+}
+
+/// Which lanes of a warp can run and which wait; a bit each.
+#[derive(Debug, Clone, Copy, Default)]
+struct Warp {
+    ready: u32,
+    /// At an operation of the warp.
+    gathering: u32,
+    /// At `activemask`.
+    active: u32,
+    /// At a barrier of the block.
+    barrier: u32,
+    /// Gave way to others.
+    polling: u32,
+    alive: u32,
+}
+
+/// Why a block ended early, and which thread did it.
+type Failure = (Raised, Place);
+
+/// What a thread did when it ran.
+enum Event {
+    Finished,
+    Asked(Request),
+}
+
+impl<'l> Runner<'l> {
+    /// Prepares the contexts that all blocks of a launch share.
+    pub(super) fn new(
+        launch: &'l Launch<'l>,
+        arena: &'l mut Arena,
+        traps: &'l TrapState,
+        worker: u32,
+        workers: u32,
+    ) -> Self {
+        // SAFETY: the parameters were checked to fit, and the arena belongs to this runner.
+        unsafe {
+            let target = arena.parameters() as *mut u8;
+            std::ptr::copy_nonoverlapping(launch.parameters.as_ptr(), target, launch.parameters.len());
+        }
+        let count = launch.threads();
+        let total_shared = launch.static_shared + launch.dynamic_shared;
+        let contexts = (0..if launch.waits { count } else { 1 })
+            .map(|index| ThreadContext {
+                stack_limit: 0,
+                shared_base: arena.shared(),
+                shared_size: u64::from(total_shared.next_multiple_of(16)),
+                local_base: arena.local() + index as u64 * launch.local,
+                local_size: launch.local,
+                parameters: arena.parameters(),
+                tid: [0; 3],
+                ntid: launch.block,
+                ctaid: [0; 3],
+                nctaid: launch.grid,
+                lane: 0,
+                warp: 0,
+                worker,
+                workers,
+                dynamic_shared: launch.dynamic_shared,
+                total_shared,
+                local_top: 0,
+                patience: PATIENCE,
+                request: Request::Yield,
+                answer: 0,
+                yielder: std::ptr::null(),
+                launch: std::ptr::from_ref(launch).cast(),
+            })
+            .collect();
+        let stacks = arena.stacks.get_or_insert_with(|| {
+            StackSlab::new(MOST_THREADS).expect("the address space of a process holds the stacks of a block")
+        });
+        Self {
+            launch,
+            stacks,
+            traps,
+            contexts,
+            threads: (0..count).map(|_| None).collect(),
+            warps: vec![Warp::default(); count.div_ceil(WARP)],
+            barriers: Barriers::default(),
+        }
+    }
+
+    /// Runs the block with this index in the grid.
+    pub(super) fn run(&mut self, index: u64) -> Result<(), Failure> {
+        let [x, y, _] = self.launch.grid.map(u64::from);
+        let block = [index % x, index / x % y, index / (x * y)].map(|index| index as u32);
+        for context in &mut self.contexts {
+            context.ctaid = block;
+        }
+        let result = if self.launch.waits { self.run_together() } else { self.run_in_turn() };
+        self.traps.leave();
+        for thread in &mut self.threads {
+            if let Some(mut thread) = thread.take() {
+                // SAFETY: what is on its stack are frames of compiled code and of runtime functions that own nothing.
+                unsafe { thread.force_reset() };
+            }
+        }
+        result
+    }
+
+    /// Threads that do not wait for each other run one after the other, all on one coroutine, which is there to
+    /// come back from faults.
+    fn run_in_turn(&mut self) -> Result<(), Failure> {
+        let (count, block, entry) = (self.launch.threads() as u32, self.launch.block, self.launch.entry);
+        let mut next = 0;
+        while next < count {
+            let context: *mut ThreadContext = &mut self.contexts[0];
+            // SAFETY: stack 0 is free: the last coroutine that had it is gone.
+            let stack = unsafe { self.stacks.stack(0) };
+            self.contexts[0].stack_limit = stack.compiled_code_limit();
+            let body = move |yielder: &Yielder<(), ()>, ()| {
+                for index in next..count {
+                    // SAFETY: the context outlives the coroutine, and only this coroutine uses it while it runs.
+                    unsafe {
+                        (*context).yielder = yielder;
+                        (*context).start(index, block);
+                        entry(context);
+                    }
+                }
+                Outcome::Finished
+            };
+            self.threads[0] = Some(Thread::with_stack(stack, body));
+            loop {
+                match self.resume(0)? {
+                    Event::Finished => return Ok(()),
+                    Event::Asked(Request::Exit) => {
+                        let context = &self.contexts[0];
+                        next = context.warp * WARP as u32 + context.lane + 1;
+                        break;
+                    }
+                    Event::Asked(_) => {}
+                }
+            }
+            self.discard(0);
+        }
+        Ok(())
+    }
+
+    /// Threads that wait for each other have a coroutine each. Warps run in turn, each as far as it can get.
+    fn run_together(&mut self) -> Result<(), Failure> {
+        let entry = self.launch.entry;
+        for index in 0..self.launch.threads() {
+            let context: *mut ThreadContext = &mut self.contexts[index];
+            // SAFETY: the stack is free: the coroutine that had it ended with the last block.
+            let stack = unsafe { self.stacks.stack(index) };
+            self.contexts[index].stack_limit = stack.compiled_code_limit();
+            self.contexts[index].start(index as u32, self.launch.block);
+            let body = move |yielder: &Yielder<(), ()>, ()| {
+                // SAFETY: the context outlives the coroutine, and only this coroutine uses it while it runs.
+                unsafe {
+                    (*context).yielder = yielder;
+                    entry(context);
+                }
+                Outcome::Finished
+            };
+            self.threads[index] = Some(Thread::with_stack(stack, body));
+        }
+        let count = self.launch.threads();
+        for (index, warp) in self.warps.iter_mut().enumerate() {
+            let lanes = (count - index * WARP).min(WARP);
+            let alive = if lanes == WARP { u32::MAX } else { (1 << lanes) - 1 };
+            *warp = Warp { ready: alive, alive, ..Warp::default() };
+        }
+        self.barriers.reset();
+        loop {
+            let mut progress = false;
+            for warp in 0..self.warps.len() {
+                progress |= self.run_warp(warp)?;
+            }
+            progress |= self.release_barriers();
+            for warp in &mut self.warps {
+                progress |= warp.polling != 0;
+                warp.ready |= std::mem::take(&mut warp.polling);
+            }
+            if self.warps.iter().all(|warp| warp.alive == 0) {
+                return Ok(());
+            }
+            if !progress {
+                return Err((Raised::Deadlock, self.place(self.first_alive())));
+            }
+        }
+    }
+
+    /// Runs a warp until all its lanes wait for others or have ended. Whether any of them ran.
+    fn run_warp(&mut self, warp: usize) -> Result<bool, Failure> {
+        let mut progress = false;
+        loop {
+            let ready = std::mem::take(&mut self.warps[warp].ready);
+            for lane in lanes_in(ready) {
+                self.run_lane(warp, lane)?;
+            }
+            progress |= ready != 0;
+            if !self.complete_gathering(warp) {
+                return Ok(progress);
+            }
+        }
+    }
+
+    fn run_lane(&mut self, warp: usize, lane: usize) -> Result<(), Failure> {
+        let index = warp * WARP + lane;
+        let bit = 1_u32 << lane;
+        match self.resume(index)? {
+            Event::Finished => self.end_lane(warp, bit),
+            Event::Asked(Request::Exit) => {
+                self.discard(index);
+                self.end_lane(warp, bit);
+            }
+            Event::Asked(Request::Warp(_)) => self.warps[warp].gathering |= bit,
+            Event::Asked(Request::ActiveMask(_)) => self.warps[warp].active |= bit,
+            Event::Asked(Request::Barrier(request)) => {
+                self.barriers.arrive(&request);
+                if request.waits {
+                    self.warps[warp].barrier |= bit;
+                } else {
+                    self.warps[warp].ready |= bit;
+                }
+            }
+            Event::Asked(Request::Yield | Request::Fault(_)) => self.warps[warp].polling |= bit,
+        }
+        Ok(())
+    }
+
+    fn end_lane(&mut self, warp: usize, bit: u32) {
+        self.warps[warp].alive &= !bit;
+    }
+
+    /// Answers the operations of the warp whose lanes have all come. Whether any lane can go on.
+    fn complete_gathering(&mut self, warp: usize) -> bool {
+        let mut pending = self.warps[warp].gathering;
+        let mut released = 0;
+        while pending != 0 {
+            let lane = pending.trailing_zeros() as usize;
+            let request = self.warp_request(warp, lane);
+            // Lanes that have ended are not waited for, as on the hardware.
+            let wanted = (request.mask | 1 << lane) & self.warps[warp].alive;
+            let same = lanes_in(wanted & pending).filter(|&other| {
+                let other = self.warp_request(warp, other);
+                other.mask == request.mask && other.operation == request.operation
+            });
+            let come = same.fold(0_u32, |lanes, lane| lanes | 1 << lane);
+            pending &= !come & !(1 << lane);
+            if come == wanted {
+                self.answer_warp(warp, come);
+                released |= come;
+            }
+        }
+        let state = &mut self.warps[warp];
+        state.gathering &= !released;
+        state.ready |= released;
+        if state.ready == 0 && state.active != 0 {
+            self.answer_active_masks(warp);
+        }
+        self.warps[warp].ready != 0
+    }
+
+    fn warp_request(&self, warp: usize, lane: usize) -> WarpRequest {
+        match self.contexts[warp * WARP + lane].request {
+            Request::Warp(request) => request,
+            _ => WarpRequest { operation: WarpOperation::Synchronise, mask: 0, value: 0, lane: 0, clamp: 0 },
+        }
+    }
+
+    fn answer_warp(&mut self, warp: usize, lanes: u32) {
+        let first = warp * WARP;
+        let requests = std::array::from_fn(|lane| {
+            if lanes & 1 << lane != 0 {
+                self.warp_request(warp, lane)
+            } else {
+                WarpRequest { operation: WarpOperation::Synchronise, mask: 0, value: 0, lane: 0, clamp: 0 }
+            }
+        });
+        let answers = answers(&requests, lanes);
+        for lane in lanes_in(lanes) {
+            self.contexts[first + lane].answer = answers[lane];
+        }
+    }
+
+    /// Lanes at the same `activemask` are active together. They are held until no lane of the warp can run, so that
+    /// as many as possible have come: programs expect lanes that did not branch apart to be together.
+    fn answer_active_masks(&mut self, warp: usize) {
+        let lanes = std::mem::take(&mut self.warps[warp].active);
+        self.warps[warp].ready |= lanes;
+        let site = |runner: &Self, lane: usize| match runner.contexts[warp * WARP + lane].request {
+            Request::ActiveMask(site) => site,
+            _ => u64::MAX,
+        };
+        for lane in lanes_in(lanes) {
+            let own = site(self, lane);
+            let together = lanes_in(lanes).filter(|&other| site(self, other) == own);
+            let mask = together.fold(0_u64, |mask, lane| mask | 1 << lane);
+            self.contexts[warp * WARP + lane].answer = mask;
+        }
+    }
+
+    /// Lets threads go on whose barrier all have reached. Whether there are any.
+    fn release_barriers(&mut self) -> bool {
+        let alive: u32 = self.warps.iter().map(|warp| warp.alive.count_ones()).sum();
+        let released = self.barriers.complete(alive);
+        if released == 0 {
+            return false;
+        }
+        for index in 0..self.warps.len() {
+            for lane in lanes_in(self.warps[index].barrier) {
+                let context = &mut self.contexts[index * WARP + lane];
+                let Request::Barrier(request) = context.request else { continue };
+                if let Some(answer) = self.barriers.answer(released, &request) {
+                    context.answer = answer;
+                    self.warps[index].barrier &= !(1 << lane);
+                    self.warps[index].ready |= 1 << lane;
+                }
+            }
+        }
+        self.barriers.clear(released);
+        true
+    }
+
+    /// Runs a thread until it ends or asks for something.
+    fn resume(&mut self, index: usize) -> Result<Event, Failure> {
+        let Some(thread) = &mut self.threads[index] else { return Ok(Event::Finished) };
+        self.traps.enter(thread.trap_handler());
+        match thread.resume(()) {
+            CoroutineResult::Yield(()) => match self.context(index).request {
+                Request::Fault(raised) => Err((raised, self.place(index))),
+                request => Ok(Event::Asked(request)),
+            },
+            CoroutineResult::Return(Outcome::Finished) => {
+                self.threads[index] = None;
+                Ok(Event::Finished)
+            }
+            CoroutineResult::Return(Outcome::Faulted) => Err((self.traps.take(), self.place(index))),
+        }
+    }
+
+    fn context(&self, index: usize) -> &ThreadContext {
+        // Threads that run in turn share one context.
+        &self.contexts[index.min(self.contexts.len() - 1)]
+    }
+
+    /// Abandons a suspended thread.
+    fn discard(&mut self, index: usize) {
+        if let Some(mut thread) = self.threads[index].take() {
+            // SAFETY: its stack holds frames of compiled code and of runtime functions that own nothing.
+            unsafe { thread.force_reset() };
+        }
+    }
+
+    fn first_alive(&self) -> usize {
+        let warp = self.warps.iter().position(|warp| warp.alive != 0).unwrap_or(0);
+        warp * WARP + self.warps[warp].alive.trailing_zeros() as usize % WARP
+    }
+
+    fn place(&self, index: usize) -> Place {
+        let context = self.context(index);
+        context.place()
+    }
+}
+
+impl ThreadContext {
+    /// Makes this the context of the thread with this index in its block, at its start.
+    fn start(&mut self, index: u32, block: [u32; 3]) {
+        let [x, y, _] = block;
+        self.tid = [index % x, index / x % y, index / (x * y)];
+        self.lane = index % WARP as u32;
+        self.warp = index / WARP as u32;
+        self.local_top = 0;
+        self.patience = PATIENCE;
+    }
+
+    /// Where the thread is, for fault reports.
+    pub(super) fn place(&self) -> Place {
+        // SAFETY: the launch outlives the contexts of its threads.
+        let kernel = unsafe { (*self.launch).kernel }.to_owned();
+        Place { kernel, block: self.ctaid, thread: self.tid }
+    }
+}

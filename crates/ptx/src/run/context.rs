@@ -1,0 +1,137 @@
+//! What compiled code knows about the thread it runs for.
+
+use corosensei::Yielder;
+
+/// State of one thread, read and written by compiled code at fixed offsets.
+///
+/// Everything up to `local_top` is constant while a thread runs, and compiled code relies on that.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct ThreadContext {
+    /// Lowest stack address that compiled code may use; what lies below is for the runtime's own calls.
+    pub(crate) stack_limit: u64,
+    /// Base of the block's shared memory; shared addresses are offsets from it.
+    pub(crate) shared_base: u64,
+    /// Bytes of shared memory, static and dynamic, rounded up to 16.
+    pub(crate) shared_size: u64,
+    /// Base of the thread's local memory; local addresses are offsets from it.
+    pub(crate) local_base: u64,
+    /// Bytes of local memory.
+    pub(crate) local_size: u64,
+    /// Address of the kernel's parameters.
+    pub(crate) parameters: u64,
+    pub(crate) tid: [u32; 3],
+    pub(crate) ntid: [u32; 3],
+    pub(crate) ctaid: [u32; 3],
+    pub(crate) nctaid: [u32; 3],
+    /// Index in the warp.
+    pub(crate) lane: u32,
+    /// Index of the warp in the block.
+    pub(crate) warp: u32,
+    /// `%smid`: which worker runs the block, and of how many.
+    pub(crate) worker: u32,
+    pub(crate) workers: u32,
+    pub(crate) dynamic_shared: u32,
+    pub(crate) total_shared: u32,
+    /// Offset of the first free byte of local memory: the top of the stack of frames.
+    pub(crate) local_top: u64,
+    /// Polling loads and exchanges left before the thread lets others run.
+    pub(crate) patience: u32,
+    /// What the thread waits for, set before it suspends.
+    pub(crate) request: Request,
+    /// What the wait brought, set before it resumes.
+    pub(crate) answer: u64,
+    /// How to suspend; valid while the thread runs.
+    pub(crate) yielder: *const Yielder<(), ()>,
+    /// The launch this thread belongs to; valid while it runs.
+    pub(crate) launch: *const super::Launch<'static>,
+}
+
+/// Why a thread suspended itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Request {
+    /// It executed `exit` inside a function.
+    Exit,
+    /// It polls and lets others run.
+    Yield,
+    /// It cannot go on.
+    Fault(Raised),
+    /// A `.sync` operation of the warp.
+    Warp(WarpRequest),
+    /// `activemask`, at the instruction with this number.
+    ActiveMask(u64),
+    /// A barrier of the block.
+    Barrier(BarrierRequest),
+}
+
+/// An operation that the lanes of `mask` execute together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WarpRequest {
+    pub(crate) operation: WarpOperation,
+    pub(crate) mask: u32,
+    pub(crate) value: u64,
+    /// Source lane or offset of a shuffle.
+    pub(crate) lane: u32,
+    /// Clamp and segment mask of a shuffle.
+    pub(crate) clamp: u32,
+}
+
+/// Operations of a warp; the numbers are what compiled code passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum WarpOperation {
+    Synchronise,
+    ShuffleUp,
+    ShuffleDown,
+    ShuffleButterfly,
+    ShuffleIndex,
+    VoteAll,
+    VoteAny,
+    VoteUniform,
+    Ballot,
+    MatchAny,
+    MatchAll,
+    Elect,
+    SumUnsigned,
+    MinUnsigned,
+    MaxUnsigned,
+    MinSigned,
+    MaxSigned,
+    And,
+    Or,
+    Xor,
+}
+
+/// A thread's arrival at a barrier of the block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BarrierRequest {
+    pub(crate) barrier: u32,
+    /// Threads that take part; 0 for all of the block.
+    pub(crate) threads: u32,
+    pub(crate) predicate: bool,
+    /// `false` for `bar.arrive`, which goes on at once.
+    pub(crate) waits: bool,
+    pub(crate) reduction: Reduction,
+}
+
+/// What a barrier computes from the predicates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Reduction {
+    None,
+    Count,
+    And,
+    Or,
+}
+
+/// A fault as compiled code or a signal reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Raised {
+    IllegalAddress(u64),
+    Misaligned { address: u64, size: u32 },
+    Trap,
+    Assert,
+    StackOverflow,
+    IllegalInstruction(&'static str),
+    Deadlock,
+}

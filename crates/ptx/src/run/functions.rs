@@ -1,0 +1,306 @@
+//! Functions of the runtime that compiled code calls, with C calling convention.
+//!
+//! They run on a coroutine's small stack and may be abandoned at any point where they suspend or read device memory,
+//! so they hold no lock and own nothing there.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::context::{BarrierRequest, Raised, Reduction, Request, ThreadContext, WarpOperation, WarpRequest};
+use super::printf;
+
+/// Suspends the thread with a request; returns when the scheduler resumes it.
+///
+/// # Safety
+/// `thread` is the context that compiled code was called with, on that code's own coroutine.
+unsafe fn suspend(thread: *mut ThreadContext, request: Request) -> u64 {
+    // SAFETY: as the caller promises; the yielder is that of the coroutine running.
+    unsafe {
+        (*thread).request = request;
+        (*(*thread).yielder).suspend(());
+        (*thread).answer
+    }
+}
+
+/// Ends the thread with a fault.
+///
+/// # Safety
+/// As for [`suspend`].
+unsafe fn raise(thread: *mut ThreadContext, raised: Raised) -> ! {
+    loop {
+        // SAFETY: as the caller promises. The scheduler never resumes a thread that raised a fault.
+        unsafe { suspend(thread, Request::Fault(raised)) };
+    }
+}
+
+macro_rules! runtime_functions {
+    ($($(#[$comment:meta])* fn $name:ident($thread:ident $(, $argument:ident: $ty:ty)*) $(-> $result:ty)? $body:block)*) => {
+        $(
+            $(#[$comment])*
+            ///
+            /// # Safety
+            /// Called by compiled code only, with the context of the running thread.
+            pub(crate) unsafe extern "C" fn $name($thread: *mut ThreadContext $(, $argument: $ty)*) $(-> $result)? {
+                // SAFETY: compiled code passes the context it was given; pointers to arguments and results are
+                // stack slots of the sizes the builtin's signature states.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+runtime_functions! {
+    /// `exit` inside a function.
+    fn exit_thread(thread) {
+        loop {
+            suspend(thread, Request::Exit);
+        }
+    }
+
+    /// `trap`.
+    fn raise_trap(thread) {
+        raise(thread, Raised::Trap)
+    }
+
+    /// An access that failed its check.
+    fn raise_access(thread, address: u64, size: u32) {
+        let misaligned = address % u64::from(size) != 0;
+        raise(thread, if misaligned { Raised::Misaligned { address, size } } else { Raised::IllegalAddress(address) })
+    }
+
+    /// Local memory is used up.
+    fn raise_stack_overflow(thread) {
+        raise(thread, Raised::StackOverflow)
+    }
+
+    /// An indirect call that leads nowhere.
+    fn raise_call_target(thread) {
+        raise(thread, Raised::IllegalInstruction("the target of an indirect call is not a function of that type"))
+    }
+
+    /// An index beyond the table of a branch.
+    fn raise_branch_target(thread) {
+        raise(thread, Raised::IllegalInstruction("the index of a branch is beyond its table"))
+    }
+
+    /// Lets other threads of the block run.
+    fn give_way(thread) {
+        (*thread).patience = crate::lower::PATIENCE;
+        suspend(thread, Request::Yield);
+    }
+
+    /// An operation of the warp.
+    fn warp_operation(thread, operation: u32, mask: u32, value: u64, lane: u32, clamp: u32) -> u64 {
+        let operation = std::mem::transmute::<u32, WarpOperation>(operation);
+        suspend(thread, Request::Warp(WarpRequest { operation, mask, value, lane, clamp }))
+    }
+
+    /// `activemask` at the instruction numbered `site`.
+    fn active_mask(thread, site: u64) -> u32 {
+        suspend(thread, Request::ActiveMask(site)) as u32
+    }
+
+    /// `bar.sync` and `bar.red`.
+    fn barrier(thread, barrier: u32, threads: u32, reduction: u32, predicate: u32) -> u32 {
+        let reduction = std::mem::transmute::<u32, Reduction>(reduction);
+        let request = BarrierRequest { barrier, threads, predicate: predicate != 0, reduction, waits: true };
+        suspend(thread, Request::Barrier(request)) as u32
+    }
+
+    /// `bar.arrive`.
+    fn arrive(thread, barrier: u32, threads: u32) {
+        let reduction = Reduction::None;
+        let request = BarrierRequest { barrier, threads, predicate: false, reduction, waits: false };
+        suspend(thread, Request::Barrier(request));
+    }
+
+    /// `vprintf(format, arguments) -> characters`.
+    fn print(thread, format: *const u64, arguments: *const u64, result: *mut u32) {
+        let launch = &*(*thread).launch;
+        let reader = printf::DeviceReader { space: launch.space };
+        let count = match printf::format(&reader, *format, *arguments) {
+            Ok(text) => {
+                launch.print(&text);
+                text.len() as u32
+            }
+            Err(address) => raise(thread, Raised::IllegalAddress(address)),
+        };
+        *result = count;
+    }
+
+    /// `__assertfail(message, file, line, function, character size)`.
+    fn assertion_failed(
+        thread,
+        message: *const u64,
+        file: *const u64,
+        line: *const u32,
+        function: *const u64,
+        _character: *const u64
+    ) {
+        let launch = &*(*thread).launch;
+        let reader = printf::DeviceReader { space: launch.space };
+        let text = |address: u64| {
+            reader.string(address).map_or_else(|_| String::from("?"), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let ([bx, by, bz], [tx, ty, tz]) = ((*thread).ctaid, (*thread).tid);
+        let message = format!(
+            "{}:{}: {}: block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}] Assertion `{}` failed.",
+            text(*file), *line, text(*function), text(*message),
+        );
+        launch.assertion(message, (*thread).place());
+        raise(thread, Raised::Assert)
+    }
+
+    /// `malloc(size) -> pointer`.
+    fn allocate(thread, size: *const u64, result: *mut u64) {
+        *result = (*(*thread).launch).space.allocate(*size, 256).unwrap_or(0);
+    }
+
+    /// `free(pointer)`.
+    fn free(thread, pointer: *const u64) {
+        let address = *pointer;
+        if address != 0 && (*(*thread).launch).space.free(address).is_err() {
+            raise(thread, Raised::IllegalAddress(address));
+        }
+    }
+}
+
+/// `%clock64`: nanoseconds, so that a program sees a clock of 1 GHz.
+pub(crate) extern "C" fn clock() -> u64 {
+    global_timer()
+}
+
+/// `%globaltimer`: nanoseconds since 1970.
+pub(crate) extern "C" fn global_timer() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// `bfe` on a value extended to 64 bits: `length` bits from bit `start` on of a number of `width` bits.
+pub(crate) extern "C" fn extract_field(value: u64, start: u32, length: u32, width: u32, signed: u32) -> u64 {
+    let (start, length) = (start & 0xff, length & 0xff);
+    if length == 0 {
+        return 0;
+    }
+    if signed == 0 {
+        let value = if start >= width { 0 } else { value >> start };
+        return if length >= 64 { value } else { value & ((1 << length) - 1) };
+    }
+    // The sign is the field's last bit, or the number's own where the field reaches beyond it.
+    let value = value as i64;
+    let last = (start + length - 1).min(width - 1);
+    let sign = value >> last & 1;
+    let field = if start >= width { value >> 63 } else { value >> start };
+    if length >= 64 {
+        return field as u64;
+    }
+    let mask = (1_u64 << length) - 1;
+    let kept = field as u64 & mask;
+    if sign != 0 { kept | !mask } else { kept & mask }
+}
+
+/// `bfi`: `length` bits of `field` put into `into` from bit `start` on.
+pub(crate) extern "C" fn insert_field(field: u64, into: u64, start: u32, length: u32) -> u64 {
+    let (start, length) = (start & 0xff, length & 0xff);
+    if start >= 64 || length == 0 {
+        return into;
+    }
+    let mask = (if length >= 64 { u64::MAX } else { (1 << length) - 1 }) << start;
+    (into & !mask) | (field << start & mask)
+}
+
+/// `prmt` with a selector that is not constant, or in one of its modes (0: by selector, then `f4e`, `b4e`, `rc8`, `ecl`, `ecr`, `rc16`).
+pub(crate) extern "C" fn permute_bytes(a: u32, b: u32, selector: u32, mode: u32) -> u32 {
+    let bytes = (u64::from(b) << 32 | u64::from(a)).to_le_bytes();
+    let low = selector & 3;
+    let picks: [u32; 4] = std::array::from_fn(|byte| {
+        let byte = byte as u32;
+        match mode {
+            1 => (low + byte) & 7,
+            2 => low.wrapping_sub(byte) & 7,
+            3 => low,
+            4 => byte.max(low),
+            5 => byte.min(low),
+            6 => (low & 1) * 2 + (byte & 1),
+            _ => selector >> (4 * byte) & 15,
+        }
+    });
+    u32::from_le_bytes(picks.map(|pick| {
+        let byte = bytes[(pick & 7) as usize];
+        if pick & 8 != 0 { ((byte as i8) >> 7) as u8 } else { byte }
+    }))
+}
+
+/// Rounds to the nearest half-precision number; the upper 16 bits of the result are zero.
+pub(crate) extern "C" fn single_to_half(value: f32) -> u32 {
+    let bits = value.to_bits();
+    let sign = bits >> 16 & 0x8000;
+    let magnitude = bits & 0x7fff_ffff;
+    if magnitude > 0x7f80_0000 {
+        return 0x7fff;
+    }
+    // 65520 and above round to infinity.
+    if magnitude >= 0x477f_f000 {
+        return sign | 0x7c00;
+    }
+    if magnitude < 0x3880_0000 {
+        // Subnormal: adding 0.5 aligns the bits that are kept with the end of the fraction, rounding as it goes.
+        let aligned = f32::from_bits(magnitude) + 0.5;
+        return sign | (aligned.to_bits() - 0.5_f32.to_bits());
+    }
+    let odd = magnitude >> 13 & 1;
+    sign | (magnitude - (112 << 23) + 0xfff + odd) >> 13
+}
+
+/// Rounds towards zero to half precision, or to `bfloat16` when `brain` is not zero.
+pub(crate) extern "C" fn truncate_to_half(value: f32, brain: u32) -> u32 {
+    let bits = value.to_bits();
+    if value.is_nan() {
+        return 0x7fff;
+    }
+    if brain != 0 {
+        return bits >> 16;
+    }
+    let nearest = single_to_half(value);
+    let magnitude = half_to_single(nearest & 0x7fff);
+    if magnitude > value.abs() && value.is_finite() { nearest - 1 } else { nearest }
+}
+
+fn half_to_single(half: u32) -> f32 {
+    let scaled = f32::from_bits((half & 0x7fff) << 13) * 2_f32.powi(112);
+    if half & 0x7c00 == 0x7c00 { f32::INFINITY } else { scaled }
+}
+
+/// Rounds to single precision so that rounding the result again to fewer bits gives what rounding once would:
+/// inexact results are made odd.
+pub(crate) extern "C" fn double_to_single_odd(value: f64) -> f32 {
+    let truncated = super::rounding::double_to_single(value, super::rounding::ZERO);
+    if f64::from(truncated) == value || value.is_nan() {
+        truncated
+    } else {
+        f32::from_bits(truncated.to_bits() | 1)
+    }
+}
+
+/// `sin.approx`.
+pub(crate) extern "C" fn sine(value: f32) -> f32 {
+    value.sin()
+}
+
+/// `cos.approx`.
+pub(crate) extern "C" fn cosine(value: f32) -> f32 {
+    value.cos()
+}
+
+/// `ex2.approx`.
+pub(crate) extern "C" fn exponential(value: f32) -> f32 {
+    value.exp2()
+}
+
+/// `lg2.approx`.
+pub(crate) extern "C" fn logarithm(value: f32) -> f32 {
+    value.log2()
+}
+
+/// `tanh.approx`.
+pub(crate) extern "C" fn hyperbolic_tangent(value: f32) -> f32 {
+    value.tanh()
+}
