@@ -1,0 +1,227 @@
+//! Does the program `causeway` say and do what its help promises, and do the environment variables work?
+
+use causeway_api::coverage::{FUNCTIONS, Kind};
+use causeway_tests::built::{causeway, cuda_program};
+use causeway_tests::client::through_run;
+use causeway_tests::process::{Outcome, run};
+use causeway_tests::server::{Server, forget_environment};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn causeway_with(arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    run(command.args(arguments), LIMIT)
+}
+
+/// Runs a program with `CAUSEWAY_STATS` and returns the report.
+fn statistics(server: &Server, program: &str, arguments: &[&str], folder: &Path) -> Value {
+    let file = folder.join("statistics.json");
+    let mut command = through_run(Some(&server.connect_string()), &cuda_program(program));
+    run(command.args(arguments).env("CAUSEWAY_STATS", &file), LIMIT).must_succeed();
+    let text = std::fs::read_to_string(&file).expect("the program wrote its statistics");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
+}
+
+#[track_caller]
+fn number(report: &Value, field: &str) -> u64 {
+    report[field].as_u64().unwrap_or_else(|| panic!("no number {field:?} in {report:#}"))
+}
+
+#[test]
+fn every_command_has_a_help_that_explains_each_option() {
+    let commands = ["serve", "run", "devices", "api", "demo"];
+    let overview = causeway_with(&["--help"]).must_succeed();
+    for command in commands {
+        assert!(overview.stdout.contains(command), "{command} is missing: {overview}");
+        let help = causeway_with(&[command, "--help"]).must_succeed();
+        assert!(help.stdout.contains("Usage:"), "{help}");
+        let lines: Vec<_> = help.stdout.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            if !line.trim_start().starts_with('-') {
+                continue;
+            }
+            // The explanation stands behind the option, after two spaces, or on the next line.
+            let beside = line.trim_start().split_once("  ").is_some_and(|(_, text)| !text.trim().is_empty());
+            let below = lines.get(index + 1).is_some_and(|next| next.starts_with("          "));
+            assert!(beside || below, "`causeway {command}` does not explain {:?}: {help}", line.trim());
+        }
+    }
+    for (command, options) in [
+        ("serve", &["--listen", "--gpu", "--key-file", "--log"][..]),
+        ("run", &["--on"]),
+        ("devices", &["--on"]),
+    ] {
+        let help = causeway_with(&[command, "--help"]);
+        for option in options {
+            assert!(help.stdout.contains(option), "`causeway {command}` does not mention {option}: {help}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_explained() {
+    for arguments in
+        [&["fly"][..], &["serve", "--gpu", "abacus"], &["serve", "--listen", "nowhere"], &["run"]]
+    {
+        let outcome = causeway_with(arguments);
+        assert!(outcome.code().is_some_and(|code| code != 0), "{arguments:?}: {outcome}");
+        assert!(!outcome.stderr.is_empty() && outcome.stdout.is_empty(), "{arguments:?}: {outcome}");
+        assert!(!outcome.stderr.contains("panicked"), "{arguments:?}: {outcome}");
+    }
+    let server = Server::start();
+    for missing in ["/no/such/program", "/etc/hostname"] {
+        let outcome = run(&mut through_run(Some(&server.connect_string()), Path::new(missing)), LIMIT);
+        // As a shell says it: 127 for what is not there, 126 for what cannot be started.
+        assert!(matches!(outcome.code(), Some(125..=127)), "{outcome}");
+        assert!(outcome.stderr.contains(missing) && outcome.stderr.lines().count() == 1, "{outcome}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let server = Server::start();
+    let address = server.target().to_string();
+    let outcome = run(&mut Server::command(&["--listen", &address]), LIMIT);
+    assert!(outcome.code().is_some_and(|code| code != 0), "{outcome}");
+    assert!(outcome.stderr.contains(&address) && !outcome.stderr.contains("panicked"), "{outcome}");
+}
+
+#[test]
+fn devices_lists_the_software_gpu() {
+    let server = Server::start();
+    let outcome = causeway_with(&["devices", "--on", &server.connect_string()]).must_succeed();
+    for word in ["0", "software", "MiB"] {
+        let found = outcome.stdout.to_lowercase().contains(&word.to_lowercase());
+        assert!(found || word == "MiB" && outcome.stdout.contains("GiB"), "no {word:?}: {outcome}");
+    }
+    assert_eq!(outcome.stderr, "");
+    server.must_have_workers(0);
+}
+
+#[test]
+fn api_names_every_function_and_its_counts_add_up() {
+    let outcome = causeway_with(&["api"]).must_succeed();
+    let words: Vec<_> = outcome.stdout.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
+    for function in FUNCTIONS {
+        assert!(words.contains(&function.symbol), "{} is missing", function.symbol);
+    }
+    let unsupported =
+        FUNCTIONS.iter().filter(|function| matches!(function.kind, Kind::Unsupported { .. })).count();
+    for count in [FUNCTIONS.len() - unsupported, unsupported] {
+        assert!(words.contains(&count.to_string().as_str()), "the count {count} is missing: {outcome}");
+    }
+}
+
+#[test]
+fn api_lists_the_symbols_that_the_library_exports() {
+    // SAFETY: loading the library runs no code of it that needs anything.
+    let library = unsafe { libloading::Library::new(causeway_tests::built::client_library()) };
+    let library = library.expect("the client library can be loaded");
+    for function in FUNCTIONS {
+        for symbol in
+            [Some(function.symbol), function.per_thread.map(|variant| variant.symbol)].into_iter().flatten()
+        {
+            // SAFETY: the symbol is looked for, never used.
+            let found = unsafe { library.get::<*const ()>(symbol).is_ok() };
+            assert!(found, "{symbol} is not exported");
+        }
+    }
+}
+
+#[test]
+fn demo_runs_a_program_and_says_what_happened() {
+    let program = cuda_program("vector_add");
+    let outcome = causeway_with(&["demo", "--", program.to_str().expect("the folder has a plain name")]);
+    let outcome = outcome.must_succeed();
+    let said = format!("{}{}", outcome.stdout, outcome.stderr).to_lowercase();
+    for word in ["pass vector_add", "software", "local", "posted", "called", "bytes"] {
+        let found =
+            said.contains(word) || word == "bytes" && ["kib", "mib"].iter().any(|unit| said.contains(unit));
+        assert!(found, "nothing is said of {word:?}: {outcome}");
+    }
+}
+
+#[test]
+fn run_without_a_server_brings_its_own() {
+    let outcome = run(&mut through_run(None, &cuda_program("vector_add")), LIMIT).must_succeed();
+    assert_eq!(outcome.stdout.lines().last(), Some("PASS vector_add"), "{outcome}");
+    assert_eq!(outcome.stderr, "", "nothing is said unless asked or on trouble");
+    let mut command = through_run(None, &cuda_program("exit_codes"));
+    assert_eq!(run(command.arg("7"), LIMIT).code(), Some(7));
+}
+
+#[test]
+fn log_lines_can_be_json() {
+    let server = Server::start_with(&["--listen", "127.0.0.1:0", "--log", "json"]);
+    run(&mut through_run(Some(&server.connect_string()), &cuda_program("vector_add")), LIMIT).must_succeed();
+    server.must_have_workers(0);
+    let log = server.log();
+    assert!(!log.is_empty(), "nothing was logged");
+    for line in log.lines() {
+        assert!(serde_json::from_str::<Value>(line).is_ok_and(|value| value.is_object()), "no JSON: {line}");
+    }
+}
+
+#[test]
+fn statistics_show_that_launches_are_posted() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    // Many small launches; few of its calls need an answer.
+    let report = statistics(&server, "cholesky", &[], folder.path());
+    let (local, posted, called) =
+        (number(&report, "local"), number(&report, "posted"), number(&report, "called"));
+    assert!(posted > 10 * called && called > 0 && local > 0, "{report:#}");
+    assert!(number(&report, "waits") >= 1 && number(&report, "waits") <= called + posted, "{report:#}");
+    assert!(number(&report, "module_bytes") > 1000, "{report:#}");
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{report:#}");
+    let calls = report["calls"].as_object().expect("calls by name");
+    let launches = calls.iter().filter(|(name, _)| name.starts_with("cuLaunchKernel"));
+    assert!(launches.filter_map(|(_, counts)| counts["posted"].as_u64()).sum::<u64>() > 100, "{report:#}");
+    let sum = calls.values().flat_map(|counts| counts.as_object().expect("counts by kind").values());
+    assert_eq!(sum.filter_map(Value::as_u64).sum::<u64>(), local + posted + called, "{report:#}");
+}
+
+#[test]
+fn statistics_count_the_bytes_copied() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let report = statistics(&server, "long_run", &["0"], folder.path());
+    // One round: 50,000 numbers of 4 bytes there and back.
+    assert_eq!(number(&report, "bytes_to_device"), 200_000, "{report:#}");
+    assert_eq!(number(&report, "bytes_from_device"), 200_000, "{report:#}");
+}
+
+#[test]
+fn programs_run_with_every_call_waiting() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    for program in ["vector_add", "streams_events", "graphs", "cholesky", "concurrent"] {
+        let file = folder.path().join(program);
+        let mut command = through_run(Some(&server.connect_string()), &cuda_program(program));
+        run(command.env("CAUSEWAY_SYNC", "1").env("CAUSEWAY_STATS", &file), LIMIT).must_succeed();
+        let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(number(&report, "posted"), 0, "{program}: {report:#}");
+    }
+}
+
+#[test]
+fn visible_devices_are_those_that_the_variable_names() {
+    let server = Server::start();
+    let with = |devices: &str| {
+        let mut command = through_run(Some(&server.connect_string()), &cuda_program("vector_add"));
+        run(command.env("CUDA_VISIBLE_DEVICES", devices), LIMIT)
+    };
+    with("0").must_succeed();
+    for none in ["", "-1", "7"] {
+        let outcome = with(none);
+        assert!(
+            outcome.code() == Some(1) && outcome.stdout.contains("cudaErrorNoDevice"),
+            "{none:?}: {outcome}"
+        );
+    }
+}

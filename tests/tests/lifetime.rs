@@ -1,0 +1,174 @@
+//! What ends with what: programs, workers and servers that stop, are stopped, or are killed.
+
+use causeway_tests::built::cuda_program;
+use causeway_tests::client::{by_itself, through_run};
+use causeway_tests::process::{Running, eventually};
+use causeway_tests::server::{Server, WORKER_PATIENCE, is_alive};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a program may take to start.
+const START: Duration = Duration::from_secs(60);
+
+/// How long a program whose server or worker is gone may go on: 5 s are promised; this machine may be busy.
+const NOTICE: Duration = Duration::from_secs(10);
+
+/// A program that works until it is stopped, once its kernels run.
+fn working(server: &Server) -> Running {
+    let running = Running::start(&mut by_itself(&server.connect_string(), &cuda_program("long_run")));
+    running.must_print("running", START);
+    running
+}
+
+/// Asserts that a program gets a CUDA error instead of waiting for ever.
+#[track_caller]
+fn must_get_an_error(mut program: Running) {
+    let outcome = program.finish(NOTICE);
+    assert_eq!(outcome.code(), Some(1), "{outcome}");
+    assert!(
+        outcome.stdout.contains("FAIL long_run: ") && outcome.stdout.contains("returned cudaError"),
+        "{outcome}"
+    );
+    let said: Vec<_> = outcome.stderr.lines().collect();
+    assert!(
+        matches!(said.as_slice(), [line] if line.starts_with("causeway: ")),
+        "one line must be said: {outcome}"
+    );
+}
+
+#[track_caller]
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id is a positive number");
+    kill_process(pid, Signal::KILL).expect("the process runs");
+}
+
+#[track_caller]
+fn only_worker(server: &Server) -> u32 {
+    match server.workers().as_slice() {
+        [worker] => *worker,
+        others => panic!("the server has the workers {others:?} instead of one"),
+    }
+}
+
+#[test]
+fn a_killed_server_is_an_error_to_its_programs_and_leaves_no_worker() {
+    let server = Server::start();
+    let programs = [working(&server), working(&server)];
+    let workers = server.workers();
+    assert_eq!(workers.len(), 2);
+    server.kill();
+    programs.into_iter().for_each(must_get_an_error);
+    eventually("no worker is left", WORKER_PATIENCE, || !workers.iter().any(|worker| is_alive(*worker)));
+}
+
+#[test]
+fn a_killed_worker_is_an_error_to_its_own_program_only() {
+    let server = Server::start();
+    let program = working(&server);
+    let worker = only_worker(&server);
+    let mut other = working(&server);
+    kill(worker);
+    must_get_an_error(program);
+    assert!(!other.has_exited(), "{}", other.finish(Duration::ZERO));
+    Running::start(&mut through_run(Some(&server.connect_string()), &cuda_program("vector_add")))
+        .finish(START)
+        .must_succeed();
+    server.must_have_workers(1);
+}
+
+#[test]
+fn a_killed_program_leaves_no_worker() {
+    let server = Server::start();
+    let program = working(&server);
+    only_worker(&server);
+    program.signal(Signal::KILL);
+    server.must_have_workers(0);
+    server.must_be_well();
+}
+
+#[test]
+fn a_killed_program_leaves_no_worker_while_its_child_sleeps() {
+    let server = Server::start();
+    let client = Path::new(env!("CARGO_BIN_EXE_forking_client"));
+    let program = Running::start(&mut by_itself(&server.connect_string(), client));
+    let child =
+        program.find(START, |text| text.strip_prefix("child ")?.strip_suffix('\n')?.parse::<u32>().ok());
+    let child = child.unwrap_or_else(|| panic!("no child: {}", program.stderr()));
+    only_worker(&server);
+    program.signal(Signal::KILL);
+    server.must_have_workers(0);
+    assert!(is_alive(child), "the child must still sleep, or this test shows nothing");
+    server.must_be_well();
+}
+
+#[test]
+fn a_program_that_ends_leaves_no_worker() {
+    let server = Server::start();
+    for arguments in [&["0"][..], &["7"], &["signal", "9"], &["signal", "15"]] {
+        let mut command = by_itself(&server.connect_string(), &cuda_program("exit_codes"));
+        Running::start(command.args(arguments)).finish(START);
+        server.must_have_workers(0);
+    }
+    server.must_be_well();
+}
+
+#[test]
+fn sigterm_ends_a_server_with_0_and_leaves_no_worker() {
+    let server = Server::start();
+    let outcome = server.terminate();
+    assert_eq!(outcome.code(), Some(0), "{outcome}");
+
+    let server = Server::start();
+    let program = working(&server);
+    let worker = only_worker(&server);
+    let outcome = server.terminate();
+    assert_eq!(outcome.code(), Some(0), "{outcome}");
+    assert!(!is_alive(worker), "a worker is left");
+    must_get_an_error(program);
+}
+
+#[test]
+fn exit_statuses_and_signals_come_through() {
+    let server = Server::start();
+    let run = |arguments: &[&str]| {
+        let mut command = through_run(Some(&server.connect_string()), &cuda_program("exit_codes"));
+        Running::start(command.args(arguments)).finish(START)
+    };
+    for status in [0, 1, 7, 125, 255] {
+        let outcome = run(&[&status.to_string()]);
+        assert_eq!(outcome.code(), Some(status), "{outcome}");
+        assert_eq!(outcome.stdout, "ending as asked\n");
+        assert_eq!(outcome.stderr, "");
+    }
+    for signal in [6, 9, 11, 15] {
+        let outcome = run(&["signal", &signal.to_string()]);
+        assert_eq!(outcome.signal(), Some(signal), "{outcome}");
+    }
+}
+
+#[test]
+fn signals_to_causeway_run_reach_the_program() {
+    let server = Server::start();
+    let mut program =
+        Running::start(&mut through_run(Some(&server.connect_string()), &cuda_program("long_run")));
+    program.must_print("running", START);
+    program.signal(Signal::TERM);
+    let outcome = program.finish(NOTICE);
+    assert_eq!(outcome.signal(), Some(15), "{outcome}");
+    server.must_have_workers(0);
+}
+
+#[test]
+fn two_programs_of_four_threads_each_do_not_disturb_each_other() {
+    let server = Server::start();
+    let start =
+        || Running::start(&mut through_run(Some(&server.connect_string()), &cuda_program("concurrent")));
+    for _ in 0..2 {
+        for mut program in [start(), start()] {
+            program.finish(START).must_succeed();
+        }
+    }
+    server.must_have_workers(0);
+    server.must_be_well();
+}
