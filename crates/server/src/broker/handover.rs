@@ -55,7 +55,9 @@ pub fn worker_main() -> ExitCode {
     match WorkerStart::receive() {
         Ok(start) => crate::worker::run(start),
         Err(error) => {
-            tracing::error!("this worker cannot begin: {error}. Workers are started by `causeway serve` only");
+            tracing::error!(
+                "this worker cannot begin: {error}. Workers are started by `causeway serve` only"
+            );
             ExitCode::FAILURE
         }
     }
@@ -134,7 +136,9 @@ fn attend(control: &Control, client: &Socket, link: &Link) {
                 link.attach_lane(Connection::new(TcpStream::from(socket), keys));
             }
             Ok(_) => tracing::warn!("the broker sent something that a working worker cannot use"),
-            Err(ControlError::Damaged(error)) => tracing::warn!("a message of the broker is damaged: {error}"),
+            Err(ControlError::Damaged(error)) => {
+                tracing::warn!("a message of the broker is damaged: {error}")
+            }
             Err(_) => return,
         }
     }

@@ -25,7 +25,9 @@ pub enum KeyFileError {
         cause: io::Error,
     },
     /// Others can read the key.
-    #[error("the key file {path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`; if others may have read it, delete it and a new key is made")]
+    #[error(
+        "the key file {path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`; if others may have read it, delete it and a new key is made"
+    )]
     NotPrivate {
         /// The file.
         path: PathBuf,
@@ -65,11 +67,10 @@ pub fn default_path() -> Result<PathBuf, KeyFileError> {
 pub fn load_or_create(path: &Path) -> Result<(Key, bool), KeyFileError> {
     match read(path) {
         Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
-            create(path).or_else(|error| match error {
-                // Another server was faster.
-                KeyFileError::Io { cause, .. } if cause.kind() == io::ErrorKind::AlreadyExists => read(path),
-                error => Err(error),
-            }.map(|key| (key, true)))
+            let new = create(path)?;
+            // Another server may have been faster; then its key is the one that counts.
+            let key = read(path)?;
+            Ok((key.clone(), key == new))
         }
         read => read.map(|key| (key, false)),
     }
@@ -82,7 +83,7 @@ fn failed(path: &Path, action: &'static str) -> impl Fn(io::Error) -> KeyFileErr
 
 fn read(path: &Path) -> Result<Key, KeyFileError> {
     let failed = failed(path, "read");
-    let mut file = fs::File::open(path).map_err(&failed)?;
+    let file = fs::File::open(path).map_err(&failed)?;
     let data = file.metadata().map_err(&failed)?;
     let user = rustix::process::geteuid().as_raw();
     if data.uid() != user {
@@ -92,7 +93,7 @@ fn read(path: &Path) -> Result<Key, KeyFileError> {
         return Err(KeyFileError::NotPrivate { path: path.to_owned(), mode: data.mode() & 0o777 });
     }
     let mut text = String::new();
-    file.by_ref().take(1024).read_to_string(&mut text).map_err(&failed)?;
+    file.take(1024).read_to_string(&mut text).map_err(&failed)?;
     text.trim().parse().map_err(|cause| KeyFileError::NoKey { path: path.to_owned(), cause })
 }
 
@@ -101,11 +102,21 @@ fn create(path: &Path) -> Result<Key, KeyFileError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(&failed)?;
     }
+    // The file gets its name when it is complete, and only if there is none of that name.
+    let draft = path.with_extension(format!("new-{}", std::process::id()));
     let key = Key::generate();
-    let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(&failed)?;
-    file.write_all(format!("{}\n", key.to_text()).as_bytes()).map_err(&failed)?;
-    file.sync_all().map_err(&failed)?;
+    let written =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
+            file.write_all(format!("{}\n", key.to_text()).as_bytes())?;
+            file.sync_all()?;
+            match fs::hard_link(&draft, path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(()),
+            }
+        });
+    // A draft that cannot be removed holds a key that nobody uses.
+    let _ = fs::remove_file(&draft);
+    written.map_err(&failed)?;
     Ok(key)
 }
 

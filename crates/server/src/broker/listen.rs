@@ -113,7 +113,9 @@ fn serve(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>, place: Place
     let Caller { request, connection } = match served {
         Ok(caller) => caller,
         // A connection without a word is how `causeway run` checks that the server is there.
-        Err(AcceptError::Ended) => return tracing::debug!(%peer, "a caller left before it said what it wants"),
+        Err(AcceptError::Ended) => {
+            return tracing::debug!(%peer, "a caller left before it said what it wants");
+        }
         Err(error) => return tracing::warn!(%peer, "a caller was turned away: {error}"),
     };
     drop(place);

@@ -68,7 +68,8 @@ pub enum StartError {
 fn explain_bind(cause: &io::Error) -> String {
     match cause.kind() {
         io::ErrorKind::AddrInUse => {
-            "another program listens there already; is a server running? Choose another port with --listen".to_owned()
+            "another program listens there already; is a server running? Choose another port with --listen"
+                .to_owned()
         }
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
         io::ErrorKind::PermissionDenied => "ports below 1024 are for root; choose a higher one".to_owned(),
@@ -97,8 +98,7 @@ impl Broker {
         let listener = TcpListener::bind(address).map_err(|cause| StartError::Listen { address, cause })?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let target =
-            Target { host: address.ip().to_string(), port: address.port(), key: config.key.clone() };
+        let target = Target { host: address.ip().to_string(), port: address.port(), key: config.key.clone() };
         let (spawner, spawner_thread) = Spawner::start(&config)?;
         let shared = Arc::new(Shared { config, sessions: Sessions::default(), spawner });
         let (stop, stopped) = UnixStream::pair()?;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use causeway_fabric::target::random_bytes;
 use causeway_fabric::tcp::channel::Connection;
+use causeway_fabric::tcp::record::ConnectionKeys;
 use causeway_fabric::threads;
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use crossbeam_channel::{Sender, bounded, unbounded};
@@ -18,12 +19,12 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::Shared;
 use super::config::BrokerConfig;
 use super::control::Control;
-use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use super::listen::refuse;
+use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use super::sessions::Session;
-use super::Shared;
 
 /// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the *thread* that
 /// started it ends, which is how a worker dies with its broker whatever ends that.
@@ -106,32 +107,34 @@ pub fn run_session(
     let session = SessionId(random_bytes());
     let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
     let begun = Instant::now();
-    match Worker::start(shared, session, hello, version, connection) {
-        Ok(mut worker) => {
-            tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
-            let cause = worker.watch(shared.config.client_gone_grace);
-            let status = worker.child.wait();
-            shared.sessions.remove(session);
-            worker.tell_if_unanswered(&status);
-            let seconds = begun.elapsed().as_secs_f64();
-            let ending = describe(&status);
-            match (cause, status) {
-                (Ending::OfItself, Ok(status)) if status.success() => {
-                    tracing::info!(%session, seconds, "session of {client} ends");
-                }
-                (Ending::OfItself, _) => {
-                    tracing::warn!(%session, seconds, "session of {client} ends: its worker {ending}");
-                }
-                (Ending::Killed(reason), _) => {
-                    tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
-                }
-            }
-        }
-        Err((error, connection)) => {
+    let (socket, keys) = match messages::take_apart(connection) {
+        Ok(parts) => parts,
+        Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
+    };
+    let mut worker = match Worker::start(shared, session, hello, version, &socket, keys.clone()) {
+        Ok(worker) => worker,
+        Err(error) => {
             tracing::error!(%peer, "no worker for {client}: {error}");
-            if let Some(mut connection) = connection {
-                refuse(&mut connection, &format!("the server could not start a worker: {error}"));
-            }
+            let mut connection = Connection::new(TcpStream::from(socket), keys);
+            return refuse(&mut connection, &format!("the server could not start a worker: {error}"));
+        }
+    };
+    worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
+    tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
+    let ending = worker.watch(shared.config.client_gone_grace);
+    let status = worker.child.wait();
+    shared.sessions.remove(session);
+    worker.tell_if_unanswered(&status);
+    let seconds = begun.elapsed().as_secs_f64();
+    match (ending, &status) {
+        (Ending::OfItself, Ok(status)) if status.success() => {
+            tracing::info!(%session, seconds, "session of {client} ends");
+        }
+        (Ending::OfItself, _) => {
+            tracing::warn!(%session, seconds, "session of {client} ends: its worker {}", describe(&status));
+        }
+        (Ending::Killed(reason), _) => {
+            tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
         }
     }
 }
@@ -162,42 +165,27 @@ struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker and hands it the connection. On an error the connection comes back where it still can be used.
+    /// Starts a worker and hands it the client's connection.
     fn start(
         shared: &Shared,
         session: SessionId,
         hello: ClientHello,
         version: u16,
-        connection: Connection,
-    ) -> Result<Self, (ControlError, Option<Connection>)> {
-        let without = |error: ControlError| (error, None);
-        let (socket, keys) = messages::take_apart(connection).map_err(|error| without(error.into()))?;
-        let own = socket.try_clone().map_err(|error| without(error.into()))?;
-        let unanswered = Connection::new(TcpStream::from(own), keys.clone());
-        let (control, theirs) = match Control::pair() {
-            Ok(pair) => pair,
-            Err(error) => return Err((error.into(), Some(unanswered))),
-        };
+        socket: &OwnedFd,
+        keys: Option<ConnectionKeys>,
+    ) -> Result<Self, ControlError> {
+        let (control, theirs) = Control::pair()?;
         let token = LaneToken(random_bytes());
         let lanes = hello.lanes.clamp(1, shared.config.most_lanes);
-        let start =
-            SessionStart { hello, version, session, token, lanes, gpu: shared.config.gpu, keys };
-        if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(&socket)) {
-            return Err((error, Some(unanswered)));
-        }
-        let started = shared.spawner.spawn(theirs).and_then(|mut child| {
-            match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-                Ok(process) => Ok((child, Arc::new(process))),
-                Err(error) => {
-                    child.kill()?;
-                    child.wait()?;
-                    Err(error.into())
-                }
+        let start = SessionStart { hello, version, session, token, lanes, gpu: shared.config.gpu, keys };
+        let mut child = shared.spawner.spawn(theirs)?;
+        let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(process) => Arc::new(process),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                return Err(io::Error::from(error).into());
             }
-        });
-        let (child, process) = match started {
-            Ok(started) => started,
-            Err(error) => return Err((error.into(), Some(unanswered))),
         };
         let control = Arc::new(control);
         shared.sessions.add(
@@ -209,7 +197,14 @@ impl Worker {
                 lanes_left: lanes,
             },
         );
-        Ok(Self { child, process, control, unanswered: Some(unanswered) })
+        // Only now: once the worker knows its client it may answer, and lanes may come at any moment after that.
+        if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(socket)) {
+            shared.sessions.remove(session);
+            child.kill()?;
+            child.wait()?;
+            return Err(error);
+        }
+        Ok(Self { child, process, control, unanswered: None })
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
@@ -260,7 +255,10 @@ impl Worker {
                 Ok((ToBroker::ClientGone, _)) => {}
                 Err(_) => {
                     let ending = describe(status);
-                    refuse(connection, &format!("its worker {ending} while it started the GPU; the server's log says more"));
+                    refuse(
+                        connection,
+                        &format!("its worker {ending} while it started the GPU; the server's log says more"),
+                    );
                     self.unanswered = None;
                 }
             }

@@ -67,7 +67,10 @@ impl Sessions {
             while !table.is_empty() && !self.ended.wait_until(&mut table, deadline).timed_out() {}
         }
         if !table.is_empty() {
-            tracing::warn!(workers = table.len(), "workers that were killed have not ended; going on without them");
+            tracing::warn!(
+                workers = table.len(),
+                "workers that were killed have not ended; going on without them"
+            );
         }
     }
 }

@@ -1,0 +1,250 @@
+//! The broker over real loopback sockets, with a worker that echoes.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_fabric::{
+    ConnectError, ConnectOptions, Destination, Key, LinkError, LinkEvents, Session, Target, connect,
+    describe_process,
+};
+use causeway_server::broker::{Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
+use causeway_wire::handshake::{Answer, ClientHello, LaneHello, LaneToken, Opening, VersionRange};
+
+const FINGERPRINT: u64 = 0xfeed;
+
+fn config(key: Option<Key>) -> BrokerConfig {
+    // Cargo puts examples beside the folder of the test programs.
+    let tests = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let worker_program = tests.parent().unwrap().join("examples").join("echo_worker");
+    assert!(worker_program.exists(), "build the example first: cargo build --examples -p causeway-server");
+    BrokerConfig {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        key,
+        worker_program,
+        worker_arguments: Vec::new(),
+        gpu: GpuChoice::Cpu,
+        handshake_timeout: Duration::from_millis(400),
+        most_handshakes: 4,
+        client_gone_grace: Duration::from_millis(200),
+        ..BrokerConfig::new(FINGERPRINT)
+    }
+}
+
+fn hello(program: &str) -> ClientHello {
+    let hello = describe_process(FINGERPRINT, vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())]);
+    ClientHello { program: program.into(), lanes: 2, ..hello }
+}
+
+fn open(target: &Target, program: &str) -> Result<Session, ConnectError> {
+    connect(target, hello(program), &ConnectOptions::default())
+}
+
+fn refusal(result: Result<Session, ConnectError>) -> String {
+    match result {
+        Err(error @ ConnectError::Refused { .. }) => error.to_string(),
+        Err(error) => panic!("another error: {error}"),
+        Ok(_) => panic!("the session was granted"),
+    }
+}
+
+struct Silent;
+
+impl LinkEvents for Silent {
+    fn lost(&self, _cause: &LinkError) {}
+}
+
+fn assert_echo(session: &mut Session, text: &[u8]) {
+    session.link.send(|out| out.extend_from_slice(text)).unwrap();
+    assert_eq!(session.receiver.recv().unwrap(), text);
+}
+
+/// Waits until the broker has `count` sessions.
+fn wait_for_sessions(broker: &RunningBroker, count: usize) {
+    while broker.sessions() != count {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_session_has_a_worker_of_its_own_with_lanes() {
+    for key in [None, Some(Key::generate())] {
+        let broker = Broker::start(config(key)).unwrap();
+        let (mut one, mut other) =
+            (open(broker.target(), "echo").unwrap(), open(broker.target(), "echo").unwrap());
+        assert_eq!(one.welcome.snapshot, br#"cpu [("CUDA_VISIBLE_DEVICES", "1")]"#);
+        assert_ne!(one.welcome.session, other.welcome.session);
+        assert_eq!(broker.sessions(), 2);
+        assert_echo(&mut one, b"first");
+        assert_echo(&mut other, b"second");
+        let bytes: Vec<u8> = (0..3_000_000).map(|i| (i / 7) as u8).collect();
+        one.link.start(Arc::new(Silent));
+        let (done, ended) = std::sync::mpsc::channel();
+        let back = Destination::buffer(vec![0; bytes.len()], move |bytes| done.send(bytes).unwrap());
+        one.link.expect_transfer(5, back).unwrap();
+        one.link.send_transfer(5, &bytes).unwrap();
+        assert!(ended.recv().unwrap().unwrap() == bytes);
+        one.link.close();
+        wait_for_sessions(&broker, 1);
+        assert_echo(&mut other, b"third");
+        drop(other);
+        wait_for_sessions(&broker, 0);
+    }
+}
+
+#[test]
+fn a_worker_that_refuses_or_dies_early_is_reported_to_its_client() {
+    let broker = Broker::start(config(Some(Key::generate()))).unwrap();
+    let text = |program| refusal(open(broker.target(), program));
+    assert!(text("refuse").ends_with("refused the session: no GPU for you"));
+    assert!(text("exit").contains("its worker ended with exit code 42 while it started the GPU"));
+    assert!(text("crash").contains("its worker was ended by signal 6"));
+    wait_for_sessions(&broker, 0);
+}
+
+#[test]
+fn a_worker_program_that_cannot_be_started_is_reported_to_the_client() {
+    let broker =
+        Broker::start(BrokerConfig { worker_program: "/nonexistent/worker".into(), ..config(None) }).unwrap();
+    let text = refusal(open(broker.target(), "echo"));
+    assert!(text.contains("the server could not start a worker"), "{text}");
+}
+
+#[test]
+fn keys_must_fit() {
+    let open_broker = Broker::start(config(None)).unwrap();
+    let closed_broker = Broker::start(config(Some(Key::generate()))).unwrap();
+    let with = |broker: &RunningBroker, key: Option<Key>| {
+        refusal(open(&Target { key, ..broker.target().clone() }, "echo"))
+    };
+    let text = with(&closed_broker, Some(Key::generate()));
+    assert!(text.contains("the key is not this server's"), "{text}");
+    let text = with(&closed_broker, None);
+    assert!(text.contains("it demands a key; use the whole connect string"), "{text}");
+    let text = with(&open_broker, Some(Key::generate()));
+    assert!(text.contains("it has no key; leave the key out"), "{text}");
+    assert_echo(&mut open(open_broker.target(), "echo").unwrap(), b"still there");
+    assert_echo(&mut open(closed_broker.target(), "echo").unwrap(), b"still there");
+}
+
+#[test]
+fn versions_must_fit() {
+    let broker = Broker::start(config(None)).unwrap();
+    let mut old = hello("echo");
+    old.offer.versions = VersionRange { oldest: 0, newest: 0 };
+    old.offer.release = "0.0.9".into();
+    let text = refusal(connect(broker.target(), old, &ConnectOptions::default()));
+    assert!(
+        text.contains("the client is Causeway 0.0.9 (protocol 0)") && text.contains("install the same"),
+        "{text}"
+    );
+    let mut other = hello("echo");
+    other.offer.fingerprint = 1;
+    let text = refusal(connect(broker.target(), other, &ConnectOptions::default()));
+    assert!(text.contains("their lists of driver functions differ"), "{text}");
+}
+
+#[test]
+fn hostile_callers_are_turned_away_and_the_broker_goes_on() {
+    for key in [None, Some(Key::generate())] {
+        let broker = Broker::start(config(key)).unwrap();
+        let mut session = open(broker.target(), "echo").unwrap();
+        let address = (broker.target().host.as_str(), broker.target().port);
+        let mut state = 1_u32;
+        for round in 0..30_usize {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let mut bytes: Vec<u8> = (0..round * 37)
+                .map(|_| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (state >> 24) as u8
+                })
+                .collect();
+            if round % 2 == 0 {
+                // Past the first check, to the decoder or to the key exchange.
+                let encrypted = u8::from(broker.target().key.is_some());
+                bytes.splice(0..0, [b'C', b'S', b'W', b'Y', encrypted, 0, 0, 0]);
+            }
+            // The broker may have hung up already.
+            let _ = stream.write_all(&bytes);
+            if round % 3 == 0 {
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+            }
+            if round % 5 == 0 {
+                let mut rest = Vec::new();
+                let _ = stream.read_to_end(&mut rest);
+            }
+        }
+        assert_echo(&mut session, b"unharmed");
+        assert_echo(&mut open(broker.target(), "echo").unwrap(), b"served");
+    }
+}
+
+#[test]
+fn slow_callers_do_not_keep_others_out() {
+    let broker = Broker::start(config(None)).unwrap();
+    let address = (broker.target().host.as_str(), broker.target().port);
+    // More than may shake hands at once; each would be silent for ever.
+    let mut slow: Vec<TcpStream> = (0..12).map(|_| TcpStream::connect(address).unwrap()).collect();
+    slow.iter_mut().for_each(|stream| stream.write_all(b"CS").unwrap());
+    assert_echo(&mut open(broker.target(), "echo").unwrap(), b"served");
+    for mut stream in slow {
+        // Every one of them is hung up on.
+        assert!(matches!(stream.read(&mut [0; 8]), Ok(0) | Err(_)));
+    }
+}
+
+#[test]
+fn lanes_need_the_token_of_their_session() {
+    let broker = Broker::start(config(None)).unwrap();
+    let session = open(broker.target(), "echo").unwrap();
+    let answer = |token: LaneToken| {
+        let mut stream = TcpStream::connect((broker.target().host.as_str(), broker.target().port)).unwrap();
+        let hello = LaneHello { session: session.welcome.session, token, lane: 0 };
+        let frame = causeway_fabric::tcp::channel::handshake_frame(|out| Opening::encode_lane(&hello, out));
+        stream.write_all(&causeway_wire::handshake::Preface { encrypted: false }.to_bytes()).unwrap();
+        stream.write_all(&frame).unwrap();
+        let mut answer = [0; 8];
+        stream.read_exact(&mut answer).unwrap();
+        let mut connection = causeway_fabric::tcp::channel::Connection::new(stream, None);
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        let body = connection.receive_handshake(1 << 16, deadline).unwrap();
+        // A lane that closes ends its session, so the connection is kept.
+        (causeway_wire::codec::Decoder::new(&body).value::<Answer>().unwrap(), connection)
+    };
+    assert!(matches!(answer(LaneToken([0; 32])).0, Answer::Refused { .. }));
+    // The session asked for two lanes, and gets no third.
+    let (first, _first_lane) = answer(session.welcome.token);
+    let (second, _second_lane) = answer(session.welcome.token);
+    assert_eq!((first, second), (Answer::LaneReady, Answer::LaneReady));
+    assert!(matches!(answer(session.welcome.token).0, Answer::Refused { .. }));
+}
+
+#[test]
+fn a_worker_that_outlives_its_client_is_killed() {
+    let broker = Broker::start(config(None)).unwrap();
+    drop(open(broker.target(), "stay").unwrap());
+    wait_for_sessions(&broker, 0);
+}
+
+#[test]
+fn stopping_ends_the_workers_and_their_clients_hear_of_it() {
+    let broker = Broker::start(config(Some(Key::generate()))).unwrap();
+    let target = broker.target().clone();
+    let mut session = open(&target, "echo").unwrap();
+    broker.stop();
+    assert!(matches!(session.receiver.recv(), Err(LinkError::PeerGone)));
+    assert!(matches!(open(&target, "echo"), Err(ConnectError::Dial(_))));
+}
+
+#[test]
+fn listening_elsewhere_demands_a_key() {
+    let everywhere = BrokerConfig { listen: (Ipv4Addr::UNSPECIFIED, 0).into(), ..config(None) };
+    assert!(matches!(Broker::start(everywhere.clone()), Err(StartError::KeyNeeded(_))));
+    let broker = Broker::start(BrokerConfig { key: Some(Key::generate()), ..everywhere }).unwrap();
+    let target = Target { host: "127.0.0.1".into(), ..broker.target().clone() };
+    assert_echo(&mut open(&target, "echo").unwrap(), b"hello");
+    let taken = BrokerConfig { listen: (Ipv4Addr::LOCALHOST, target.port).into(), ..config(None) };
+    let error = Broker::start(taken).unwrap_err();
+    assert!(error.to_string().contains("another program listens there already"), "{error}");
+}
