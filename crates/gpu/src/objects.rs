@@ -1,26 +1,23 @@
 //! The worker's table of driver objects: which client handle stands for which native handle.
 //!
 //! This is the one place where handles of a peer are checked: an unknown, freed or wrongly typed handle, or one
-//! whose slot is in use already, is an error for that client.
+//! that is in use already, is an error for that client.
 
 use causeway_api::handle::{Handle, Kind, Native, Stream};
 use causeway_api::sys::CUresult;
 use parking_lot::RwLock;
+use std::collections::HashMap;
 
 /// More objects than this in one session are refused, so that a hostile client cannot exhaust the worker.
-const MOST_OBJECTS: u32 = 1 << 22;
-
-#[derive(Clone, Copy)]
-struct Slot {
-    /// The whole handle that is valid for this slot, 0 when none is.
-    handle: u64,
-    native: u64,
-}
+const MOST_OBJECTS: usize = 1 << 22;
 
 /// All objects of one session.
+///
+/// Keyed by the whole handle, not by its slot: a client may use a slot again, with the next epoch, while the
+/// command that destroys the old object still waits for its stream.
 #[derive(Default)]
 pub struct Objects {
-    slots: RwLock<Vec<Slot>>,
+    natives: RwLock<HashMap<u64, u64>>,
 }
 
 impl Objects {
@@ -32,38 +29,30 @@ impl Objects {
         if !K::accepts(handle.tag()) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        match self.slots.read().get(handle.index() as usize) {
-            Some(slot) if slot.handle == handle.value() => Ok(Native::from_value(slot.native)),
-            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        match self.natives.read().get(&handle.value()) {
+            Some(native) => Ok(Native::from_value(*native)),
+            None => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
         }
     }
 
     /// Enters an object that the client has named `handle`.
     pub fn insert<K: Kind>(&self, handle: Handle<K>, native: Native<K>) -> Result<(), CUresult> {
-        if handle.tag() != K::TAG || handle.index() >= MOST_OBJECTS {
+        let mut natives = self.natives.write();
+        if handle.tag() != K::TAG || natives.len() >= MOST_OBJECTS || natives.contains_key(&handle.value()) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        let mut slots = self.slots.write();
-        let index = handle.index() as usize;
-        if index >= slots.len() {
-            slots.resize(index + 1, Slot { handle: 0, native: 0 });
-        }
-        if slots[index].handle != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
-        slots[index] = Slot { handle: handle.value(), native: native.value() };
+        natives.insert(handle.value(), native.value());
         Ok(())
     }
 
     /// Takes an object out; its handle is not valid any more.
     pub fn remove<K: Kind>(&self, handle: Handle<K>) -> Result<Native<K>, CUresult> {
-        let mut slots = self.slots.write();
-        match slots.get_mut(handle.index() as usize) {
-            Some(slot) if slot.handle == handle.value() && K::accepts(handle.tag()) && slot.handle != 0 => {
-                slot.handle = 0;
-                Ok(Native::from_value(slot.native))
-            }
-            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        if !K::accepts(handle.tag()) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        match self.natives.write().remove(&handle.value()) {
+            Some(native) => Ok(Native::from_value(native)),
+            None => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
         }
     }
 }
@@ -90,7 +79,7 @@ mod tests {
         assert!(objects.native(handle).is_err());
         objects.insert(handle, Native::from_value(99)).unwrap();
         assert_eq!(objects.native(handle), Ok(Native::from_value(99)));
-        assert!(objects.insert(Handle::<Event>::new(3, 2), Native::from_value(1)).is_err());
+        assert!(objects.insert(handle, Native::from_value(1)).is_err());
         assert_eq!(objects.remove(handle), Ok(Native::from_value(99)));
         assert_eq!(objects.native(handle), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         assert!(objects.remove(handle).is_err());
@@ -107,7 +96,7 @@ mod tests {
         assert!(objects.native(Handle::<Event>::from_value(kernel.value())).is_err());
         assert!(objects.native(Handle::<Event>::NULL).is_err());
         assert_eq!(objects.native(Handle::<Stream>::NULL), Ok(Native::NULL));
-        let hostile = Handle::<Event>::new(u32::MAX, 0);
+        let hostile = Handle::<Event>::from_value(u64::MAX);
         assert!(objects.insert(hostile, Native::from_value(1)).is_err());
     }
 }
