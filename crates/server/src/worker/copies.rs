@@ -105,7 +105,11 @@ impl Engine {
         self.start_from_device(state, request.source, request.stream, move |outcome| match outcome {
             Ok(staging) => {
                 engine.outgoing.fetch_sub(staging.len(), Ordering::Relaxed);
-                engine.answer_with(head, |out| staging.as_slice().encode(out));
+                engine.answer_with(head, |out| {
+                    // A `Vec<u8>` as the codec has it, without a step for each byte.
+                    (staging.len() as u32).encode(out);
+                    out.extend_from_slice(staging.as_slice());
+                });
             }
             Err(error) => engine.answer(head, Err(error), &[]),
         })
