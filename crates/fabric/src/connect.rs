@@ -1,7 +1,6 @@
 //! How a client gets a session.
 
 use std::io::{self, Write as _};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use causeway_wire::codec::Decoder;
@@ -186,6 +185,12 @@ impl LaneDialer {
     }
 }
 
+/// Checks that a Causeway server answers and that both ends hold the same key, without asking for a session.
+pub fn check(target: &Target, options: &ConnectOptions) -> Result<(), ConnectError> {
+    let deadline = Instant::now() + options.connect_timeout;
+    authenticate(target, options, &[], deadline).map(drop::<Connection>)
+}
+
 /// Makes a connection, authenticates it, and exchanges one message each way.
 fn open(
     target: &Target,
@@ -193,39 +198,15 @@ fn open(
     limit: usize,
     encode: impl FnOnce(&mut Vec<u8>),
 ) -> Result<(Connection, Answer), ConnectError> {
-    let stream = dial(target, options.connect_timeout)?;
     let deadline = Instant::now() + options.answer_timeout;
-    let failed = |error: HandshakeReadError| explain(target, options, error);
-    let io_failed = |error: io::Error| explain(target, options, HandshakeReadError::Io(error));
-
-    let preface = Preface { encrypted: target.key.is_some() }.to_bytes();
-    let mut connection = match &target.key {
-        None => {
-            let mut first = preface.to_vec();
-            first.extend(handshake_frame(encode));
-            (&stream).write_all(&first).map_err(io_failed)?;
-            let mut connection = Connection::new(stream, None);
-            expect_go_on(target, &mut connection, deadline).map_err(|error| error.or(failed))?;
-            connection
-        }
-        Some(key) => {
-            let mut handshake = Handshake::client(key, &preface);
-            let mut first = preface.to_vec();
-            first.extend(handshake.write());
-            (&stream).write_all(&first).map_err(io_failed)?;
-            let mut clear = Connection::new(stream, None);
-            expect_go_on(target, &mut clear, deadline).map_err(|error| error.or(failed))?;
-            let mut message = [0; MESSAGE_SIZE];
-            clear.incoming.receive_exact(&mut message, deadline).map_err(io_failed)?;
-            handshake
-                .read(&message)
-                .map_err(|_| ConnectError::ServerNotAuthentic { target: target.to_string() })?;
-            let stream = clear.socket().try_clone().map_err(io_failed)?;
-            let mut connection = Connection::new(stream, Some(handshake.finish()));
-            connection.send_handshake(encode).map_err(io_failed)?;
-            connection
-        }
-    };
+    let failed = |error| explain(target, options, error);
+    let message = handshake_frame(encode);
+    // What is not encrypted can go with the first words, which saves a round trip.
+    let early = if target.key.is_none() { message.as_slice() } else { &[] };
+    let mut connection = authenticate(target, options, early, deadline)?;
+    if early.is_empty() {
+        connection.outgoing.send(&message).map_err(|error| failed(error.into()))?;
+    }
     let body = connection.receive_handshake(limit, deadline).map_err(failed)?;
     let mut input = Decoder::new(&body);
     let answer =
@@ -236,6 +217,35 @@ fn open(
             }
         })?;
     Ok((connection, answer))
+}
+
+/// Makes a connection on which both ends have proved that they hold the key, where there is one. `early` is sent
+/// right behind the first words, in the clear.
+fn authenticate(
+    target: &Target,
+    options: &ConnectOptions,
+    early: &[u8],
+    deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    let stream = dial(target, options.connect_timeout)?;
+    let failed = |error: io::Error| explain(target, options, error.into());
+    let preface = Preface { encrypted: target.key.is_some() }.to_bytes();
+    let mut first = preface.to_vec();
+    let mut handshake = target.key.as_ref().map(|key| Handshake::client(key, &preface));
+    match &mut handshake {
+        Some(handshake) => first.extend(handshake.write()),
+        None => first.extend(early),
+    }
+    (&stream).write_all(&first).map_err(failed)?;
+    let mut clear = Connection::new(stream, None);
+    expect_go_on(target, &mut clear, deadline)
+        .map_err(|stop| stop.or(|error| explain(target, options, error)))?;
+    let Some(mut handshake) = handshake else { return Ok(clear) };
+    let mut message = [0; MESSAGE_SIZE];
+    clear.incoming.receive_exact(&mut message, deadline).map_err(failed)?;
+    handshake.read(&message).map_err(|_| ConnectError::ServerNotAuthentic { target: target.to_string() })?;
+    let stream = clear.socket().try_clone().map_err(failed)?;
+    Ok(Connection::new(stream, Some(handshake.finish())))
 }
 
 /// A finished explanation, or a read error still to be explained.
@@ -289,9 +299,4 @@ fn explain(target: &Target, options: &ConnectOptions, error: HandshakeReadError)
         },
         other => ConnectError::Failed { target, text: other.to_string() },
     }
-}
-
-/// Checks that a server answers at all, without asking for a session.
-pub fn probe(target: &Target, timeout: Duration) -> Result<(), DialError> {
-    dial(target, timeout).map(drop::<TcpStream>)
 }

@@ -21,7 +21,7 @@ pub mod tcp;
 pub mod threads;
 
 pub use connect::{
-    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, connect, describe_process, probe,
+    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, describe_process,
 };
 pub use link::{Counters, Destination, Link, LinkError, LinkEvents, Receiver, TransferError};
 pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};

@@ -198,9 +198,9 @@ fn slow_callers_do_not_keep_others_out() {
 fn lanes_need_the_token_of_their_session() {
     let broker = Broker::start(config(None)).unwrap();
     let session = open(broker.target(), "echo").unwrap();
-    let answer = |token: LaneToken| {
+    let answer = |token: LaneToken, lane: u32| {
         let mut stream = TcpStream::connect((broker.target().host.as_str(), broker.target().port)).unwrap();
-        let hello = LaneHello { session: session.welcome.session, token, lane: 0 };
+        let hello = LaneHello { session: session.welcome.session, token, lane };
         let frame = causeway_fabric::tcp::channel::handshake_frame(|out| Opening::encode_lane(&hello, out));
         stream.write_all(&causeway_wire::handshake::Preface { encrypted: false }.to_bytes()).unwrap();
         stream.write_all(&frame).unwrap();
@@ -212,12 +212,14 @@ fn lanes_need_the_token_of_their_session() {
         // A lane that closes ends its session, so the connection is kept.
         (causeway_wire::codec::Decoder::new(&body).value::<Answer>().unwrap(), connection)
     };
-    assert!(matches!(answer(LaneToken([0; 32])).0, Answer::Refused { .. }));
+    assert!(matches!(answer(LaneToken([0; 32]), 0).0, Answer::Refused { .. }));
     // The session asked for two lanes, and gets no third.
-    let (first, _first_lane) = answer(session.welcome.token);
-    let (second, _second_lane) = answer(session.welcome.token);
+    let (first, _first_lane) = answer(session.welcome.token, 1);
+    let (second, _second_lane) = answer(session.welcome.token, 0);
     assert_eq!((first, second), (Answer::LaneReady, Answer::LaneReady));
-    assert!(matches!(answer(session.welcome.token).0, Answer::Refused { .. }));
+    for lane in [0, 1, 2, u32::MAX] {
+        assert!(matches!(answer(session.welcome.token, lane).0, Answer::Refused { .. }));
+    }
 }
 
 #[test]

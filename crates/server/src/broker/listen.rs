@@ -135,8 +135,10 @@ fn add_lane(
     mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
     let Some(control) = shared.sessions.admit_lane(hello) else {
-        refuse(&mut connection, "the session that the lane belongs to has ended, or has all its lanes");
-        return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong token")));
+        refuse(&mut connection, "the lane's session has ended, or has this lane already");
+        return Err(messages::ControlError::Io(io::Error::other(
+            "no such session, a wrong token, or no such lane",
+        )));
     };
     connection.send_handshake(|out| Answer::LaneReady.encode(out))?;
     let (socket, keys) = messages::take_apart(connection)?;

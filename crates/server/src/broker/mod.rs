@@ -28,6 +28,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ struct Shared {
     config: BrokerConfig,
     sessions: Sessions,
     spawner: Spawner,
+    /// Whether workers end because the broker does.
+    stopping: AtomicBool,
 }
 
 /// Starts brokers.
@@ -100,7 +103,12 @@ impl Broker {
         let address = listener.local_addr()?;
         let target = Target { host: address.ip().to_string(), port: address.port(), key: config.key.clone() };
         let (spawner, spawner_thread) = Spawner::start(&config)?;
-        let shared = Arc::new(Shared { config, sessions: Sessions::default(), spawner });
+        let shared = Arc::new(Shared {
+            config,
+            sessions: Sessions::default(),
+            spawner,
+            stopping: AtomicBool::new(false),
+        });
         let (stop, stopped) = UnixStream::pair()?;
         let accepting = threads::spawn("accept", {
             let shared = Arc::clone(&shared);
@@ -156,6 +164,7 @@ impl RunningBroker {
             let _ = accepting.join();
         }
         if let Some(shared) = self.shared.take() {
+            shared.stopping.store(true, Ordering::SeqCst);
             shared.sessions.end_all(STOP_GRACE);
             shared.spawner.end();
             tracing::info!("stopped");

@@ -6,13 +6,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_fabric::target::random_bytes;
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
-use causeway_fabric::threads;
+use causeway_fabric::{MOST_LANES, threads};
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -130,6 +131,9 @@ pub fn run_session(
         (Ending::OfItself, Ok(status)) if status.success() => {
             tracing::info!(%session, seconds, "session of {client} ends");
         }
+        (Ending::OfItself, _) if shared.stopping.load(Ordering::SeqCst) => {
+            tracing::info!(%session, seconds, "session of {client} ends with the server");
+        }
         (Ending::OfItself, _) => {
             tracing::warn!(%session, seconds, "session of {client} ends: its worker {}", describe(&status));
         }
@@ -176,7 +180,7 @@ impl Worker {
     ) -> Result<Self, ControlError> {
         let (control, theirs) = Control::pair()?;
         let token = LaneToken(random_bytes());
-        let lanes = hello.lanes.clamp(1, shared.config.most_lanes);
+        let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MOST_LANES));
         let start = SessionStart { hello, version, session, token, lanes, gpu: shared.config.gpu, keys };
         let mut child = shared.spawner.spawn(theirs)?;
         let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
@@ -190,12 +194,7 @@ impl Worker {
         let control = Arc::new(control);
         shared.sessions.add(
             session,
-            Session {
-                token,
-                control: Arc::clone(&control),
-                process: Arc::clone(&process),
-                lanes_left: lanes,
-            },
+            Session { token, control: Arc::clone(&control), process: Arc::clone(&process), lanes, opened: 0 },
         );
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after that.
         if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(socket)) {

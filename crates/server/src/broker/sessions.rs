@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_fabric::MOST_LANES;
 use causeway_wire::handshake::{LaneHello, LaneToken, SessionId};
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -19,9 +20,14 @@ pub struct Session {
     pub control: Arc<Control>,
     /// The worker's process.
     pub process: Arc<OwnedFd>,
-    /// How many more lanes it may open.
-    pub lanes_left: u32,
+    /// How many lanes it may open.
+    pub lanes: u32,
+    /// Those that it has opened, one bit for each.
+    pub opened: u32,
 }
+
+// A bit for each lane is enough.
+const _: () = assert!(MOST_LANES <= u32::BITS);
 
 /// The table of all sessions.
 #[derive(Default)]
@@ -47,11 +53,15 @@ impl Sessions {
         self.table.lock().len()
     }
 
-    /// The worker that a lane belongs to, if its token is right and the session may have another lane.
+    /// The worker that a lane belongs to, if its token is right and the session may open this lane and has not yet.
     pub fn admit_lane(&self, hello: &LaneHello) -> Option<Arc<Control>> {
         let mut table = self.table.lock();
         let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
-        session.lanes_left = session.lanes_left.checked_sub(1)?;
+        let bit = 1_u32.checked_shl(hello.lane)?;
+        if hello.lane >= session.lanes || session.opened & bit != 0 {
+            return None;
+        }
+        session.opened |= bit;
         Some(Arc::clone(&session.control))
     }
 
