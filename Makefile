@@ -41,6 +41,7 @@ lint: setup
 bench: programs
 	cargo build --release --locked -p causeway-cli -p causeway-client
 	cargo run --release --locked -p causeway-bench
+	cargo bench --locked -p causeway-bench
 
 gpu-bundle: programs
 	cargo build --release --locked -p causeway-cli -p causeway-client
