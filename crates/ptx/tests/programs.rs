@@ -57,3 +57,295 @@ fn reduce() {
         assert_eq!(device.download::<f32>(output, 1)[0], numbers.iter().sum::<f32>());
     });
 }
+
+#[test]
+fn scan() {
+    for_each_target!("programs", |device: &Device| {
+        let numbers: Vec<i32> = (0..2048).map(|i| i * 37 % 101 - 50).collect();
+        let (input, output) = (device.upload(&numbers), device.zeros::<i32>(2048));
+        let sums = device.zeros::<i32>(4);
+        let params = Params::default().with(input).with(output).with(sums).with(512_u32);
+        device.try_launch("scan_block", [4, 1, 1], [256, 1, 1], 512 * 4, &params).unwrap();
+        let scanned = device.download::<i32>(output, 2048);
+        for (block, sum) in device.download::<i32>(sums, 4).into_iter().enumerate() {
+            let mut running = 0;
+            for i in block * 512..block * 512 + 512 {
+                assert_eq!(scanned[i], running);
+                running += numbers[i];
+            }
+            assert_eq!(sum, running);
+        }
+    });
+}
+
+#[test]
+fn histogram() {
+    for_each_target!("programs", |device: &Device| {
+        let bytes: Vec<u8> = noise(100_003, 5).iter().map(|x| (x * x * 256.0) as u8).collect();
+        let (input, bins) = (device.upload(&bytes), device.zeros::<u32>(256));
+        device.launch(
+            "histogram",
+            17,
+            192,
+            Params::default().with(input).with(bins).with(bytes.len() as u32),
+        );
+        let mut expected = vec![0_u32; 256];
+        bytes.iter().for_each(|&byte| expected[usize::from(byte)] += 1);
+        assert_eq!(device.download::<u32>(bins, 256), expected);
+    });
+}
+
+#[test]
+fn transpose() {
+    for_each_target!("programs", |device: &Device| {
+        let (width, height) = (100, 70);
+        let matrix = noise(width * height, 6);
+        let (input, output) = (device.upload(&matrix), device.zeros::<f32>(width * height));
+        let params = Params::default().with(input).with(output).with(width as u32).with(height as u32);
+        device.try_launch("transpose", [4, 3, 1], [32, 8, 1], 0, &params).unwrap();
+        let transposed = device.download::<f32>(output, width * height);
+        for y in 0..height {
+            for x in 0..width {
+                assert_eq!(transposed[x * height + y], matrix[y * width + x]);
+            }
+        }
+    });
+}
+
+#[test]
+fn stencil() {
+    for_each_target!("programs", |device: &Device| {
+        let (nx, ny, nz) = (32, 16, 10);
+        let (sy, sz) = (nx + 8, (nx + 8) * (ny + 8));
+        let volume = noise(sz * (nz + 8), 7);
+        let coefficients = [0.5_f32, 0.25, -0.125, 0.0625, -0.03125];
+        let (symbol, size) = device.loaded.global("coefficients").unwrap();
+        assert_eq!(size, 20);
+        let bytes: Vec<u8> = coefficients.iter().flat_map(|number| number.to_le_bytes()).collect();
+        device.space.write(symbol, &bytes).unwrap();
+        let (input, output) = (device.upload(&volume), device.zeros::<f32>(nx * ny * nz));
+        let params =
+            Params::default().with(input).with(output).with(nx as u32).with(ny as u32).with(nz as u32);
+        device.try_launch("stencil", [2, 2, 1], [16, 8, 1], 0, &params).unwrap();
+        let result = device.download::<f32>(output, nx * ny * nz);
+        for z in 0..nz {
+            for y in 0..ny {
+                for x in 0..nx {
+                    let at = (z + 4) * sz + (y + 4) * sy + x + 4;
+                    let mut sum = f64::from(coefficients[0]) * f64::from(volume[at]);
+                    for (i, &c) in coefficients.iter().enumerate().skip(1) {
+                        for stride in [1, sy, sz] {
+                            sum +=
+                                f64::from(c) * f64::from(volume[at + i * stride] + volume[at - i * stride]);
+                        }
+                    }
+                    assert!((f64::from(result[(z * ny + y) * nx + x]) - sum).abs() < 1e-5);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn black_scholes() {
+    for_each_target!("programs", |device: &Device| {
+        let n = 1000;
+        let scaled = |seed, low: f32, high: f32| -> Vec<f32> {
+            noise(n, seed).iter().map(|x| low + x * (high - low)).collect()
+        };
+        let (price, strike, years) = (scaled(8, 5.0, 30.0), scaled(9, 1.0, 100.0), scaled(10, 0.25, 10.0));
+        let outputs = [device.zeros::<f32>(n), device.zeros::<f32>(n)];
+        let params = Params::default()
+            .with(device.upload(&price))
+            .with(device.upload(&strike))
+            .with(device.upload(&years))
+            .with(outputs[0])
+            .with(outputs[1])
+            .with(n as u32);
+        device.launch("black_scholes", 3, 128, params);
+        let (call, put) = (device.download::<f32>(outputs[0], n), device.download::<f32>(outputs[1], n));
+        let normal = |d: f64| 0.5 * (1.0 + libm::erf(d * std::f64::consts::FRAC_1_SQRT_2));
+        for i in 0..n {
+            let (s, x, t) = (f64::from(price[i]), f64::from(strike[i]), f64::from(years[i]));
+            let (rate, volatility) = (0.02, 0.3);
+            let d1 = ((s / x).ln() + (rate + 0.5 * volatility * volatility) * t) / (volatility * t.sqrt());
+            let d2 = d1 - volatility * t.sqrt();
+            let discount = (-rate * t).exp();
+            let expected = s * normal(d1) - x * discount * normal(d2);
+            assert!((f64::from(call[i]) - expected).abs() < 1e-4, "{} and {expected}", call[i]);
+            let expected = x * discount * normal(-d2) - s * normal(-d1);
+            assert!((f64::from(put[i]) - expected).abs() < 1e-4, "{} and {expected}", put[i]);
+        }
+    });
+}
+
+#[test]
+fn n_body() {
+    for_each_target!("programs", |device: &Device| {
+        let n = 256;
+        let bodies = noise(n * 4, 11);
+        let output = device.zeros::<f32>(n * 4);
+        let params = Params::default().with(device.upload(&bodies)).with(output).with(n as u32);
+        device.try_launch("n_body", [4, 1, 1], [64, 1, 1], 64 * 16, &params).unwrap();
+        let result = device.download::<f32>(output, n * 4);
+        for i in 0..n {
+            let mut sum = [0_f64; 3];
+            for k in 0..n {
+                let d: [f64; 3] = std::array::from_fn(|axis| {
+                    f64::from(bodies[k * 4 + axis]) - f64::from(bodies[i * 4 + axis])
+                });
+                let r2 = d.iter().map(|x| x * x).sum::<f64>() + 1e-3;
+                let s = f64::from(bodies[k * 4 + 3]) / (r2 * r2.sqrt());
+                (0..3).for_each(|axis| sum[axis] += d[axis] * s);
+            }
+            for axis in 0..3 {
+                let got = f64::from(result[i * 4 + axis]);
+                assert!((got - sum[axis]).abs() < 1e-3 * sum[axis].abs().max(1.0), "{got} and {}", sum[axis]);
+            }
+        }
+    });
+}
+
+#[test]
+fn cholesky() {
+    for_each_target!("programs", |device: &Device| {
+        let n = 48;
+        let factor = noise(n * n, 12);
+        let matrix: Vec<f64> = (0..n * n)
+            .map(|at| {
+                let (i, j) = (at / n, at % n);
+                let product: f64 =
+                    (0..n).map(|k| f64::from(factor[i * n + k]) * f64::from(factor[j * n + k])).sum();
+                product + if i == j { n as f64 } else { 0.0 }
+            })
+            .collect();
+        let address = device.upload(&matrix);
+        device.launch("cholesky", 1, 64, Params::default().with(address).with(n as u32));
+        let lower = device.download::<f64>(address, n * n);
+        for i in 0..n {
+            for j in 0..=i {
+                let product: f64 = (0..=j).map(|k| lower[i * n + k] * lower[j * n + k]).sum();
+                assert!((product - matrix[i * n + j]).abs() < 1e-10);
+            }
+        }
+    });
+}
+
+#[test]
+fn bitonic_sort() {
+    for_each_target!("programs", |device: &Device| {
+        let n = 2048_u32;
+        let mut numbers: Vec<u32> = noise(n as usize, 13).iter().map(|x| (x * 1e6) as u32).collect();
+        let address = device.upload(&numbers);
+        let mut k = 2;
+        while k <= n {
+            let mut j = k / 2;
+            while j > 0 {
+                device.launch("bitonic_step", n / 128, 128, Params::default().with(address).with(j).with(k));
+                j /= 2;
+            }
+            k *= 2;
+        }
+        numbers.sort_unstable();
+        assert_eq!(device.download::<u32>(address, n as usize), numbers);
+    });
+}
+
+#[test]
+fn device_printf() {
+    for_each_target!("programs", |device: &Device| {
+        let params = Params::default().with(42_u32).with(2.5_f64).with(0_u64);
+        device.launch("speak", 1, 4, params);
+        assert_eq!(device.output.printed(), "block 0:    42|2.500   |text|z|123456789abcdef|%\n");
+    });
+}
+
+#[test]
+fn calls_with_structures_pointers_and_recursion() {
+    for_each_target!("programs", |device: &Device| {
+        let output = device.zeros::<f32>(32);
+        // struct { float a; int b[3]; double c; }
+        let params = Params::default()
+            .with(1.5_f32)
+            .with(10_i32)
+            .with(20_i32)
+            .with(30_i32)
+            .with(0.25_f64)
+            .with(output);
+        device.launch("calls", 1, 32, params);
+        let fibonacci = |n: usize| (0..n).fold((0, 1), |(a, b), _| (b, a + b)).0;
+        for (i, &got) in device.download::<f32>(output, 32).iter().enumerate() {
+            let picked = 1.5 * (i & 7) as f32 + [10.0, 20.0, 30.0][i % 3] + 0.25;
+            let called = if i & 1 == 0 { i as f32 + 1.0 } else { i as f32 * 2.0 };
+            assert_eq!(got, picked + called + fibonacci(i % 12) as f32, "thread {i}");
+        }
+    });
+}
+
+#[test]
+fn atomics() {
+    for_each_target!("programs", |device: &Device| {
+        let n = 64 * 256_u64;
+        let ints = device.upload(&[0_i32, 0, 0, -100]);
+        let uints = device.upload(&[u32::MAX, 0, 0, 0, 0, 0, 0]);
+        let longs = device.zeros::<u64>(2);
+        let (floats, doubles) = (device.zeros::<f32>(1), device.zeros::<f64>(1));
+        let params = Params::default().with(ints).with(uints).with(longs).with(floats).with(doubles);
+        device.launch("atomics", 64, 256, params);
+        let sum = (n * (n - 1) / 2) as i32;
+        assert_eq!(device.download::<i32>(ints, 4), [sum, -sum, 5 - (n as i32 - 1), n as i32 - 6]);
+        let xor = (0..n as u32).fold(0, |a, b| a ^ b);
+        let (increments, decrements) = ((n % 100) as u32, ((100 - n % 100) % 100) as u32);
+        let expected = [!0xffff, u32::MAX, xor, increments, decrements, 7, n as u32 * 3];
+        assert_eq!(device.download::<u32>(uints, 7), expected);
+        let expected = [(n * (n - 1) / 2) << 20, (n - 1) * (n - 1)];
+        assert_eq!(device.download::<u64>(longs, 2), expected);
+        assert_eq!(device.download::<f32>(floats, 1)[0], n as f32 * 0.5);
+        assert_eq!(device.download::<f64>(doubles, 1)[0], n as f64 * 0.25);
+    });
+}
+
+#[test]
+fn warp_operations() {
+    for_each_target!("programs", |device: &Device| {
+        let threads = 96_u32;
+        let output = device.zeros::<u32>(threads as usize * 12);
+        device.launch("warp_operations", 1, threads, Params::default().with(output));
+        let result = device.download::<u32>(output, threads as usize * 12);
+        for t in 0..threads {
+            let row = &result[t as usize * 12..][..12];
+            let (lane, first) = (t % 32, t & !31);
+            let ballot = (0..32).filter(|l| (first + l) % 3 == 0).map(|l| 1_u32 << l).sum();
+            assert_eq!(row[0], ballot);
+            assert_eq!(row[1], 2 + u32::from((first..first + 32).contains(&77)));
+            assert_eq!(row[2], 0xf << (lane & !3));
+            assert_eq!(row[3], 0_u32.wrapping_sub(1).wrapping_add(1));
+            assert_eq!(row[4], u32::MAX);
+            assert_eq!(row[5], if t & 1 == 1 { 0xaaaa_aaaa } else { 0 });
+            assert_eq!(row[6], if t & 1 == 1 { first + 5 } else { 0 });
+            assert_eq!(row[7], if lane % 8 >= 3 { t - 3 } else { t });
+            assert_eq!(row[8], 32);
+            assert_eq!(row[9], 20);
+            assert_eq!(row[10], 3);
+        }
+    });
+}
+
+#[test]
+fn two_sources_are_linked() {
+    for sources in [
+        [include_str!("ptx/part_one.75.ptx"), include_str!("ptx/part_two.75.ptx")],
+        [include_str!("ptx/part_two.100.ptx"), include_str!("ptx/part_one.100.ptx")],
+    ] {
+        let device = Device::new(&sources);
+        let output = device.zeros::<f32>(32);
+        device.launch("linked", 1, 32, Params::default().with(output));
+        let result = device.download::<f32>(output, 32);
+        for (i, &got) in result.iter().enumerate() {
+            assert_eq!(got, (i % 4 + 1) as f32 * 10.0 + 7.0 + 6.0);
+        }
+        let (counter, _) = device.loaded.global("counter").unwrap();
+        assert_eq!(device.download::<i32>(counter, 1), [132]);
+        assert_eq!(device.output.printed(), "even 0\nodd 1\n");
+    }
+}

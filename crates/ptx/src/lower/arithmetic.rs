@@ -7,6 +7,7 @@ use super::form::Form;
 use super::operands::machine_type;
 use super::{Lowered, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Scalar};
+use crate::run::functions::PackedOperation;
 
 /// Builds the result of a two-operand instruction.
 pub(super) type Binary = fn(&mut Translator<'_, '_>, Scalar, Value, Value) -> Value;
@@ -83,7 +84,17 @@ impl Translator<'_, '_> {
         self.expect_operands(instruction, 3)?;
         let a = self.read(instruction, 1, scalar)?;
         let b = self.read(instruction, 2, scalar)?;
-        let result = if set_carry || with_carry {
+        let result = if matches!(scalar, Scalar::U16x2 | Scalar::S16x2) {
+            let (a, b) = (self.split_pair(a), self.split_pair(b));
+            let lanes = [0, 1].map(|lane| {
+                if subtract {
+                    self.b.ins().isub(a[lane], b[lane])
+                } else {
+                    self.b.ins().iadd(a[lane], b[lane])
+                }
+            });
+            self.join_pair(lanes)
+        } else if set_carry || with_carry {
             self.sum_with_carry(a, b, subtract, with_carry, set_carry)
         } else if saturate {
             if scalar != Scalar::S32 {
@@ -336,6 +347,38 @@ impl Translator<'_, '_> {
         } else {
             self.b.ins().ushr_imm_u(raised, 32 - bits)
         }
+    }
+
+    /// The SIMD video instructions: the same operation on each byte or 16-bit half of a word.
+    pub(super) fn packed_lanes(
+        &mut self,
+        instruction: &Instruction,
+        operation: PackedOperation,
+        lanes: u32,
+    ) -> Lowered {
+        let mut form = Form::of(instruction);
+        let scalars = [form.scalar()?, form.scalar()?, form.scalar()?];
+        let saturate = form.flag("sat");
+        let sum = form.flag("add");
+        form.finish()?;
+        self.expect_operands(instruction, 4)?;
+        let mut flags = u32::from(saturate) << 3 | u32::from(sum) << 4 | (operation as u32) << 8;
+        for (bit, scalar) in scalars.into_iter().enumerate() {
+            match scalar {
+                Scalar::U32 => {}
+                Scalar::S32 => flags |= 1 << bit,
+                _ => return invalid("the types are neither `.u32` nor `.s32`"),
+            }
+        }
+        let mut arguments = Vec::new();
+        for index in 1..4 {
+            arguments.push(self.read(instruction, index, Scalar::B32)?);
+        }
+        arguments.push(self.constant(types::I32, i64::from(lanes)));
+        arguments.push(self.constant(types::I32, i64::from(flags)));
+        let function = crate::run::functions::packed_lanes as *const () as usize;
+        let result = self.call_value(function, &arguments, types::I32);
+        self.write(instruction, scalars[0], result)
     }
 
     /// `abs` on integers; the smallest number is its own absolute value.

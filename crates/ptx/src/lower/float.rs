@@ -339,6 +339,12 @@ impl Translator<'_, '_> {
     }
 
     pub(super) fn integer_extremum(&mut self, scalar: Scalar, maximum: bool, a: Value, b: Value) -> Value {
+        if matches!(scalar, Scalar::U16x2 | Scalar::S16x2) {
+            let lane_scalar = if scalar == Scalar::S16x2 { Scalar::S16 } else { Scalar::U16 };
+            let (a, b) = (self.split_pair(a), self.split_pair(b));
+            let lanes = [0, 1].map(|lane| self.integer_extremum(lane_scalar, maximum, a[lane], b[lane]));
+            return self.join_pair(lanes);
+        }
         match (scalar.is_signed(), maximum) {
             (true, false) => self.b.ins().smin(a, b),
             (true, true) => self.b.ins().smax(a, b),

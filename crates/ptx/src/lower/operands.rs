@@ -12,7 +12,8 @@ pub(super) fn machine_type(scalar: Scalar) -> Type {
     match scalar {
         Scalar::Pred | Scalar::B8 | Scalar::U8 | Scalar::S8 => types::I8,
         Scalar::B16 | Scalar::U16 | Scalar::S16 | Scalar::F16 | Scalar::Bf16 => types::I16,
-        Scalar::B32 | Scalar::U32 | Scalar::S32 | Scalar::F16x2 | Scalar::Bf16x2 => types::I32,
+        Scalar::B32 | Scalar::U32 | Scalar::S32 => types::I32,
+        Scalar::F16x2 | Scalar::Bf16x2 | Scalar::U16x2 | Scalar::S16x2 => types::I32,
         Scalar::B64 | Scalar::U64 | Scalar::S64 => types::I64,
         Scalar::F32 => types::F32,
         Scalar::F64 => types::F64,

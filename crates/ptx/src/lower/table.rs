@@ -10,6 +10,7 @@ use super::float::{addition, division, fused, multiplication, reciprocal, square
 use super::{Lowered, Translator};
 use crate::parse::syntax::{Instruction, Scalar};
 use crate::run::functions as runtime;
+use crate::run::functions::PackedOperation;
 
 /// Translates one instruction.
 pub(super) type Lowering = fn(&mut Translator<'_, '_>, &Instruction) -> Lowered;
@@ -135,7 +136,19 @@ const INSTRUCTIONS: &[(&str, Lowering)] = &[
     ("tanh", |t, i| t.float_function(i, runtime::hyperbolic_tangent as *const () as usize, 0)),
     ("testp", |t, i| t.test_property(i)),
     ("trap", |t, _| t.trap()),
+    ("vabsdiff2", |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 2)),
+    ("vabsdiff4", |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 4)),
+    ("vadd2", |t, i| t.packed_lanes(i, PackedOperation::Add, 2)),
+    ("vadd4", |t, i| t.packed_lanes(i, PackedOperation::Add, 4)),
+    ("vavrg2", |t, i| t.packed_lanes(i, PackedOperation::Average, 2)),
+    ("vavrg4", |t, i| t.packed_lanes(i, PackedOperation::Average, 4)),
+    ("vmax2", |t, i| t.packed_lanes(i, PackedOperation::Maximum, 2)),
+    ("vmax4", |t, i| t.packed_lanes(i, PackedOperation::Maximum, 4)),
+    ("vmin2", |t, i| t.packed_lanes(i, PackedOperation::Minimum, 2)),
+    ("vmin4", |t, i| t.packed_lanes(i, PackedOperation::Minimum, 4)),
     ("vote", |t, i| t.vote(i)),
+    ("vsub2", |t, i| t.packed_lanes(i, PackedOperation::Subtract, 2)),
+    ("vsub4", |t, i| t.packed_lanes(i, PackedOperation::Subtract, 4)),
     ("xor", |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().bxor(a, b))),
 ];
 

@@ -120,9 +120,12 @@ impl<'s> Lexer<'s> {
 
     fn word(&mut self) -> TokenKind<'s> {
         let start = self.position;
+        // `.reg.b32` is two words: a directive and a type.
+        let directive = self.peek(0) == b'.';
+        self.position += 1;
         loop {
             let byte = self.peek(0);
-            if continues_word(byte) {
+            if continues_word(byte) && !(directive && byte == b'.') {
                 self.position += 1;
             } else if byte == b':' && self.peek(1) == b':' {
                 // Modifiers such as `.shared::cta` and `.L1::evict_last`.
@@ -206,6 +209,7 @@ mod tests {
     #[test]
     fn modifiers_with_double_colons_belong_to_the_word_and_labels_do_not() {
         use TokenKind::{End, Punctuation, Word};
+        assert_eq!(kinds(".reg.b32 %r"), [Word(".reg"), Word(".b32"), Word("%r"), End]);
         assert_eq!(
             kinds("$L1: ld.shared::cta.u32"),
             [Word("$L1"), Punctuation(':'), Word("ld.shared::cta.u32"), End]

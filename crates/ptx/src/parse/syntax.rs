@@ -14,10 +14,12 @@ pub(crate) enum Scalar {
     B128,
     U8,
     U16,
+    U16x2,
     U32,
     U64,
     S8,
     S16,
+    S16x2,
     S32,
     S64,
     F16,
@@ -40,10 +42,12 @@ impl Scalar {
             "b128" => Self::B128,
             "u8" => Self::U8,
             "u16" => Self::U16,
+            "u16x2" => Self::U16x2,
             "u32" => Self::U32,
             "u64" => Self::U64,
             "s8" => Self::S8,
             "s16" => Self::S16,
+            "s16x2" => Self::S16x2,
             "s32" => Self::S32,
             "s64" => Self::S64,
             "f16" => Self::F16,
@@ -61,7 +65,14 @@ impl Scalar {
         match self {
             Self::Pred | Self::B8 | Self::U8 | Self::S8 => 1,
             Self::B16 | Self::U16 | Self::S16 | Self::F16 | Self::Bf16 => 2,
-            Self::B32 | Self::U32 | Self::S32 | Self::F32 | Self::F16x2 | Self::Bf16x2 => 4,
+            Self::B32
+            | Self::U32
+            | Self::S32
+            | Self::F32
+            | Self::F16x2
+            | Self::Bf16x2
+            | Self::U16x2
+            | Self::S16x2 => 4,
             Self::B64 | Self::U64 | Self::S64 | Self::F64 => 8,
             Self::B128 => 16,
         }
