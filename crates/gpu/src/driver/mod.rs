@@ -1,7 +1,247 @@
-//! The real driver.
+//! The real driver: NVIDIA's `libcuda.so.1`, loaded at run time.
+//!
+//! | question | module |
+//! | --- | --- |
+//! | which library, and did it start | [`load`] |
+//! | what are the devices | [`snapshot`] |
+//! | which context is meant | [`context`], [`streams`] |
+//! | how does code come in and what does it hold | [`image`], [`function`] |
+//! | how is it started | [`launch`] |
+//! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
+//! | when is work done | [`waits`], [`events`] |
+//! | how does a host function stop a stream | [`gate`] |
+//! | where does device `printf` go | [`output`] |
+//!
+//! Plain driver calls are passed on by code made from the declaration list ([`calls`]). Handles have been checked
+//! before they come here; addresses in device memory are checked by the driver and the GPU.
 
+mod calls;
+mod context;
+mod copy;
+mod events;
+mod function;
 mod functions;
-use functions::Functions;
+mod gate;
+mod image;
+mod launch;
+mod load;
+mod output;
+mod pinned;
+mod pool;
+mod snapshot;
+mod staging;
+mod streams;
+mod waits;
 
-struct Driver { functions: Functions }
-impl crate::Calls for Driver { causeway_api_macros::driver_calls!(); }
+pub use load::LoadError;
+
+use crate::{Completion, CuResult, Gate, Gpu, OutputSink, Staging};
+use causeway_api::handle::{Context, Event, Native, Stream};
+use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::{CUresult, CUstreamCaptureStatus};
+use causeway_api::types::Region;
+use functions::Functions;
+use std::path::Path;
+use std::sync::Arc;
+use waits::{Join, Source};
+
+/// How many commands are given to a stream before the driver is asked to finish some.
+///
+/// A launch blocks in the driver when its stream holds about 1,024 commands; a host function or a wait counts as
+/// several. Half of that keeps the GPU busy for milliseconds and leaves room.
+const QUEUE_LIMIT: usize = 512;
+
+/// The real driver of this machine, for one session.
+pub struct Driver {
+    functions: &'static Functions,
+    contexts: context::Contexts,
+    streams: streams::Streams,
+    events: Arc<events::Events>,
+    waits: waits::Waits,
+    staging: Arc<staging::StagingPool>,
+    gates: Arc<gate::GateWords>,
+    output: Arc<output::Output>,
+}
+
+impl Driver {
+    /// Loads the system's `libcuda.so.1`, or the library that `CAUSEWAY_DRIVER` names, and starts it. Variables
+    /// that the driver reads (`CUDA_VISIBLE_DEVICES` and so on) must be set before.
+    pub fn load() -> Result<Self, LoadError> {
+        Self::load_from(&load::chosen_path())
+    }
+
+    /// Loads the driver library at `path` and starts it.
+    pub fn load_from(path: &Path) -> Result<Self, LoadError> {
+        let functions = load::load(path)?;
+        let (output, events) = (Arc::default(), Arc::default());
+        let waits = waits::Waits::new(functions, Arc::clone(&output), Arc::clone(&events))
+            .map_err(|source| LoadError::Thread { source })?;
+        Ok(Self {
+            functions,
+            contexts: context::Contexts::default(),
+            streams: streams::Streams::default(),
+            events,
+            waits,
+            staging: Arc::new(staging::StagingPool::new(functions)),
+            gates: Arc::new(gate::GateWords::new()),
+            output,
+        })
+    }
+
+    /// The context of a stream: where it was made, or the current one for the legacy default stream.
+    fn context_of(&self, stream: Native<Stream>) -> CuResult<Native<Context>> {
+        match self.streams.context_of(stream) {
+            Some(context) => Ok(context),
+            None => context::current(self.functions),
+        }
+    }
+
+    fn after_stream(&self, context: Native<Context>, stream: Native<Stream>, done: Completion) {
+        let mark = self.waits.mark(context, |event| {
+            // SAFETY: the handles are the driver's own.
+            unsafe { self.functions.cuEventRecord(event.as_raw(), stream.as_raw()) }
+        });
+        match mark {
+            Ok(mark) => self.waits.after_mark(context, Source::Stream(stream), mark, done),
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    /// Whether a mark can be set in `stream`. Not while it is captured; nor in the legacy default stream while a
+    /// stream is captured that it would wait for, which ends with that stream's capture.
+    fn takes_marks(&self, stream: Native<Stream>) -> bool {
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the pointer is to a local.
+        let asked = unsafe { self.functions.cuStreamIsCapturing(stream.as_raw(), &mut status) };
+        asked.is_ok() && status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+    }
+
+    /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a whole
+    /// and for contexts in which a capture goes on, which such a mark would break.
+    fn after_each_stream(&self, context: Native<Context>, done: Completion) {
+        let streams: Vec<_> = self.streams.of(context).into_iter().filter(|stream| self.takes_marks(*stream)).collect();
+        if streams.is_empty() {
+            return done(Ok(()));
+        }
+        for (stream, part) in streams.iter().zip(Join::split(streams.len(), done)) {
+            self.after_stream(context, *stream, part);
+        }
+    }
+}
+
+impl Gpu for Driver {
+    fn snapshot(&self) -> CuResult<Snapshot> {
+        self.take_snapshot()
+    }
+
+    fn set_output(&self, sink: OutputSink) {
+        self.output.set_sink(sink);
+    }
+
+    fn make_current(&self, context: Native<Context>) -> CuResult<()> {
+        context::set(self.functions, context)
+    }
+
+    unsafe fn start_copy_to_device(
+        &self,
+        destination: &Region,
+        source: *const u8,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        // SAFETY: the same demand on the caller.
+        unsafe { self.copy_in(destination, source, stream) }
+    }
+
+    unsafe fn start_copy_from_device(
+        &self,
+        source: &Region,
+        destination: *mut u8,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        // SAFETY: the same demand on the caller.
+        unsafe { self.copy_out(source, destination, stream) }
+    }
+
+    fn staging(&self, bytes: usize) -> CuResult<Staging> {
+        // Threads that receive bulk data have no current context; the memory is pinned for all of them anyway.
+        let context = match context::current(self.functions) {
+            Ok(current) if current != Native::NULL => Some(current),
+            _ => self.contexts.any(),
+        };
+        self.staging.take(bytes, context)
+    }
+
+    fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
+        if self.waits.may_answer_at_once() {
+            // SAFETY: the handle is the driver's own.
+            match unsafe { self.functions.cuStreamQuery(stream.as_raw()) } {
+                Err(CUresult::CUDA_ERROR_NOT_READY) => {}
+                ended => {
+                    done(ended);
+                    return Ok(());
+                }
+            }
+        }
+        let context = self.context_of(stream)?;
+        self.after_stream(context, stream, done);
+        Ok(())
+    }
+
+    fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()> {
+        if self.waits.may_answer_at_once() {
+            // SAFETY: the handle is the driver's own.
+            match unsafe { self.functions.cuEventQuery(event.as_raw()) } {
+                Err(CUresult::CUDA_ERROR_NOT_READY) => {}
+                ended => {
+                    done(ended);
+                    return Ok(());
+                }
+            }
+        }
+        let context = context::current(self.functions)?;
+        self.waits.after_event(context, event, done);
+        Ok(())
+    }
+
+    fn after_context(&self, done: Completion) -> CuResult<()> {
+        let context = context::current(self.functions)?;
+        if self.streams.any_capturing(context) {
+            self.after_each_stream(context, done);
+            return Ok(());
+        }
+        let mark = self.waits.mark(context, |event| {
+            // SAFETY: the handles are the driver's own.
+            unsafe { self.functions.cuCtxRecordEvent(context.as_raw(), event.as_raw()) }
+        });
+        match mark {
+            Ok(mark) => self.waits.after_mark(context, Source::Context, mark, done),
+            // Drivers before 12.5 cannot mark a context as a whole.
+            Err(CUresult::CUDA_ERROR_NOT_FOUND | CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
+                self.after_each_stream(context, done);
+            }
+            Err(error) => done(Err(error)),
+        }
+        Ok(())
+    }
+
+    fn gate(&self, stream: Native<Stream>, reached: Box<dyn FnOnce() + Send>) -> CuResult<Box<dyn Gate>> {
+        self.stop(stream, reached)
+    }
+
+    fn queue_limit(&self) -> Option<usize> {
+        Some(QUEUE_LIMIT)
+    }
+
+    fn memory_free(&self, address: u64) -> CuResult<()> {
+        // SAFETY: no pointers of this process; the driver knows its allocations.
+        unsafe { self.functions.cuMemFree_v2(address) }
+    }
+
+    fn primary_context_reset(&self, device: i32) -> CuResult<()> {
+        self.primary_reset(device)
+    }
+
+    fn context_destroy(&self, context: Native<Context>) -> CuResult<()> {
+        self.destroy_context(context)
+    }
+}

@@ -1,0 +1,290 @@
+//! The operations of the declaration list, in its order. What is longer than a call or two is in the module of its
+//! subject.
+
+use super::function::c_text;
+use super::{Driver, context};
+use crate::{Calls, CuResult};
+use causeway_api::handle::{
+    Context, Event, Function, Graph, GraphExec, Kernel, Library, MemoryPool, Module, Native, Stream,
+};
+use causeway_api::sys::{
+    CUdevice, CUdeviceptr, CUfunction_attribute, CUlimit, CUmemPool_attribute, CUstreamCaptureMode,
+};
+use causeway_api::types::{FunctionInfo, LaunchAttribute, LaunchShape, Region};
+
+// SAFETY of the calls below: handles are the driver's own, looked up before; pointers are to locals or to
+// NUL-terminated text that lives during the call.
+#[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
+impl Calls for Driver {
+    causeway_api_macros::driver_calls!();
+
+    fn primary_context_retain(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
+        self.primary_retain(device, flags)
+    }
+
+    fn primary_context_release(&self, _context: Native<Context>, device: CUdevice) -> CuResult<()> {
+        self.primary_release(device)
+    }
+
+    fn context_create(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
+        self.create_context(device, flags)
+    }
+
+    fn context_limit_get(&self, limit: CUlimit) -> CuResult<usize> {
+        let mut value = 0;
+        unsafe { self.functions.cuCtxGetLimit(&mut value, limit)? };
+        Ok(value)
+    }
+
+    fn context_limit_set(&self, limit: CUlimit, value: usize) -> CuResult<()> {
+        unsafe { self.functions.cuCtxSetLimit(limit, value) }
+    }
+
+    fn module_load(&self, form: u32, image: &[u8]) -> CuResult<Native<Module>> {
+        self.load_module(form, image)
+    }
+
+    fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
+        unsafe { self.functions.cuModuleUnload(module.as_raw()) }
+    }
+
+    fn module_function(
+        &self,
+        module: Native<Module>,
+        name: &str,
+    ) -> CuResult<(Native<Function>, FunctionInfo)> {
+        self.find_function(module, name)
+    }
+
+    fn module_global(&self, module: Native<Module>, name: &str) -> CuResult<(CUdeviceptr, usize)> {
+        let (name, mut address, mut size) = (c_text(name)?, 0, 0);
+        unsafe {
+            self.functions.cuModuleGetGlobal_v2(&mut address, &mut size, module.as_raw(), name.as_ptr())?;
+        }
+        Ok((address, size))
+    }
+
+    fn module_function_names(&self, module: Native<Module>) -> CuResult<Vec<String>> {
+        self.function_names(module)
+    }
+
+    fn library_load(&self, form: u32, image: &[u8]) -> CuResult<Native<Library>> {
+        self.load_library(form, image)
+    }
+
+    fn library_unload(&self, library: Native<Library>) -> CuResult<()> {
+        unsafe { self.functions.cuLibraryUnload(library.as_raw()) }
+    }
+
+    fn library_kernel(
+        &self,
+        library: Native<Library>,
+        name: &str,
+    ) -> CuResult<(Native<Kernel>, FunctionInfo)> {
+        self.find_kernel(library, name)
+    }
+
+    fn library_module(&self, library: Native<Library>) -> CuResult<Native<Module>> {
+        let mut raw = core::ptr::null_mut();
+        unsafe { self.functions.cuLibraryGetModule(&mut raw, library.as_raw())? };
+        Ok(Native::from_raw(raw))
+    }
+
+    fn library_global(&self, library: Native<Library>, name: &str) -> CuResult<(CUdeviceptr, usize)> {
+        let (name, mut address, mut size) = (c_text(name)?, 0, 0);
+        unsafe {
+            self.functions.cuLibraryGetGlobal(&mut address, &mut size, library.as_raw(), name.as_ptr())?;
+        }
+        Ok((address, size))
+    }
+
+    fn library_kernel_names(&self, library: Native<Library>) -> CuResult<Vec<String>> {
+        self.kernel_names(library)
+    }
+
+    fn kernel_function(&self, kernel: Native<Kernel>) -> CuResult<(Native<Function>, FunctionInfo)> {
+        self.function_of_kernel(kernel)
+    }
+
+    fn function_attribute_set(
+        &self,
+        function: Native<Function>,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> CuResult<()> {
+        unsafe { self.functions.cuFuncSetAttribute(function.as_raw(), attribute, value) }
+    }
+
+    fn kernel_attribute_set(
+        &self,
+        kernel: Native<Kernel>,
+        device: CUdevice,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> CuResult<()> {
+        unsafe { self.functions.cuKernelSetAttribute(attribute, value, kernel.as_raw(), device) }
+    }
+
+    fn memory_allocate(&self, size: usize) -> CuResult<CUdeviceptr> {
+        let mut address = 0;
+        unsafe { self.functions.cuMemAlloc_v2(&mut address, size)? };
+        Ok(address)
+    }
+
+    fn memory_allocate_pitched(
+        &self,
+        width: usize,
+        height: usize,
+        element: u32,
+    ) -> CuResult<(CUdeviceptr, usize)> {
+        let (mut address, mut pitch) = (0, 0);
+        unsafe { self.functions.cuMemAllocPitch_v2(&mut address, &mut pitch, width, height, element)? };
+        Ok((address, pitch))
+    }
+
+    fn memory_allocate_async(
+        &self,
+        size: usize,
+        pool: Native<MemoryPool>,
+        stream: Native<Stream>,
+    ) -> CuResult<CUdeviceptr> {
+        self.allocate_from(size, pool, stream)
+    }
+
+    fn memory_free_async(&self, address: CUdeviceptr, stream: Native<Stream>) -> CuResult<()> {
+        unsafe { self.functions.cuMemFreeAsync(address, stream.as_raw()) }
+    }
+
+    fn copy_within_device(
+        &self,
+        destination: Region,
+        source: Region,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.copy_across(&destination, &source, stream)
+    }
+
+    fn memory_pool_create(&self, device: CUdevice, limit: usize) -> CuResult<Native<MemoryPool>> {
+        self.create_pool(device, limit)
+    }
+
+    fn memory_pool_default(&self, device: CUdevice) -> CuResult<Native<MemoryPool>> {
+        self.default_pool(device)
+    }
+
+    fn memory_pool_attribute_get(
+        &self,
+        pool: Native<MemoryPool>,
+        attribute: CUmemPool_attribute,
+    ) -> CuResult<u64> {
+        self.pool_attribute(pool, attribute)
+    }
+
+    fn memory_pool_attribute_set(
+        &self,
+        pool: Native<MemoryPool>,
+        attribute: CUmemPool_attribute,
+        value: u64,
+    ) -> CuResult<()> {
+        self.set_pool_attribute(pool, attribute, value)
+    }
+
+    fn memory_pool_current_set(&self, device: CUdevice, pool: Native<MemoryPool>) -> CuResult<()> {
+        self.set_pool(device, pool)
+    }
+
+    fn stream_create(&self, flags: u32, priority: i32) -> CuResult<Native<Stream>> {
+        let context = context::current(self.functions)?;
+        let mut raw = core::ptr::null_mut();
+        unsafe { self.functions.cuStreamCreateWithPriority(&mut raw, flags, priority)? };
+        let stream = Native::from_raw(raw);
+        self.streams.add(stream, context);
+        Ok(stream)
+    }
+
+    fn stream_destroy(&self, stream: Native<Stream>) -> CuResult<()> {
+        self.streams.remove(stream);
+        unsafe { self.functions.cuStreamDestroy_v2(stream.as_raw()) }
+    }
+
+    fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {
+        unsafe { self.functions.cuStreamQuery(stream.as_raw()) }
+    }
+
+    fn stream_wait_event(&self, stream: Native<Stream>, event: Native<Event>, flags: u32) -> CuResult<()> {
+        unsafe { self.functions.cuStreamWaitEvent(stream.as_raw(), event.as_raw(), flags) }
+    }
+
+    fn event_create(&self, flags: u32) -> CuResult<Native<Event>> {
+        let mut raw = core::ptr::null_mut();
+        unsafe { self.functions.cuEventCreate(&mut raw, flags)? };
+        Ok(Native::from_raw(raw))
+    }
+
+    fn event_destroy(&self, event: Native<Event>) -> CuResult<()> {
+        self.events.destroy(self.functions, event)
+    }
+
+    fn event_record(&self, event: Native<Event>, stream: Native<Stream>, flags: u32) -> CuResult<()> {
+        self.events.with_watched(|| unsafe {
+            match flags {
+                0 => self.functions.cuEventRecord(event.as_raw(), stream.as_raw()),
+                _ => self.functions.cuEventRecordWithFlags(event.as_raw(), stream.as_raw(), flags),
+            }
+        })
+    }
+
+    fn event_query(&self, event: Native<Event>) -> CuResult<()> {
+        unsafe { self.functions.cuEventQuery(event.as_raw()) }
+    }
+
+    fn event_elapsed(&self, start: Native<Event>, end: Native<Event>) -> CuResult<f32> {
+        let mut milliseconds = 0.0;
+        unsafe { self.functions.cuEventElapsedTime(&mut milliseconds, start.as_raw(), end.as_raw())? };
+        Ok(milliseconds)
+    }
+
+    fn launch(
+        &self,
+        function: Native<Function>,
+        shape: LaunchShape,
+        stream: Native<Stream>,
+        attributes: &[LaunchAttribute],
+        params: &[u8],
+    ) -> CuResult<()> {
+        self.launch_function(function, &shape, stream, attributes, params)
+    }
+
+    /// Begins in relaxed mode whatever the program said: the other modes forbid calls to threads of the program,
+    /// which the client sees to; here they would forbid them to the worker's.
+    fn capture_begin(&self, stream: Native<Stream>, _mode: CUstreamCaptureMode) -> CuResult<()> {
+        let context = self.context_of(stream)?;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        unsafe { self.functions.cuStreamBeginCapture_v2(stream.as_raw(), mode)? };
+        self.streams.begin_capture(stream, context);
+        Ok(())
+    }
+
+    fn capture_end(&self, stream: Native<Stream>) -> CuResult<Native<Graph>> {
+        let mut raw = core::ptr::null_mut();
+        let result = unsafe { self.functions.cuStreamEndCapture(stream.as_raw(), &raw mut raw) };
+        self.streams.end_capture(stream);
+        result.map(|()| Native::from_raw(raw))
+    }
+
+    fn graph_instantiate(&self, graph: Native<Graph>, flags: u64) -> CuResult<Native<GraphExec>> {
+        let mut raw = core::ptr::null_mut();
+        unsafe { self.functions.cuGraphInstantiateWithFlags(&mut raw, graph.as_raw(), flags)? };
+        Ok(Native::from_raw(raw))
+    }
+
+    fn graph_launch(&self, exec: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
+        unsafe { self.functions.cuGraphLaunch(exec.as_raw(), stream.as_raw()) }
+    }
+
+    fn graph_node_count(&self, graph: Native<Graph>) -> CuResult<usize> {
+        let mut count = 0;
+        unsafe { self.functions.cuGraphGetNodes(graph.as_raw(), core::ptr::null_mut(), &mut count)? };
+        Ok(count)
+    }
+}

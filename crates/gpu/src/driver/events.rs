@@ -1,0 +1,85 @@
+//! Events: a pool of our own, and those of the program that are waited for.
+
+use super::context;
+use super::functions::Functions;
+use crate::CuResult;
+use causeway_api::handle::{Context, Event, Native};
+use causeway_api::sys::CUevent_flags;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// Unused events of our own, and how many waits each event of the program has.
+#[derive(Default)]
+pub(super) struct Events {
+    free: Mutex<HashMap<Native<Context>, Vec<Native<Event>>>>,
+    watched: Mutex<HashMap<Native<Event>, Watched>>,
+}
+
+#[derive(Default)]
+struct Watched {
+    waits: usize,
+    /// The program has destroyed the event; the driver's is kept until the last wait is over.
+    destroyed: bool,
+}
+
+impl Events {
+    /// An event without time stamps for a mark in a stream of `context`.
+    pub(super) fn take(&self, functions: &Functions, context: Native<Context>) -> CuResult<Native<Event>> {
+        if let Some(event) = self.free.lock().get_mut(&context).and_then(Vec::pop) {
+            return Ok(event);
+        }
+        let mut raw = core::ptr::null_mut();
+        context::within(functions, context, || {
+            // SAFETY: the pointer is to a local.
+            unsafe { functions.cuEventCreate(&mut raw, CUevent_flags::CU_EVENT_DISABLE_TIMING.0) }
+        })?;
+        Ok(Native::from_raw(raw))
+    }
+
+    pub(super) fn give_back(&self, context: Native<Context>, event: Native<Event>) {
+        self.free.lock().entry(context).or_default().push(event);
+    }
+
+    /// The events of a context end with it.
+    pub(super) fn forget(&self, context: Native<Context>) {
+        self.free.lock().remove(&context);
+    }
+
+    /// Keeps an event of the program until as many calls of `unwatch`.
+    pub(super) fn watch(&self, event: Native<Event>) {
+        self.watched.lock().entry(event).or_default().waits += 1;
+    }
+
+    /// Takes back one `watch`; destroys an event that the program has destroyed meanwhile.
+    pub(super) fn unwatch(&self, functions: &Functions, event: Native<Event>) {
+        let mut watched = self.watched.lock();
+        let Some(entry) = watched.get_mut(&event) else { return };
+        entry.waits -= 1;
+        if entry.waits > 0 {
+            return;
+        }
+        if watched.remove(&event).is_some_and(|entry| entry.destroyed) {
+            // SAFETY: the program cannot name it any more, and no wait is left.
+            if let Err(status) = unsafe { functions.cuEventDestroy_v2(event.as_raw()) } {
+                tracing::warn!(status = status.0, "an event could not be destroyed");
+            }
+        }
+    }
+
+    /// Does `work` while no watched event can be recorded anew or destroyed.
+    pub(super) fn with_watched<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _watched = self.watched.lock();
+        work()
+    }
+
+    /// Destroys an event of the program, now or when its last wait is over.
+    pub(super) fn destroy(&self, functions: &Functions, event: Native<Event>) -> CuResult<()> {
+        let mut watched = self.watched.lock();
+        if let Some(entry) = watched.get_mut(&event) {
+            entry.destroyed = true;
+            return Ok(());
+        }
+        // SAFETY: the event is the driver's own, and nobody waits for it.
+        unsafe { functions.cuEventDestroy_v2(event.as_raw()) }
+    }
+}

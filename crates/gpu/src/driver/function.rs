@@ -1,0 +1,188 @@
+//! Functions and kernels: finding them, and what the client keeps of them.
+
+use super::{Driver, context};
+use crate::CuResult;
+use causeway_api::handle::{Function, Kernel, Library, Module, Native};
+use causeway_api::sys::{CUdevice, CUfunction_attribute, CUresult};
+use causeway_api::types::{FunctionInfo, Parameter};
+use core::ffi::{CStr, c_char};
+use std::ffi::CString;
+
+/// More parameters than the 32,764 bytes of a launch can hold.
+const MOST_PARAMETERS: usize = 1 << 15;
+
+pub(super) fn c_text(text: &str) -> CuResult<CString> {
+    CString::new(text).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Copies a name that the driver keeps.
+///
+/// # Safety
+/// `name` must be null or NUL-terminated text.
+unsafe fn owned_name(name: *const c_char) -> String {
+    if name.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, and vouched for by the caller.
+    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+}
+
+/// The layout of the parameters: asks for one after the other until the driver says that there are no more.
+fn parameters(
+    mut ask: impl FnMut(usize, &mut usize, &mut usize) -> CuResult<()>,
+) -> CuResult<Vec<Parameter>> {
+    let mut found = Vec::new();
+    for index in 0..MOST_PARAMETERS {
+        let (mut offset, mut size) = (0, 0);
+        match ask(index, &mut offset, &mut size) {
+            Ok(()) => found.push(Parameter { offset: offset as u32, size: size as u32 }),
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE) => break,
+            Err(CUresult::CUDA_ERROR_NOT_FOUND) => {
+                tracing::error!(
+                    "this driver cannot tell the parameters of kernels (cuFuncGetParamInfo); version 12.4 or later is needed"
+                );
+                return Err(CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// The attributes that the driver answers.
+fn attributes(mut ask: impl FnMut(CUfunction_attribute, &mut i32) -> CuResult<()>) -> Vec<(i32, i32)> {
+    (0..CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX.0)
+        .filter_map(|number| {
+            let mut value = 0;
+            ask(CUfunction_attribute(number), &mut value).ok().map(|()| (number as i32, value))
+        })
+        .collect()
+}
+
+impl Driver {
+    pub(super) fn find_function(
+        &self,
+        module: Native<Module>,
+        name: &str,
+    ) -> CuResult<(Native<Function>, FunctionInfo)> {
+        let text = c_text(name)?;
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: the pointers are to a local and to NUL-terminated text.
+        unsafe { self.functions.cuModuleGetFunction(&mut raw, module.as_raw(), text.as_ptr())? };
+        let function = Native::from_raw(raw);
+        Ok((function, self.function_info(function, name.to_owned())?))
+    }
+
+    pub(super) fn find_kernel(
+        &self,
+        library: Native<Library>,
+        name: &str,
+    ) -> CuResult<(Native<Kernel>, FunctionInfo)> {
+        let text = c_text(name)?;
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: the pointers are to a local and to NUL-terminated text.
+        unsafe { self.functions.cuLibraryGetKernel(&mut raw, library.as_raw(), text.as_ptr())? };
+        let parameters = parameters(|index, offset, size| {
+            // SAFETY: the kernel is the driver's own, the pointers are to locals.
+            unsafe { self.functions.cuKernelGetParamInfo(raw, index, offset, size) }
+        })?;
+        let device = self.current_device()?;
+        let attributes = attributes(|attribute, value| {
+            // SAFETY: as above.
+            unsafe { self.functions.cuKernelGetAttribute(value, attribute, raw, device) }
+        });
+        Ok((Native::from_raw(raw), FunctionInfo { name: name.to_owned(), parameters, attributes }))
+    }
+
+    pub(super) fn function_of_kernel(
+        &self,
+        kernel: Native<Kernel>,
+    ) -> CuResult<(Native<Function>, FunctionInfo)> {
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: the kernel is the driver's own, the pointer is to a local.
+        unsafe { self.functions.cuKernelGetFunction(&mut raw, kernel.as_raw())? };
+        let name = self.kernel_name(kernel)?;
+        let function = Native::from_raw(raw);
+        Ok((function, self.function_info(function, name)?))
+    }
+
+    pub(super) fn function_names(&self, module: Native<Module>) -> CuResult<Vec<String>> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuModuleGetFunctionCount(&mut count, module.as_raw())? };
+        let mut found = vec![core::ptr::null_mut(); count as usize];
+        // SAFETY: there is room for as many functions as is said.
+        unsafe { self.functions.cuModuleEnumerateFunctions(found.as_mut_ptr(), count, module.as_raw())? };
+        found
+            .into_iter()
+            .map(|function| {
+                let mut name = core::ptr::null_mut();
+                // SAFETY: the function is the driver's own, and so is the text it gives.
+                unsafe {
+                    self.functions.cuFuncGetName(&raw mut name, function)?;
+                    Ok(owned_name(name.cast()))
+                }
+            })
+            .collect()
+    }
+
+    pub(super) fn kernel_names(&self, library: Native<Library>) -> CuResult<Vec<String>> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuLibraryGetKernelCount(&mut count, library.as_raw())? };
+        let mut found = vec![core::ptr::null_mut(); count as usize];
+        // SAFETY: there is room for as many kernels as is said.
+        unsafe { self.functions.cuLibraryEnumerateKernels(found.as_mut_ptr(), count, library.as_raw())? };
+        found.into_iter().map(|kernel| self.kernel_name(Native::from_raw(kernel))).collect()
+    }
+
+    fn kernel_name(&self, kernel: Native<Kernel>) -> CuResult<String> {
+        let mut name = core::ptr::null_mut();
+        // SAFETY: the kernel is the driver's own, and so is the text it gives.
+        unsafe {
+            self.functions.cuKernelGetName(&raw mut name, kernel.as_raw())?;
+            Ok(owned_name(name.cast()))
+        }
+    }
+
+    fn function_info(&self, function: Native<Function>, name: String) -> CuResult<FunctionInfo> {
+        let raw = function.as_raw();
+        let parameters = parameters(|index, offset, size| {
+            // SAFETY: the function is the driver's own, the pointers are to locals.
+            unsafe { self.functions.cuFuncGetParamInfo(raw, index, offset, size) }
+        })?;
+        let attributes = attributes(|attribute, value| {
+            // SAFETY: as above.
+            unsafe { self.functions.cuFuncGetAttribute(value, attribute, raw) }
+        });
+        Ok(FunctionInfo { name, parameters, attributes })
+    }
+
+    /// The device of the current context; the first one when there is none, since kernels may be asked about
+    /// before there is a context.
+    pub(super) fn current_device(&self) -> CuResult<CUdevice> {
+        if context::current(self.functions)? == Native::NULL {
+            return Ok(0);
+        }
+        let mut device = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuCtxGetDevice(&mut device)? };
+        Ok(device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_end_where_the_driver_says_so() {
+        let layout = parameters(|index, offset, size| {
+            (*offset, *size) = (index * 8, 4);
+            if index < 2 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+        });
+        assert_eq!(layout, Ok(vec![Parameter { offset: 0, size: 4 }, Parameter { offset: 8, size: 4 }]));
+        let fails = parameters(|_, _, _| Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        assert_eq!(fails, Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+    }
+}

@@ -1,0 +1,329 @@
+//! Module images: bringing the bytes of a client into a form that the driver takes.
+//!
+//! The driver is given no size: it finds the end of an image in the image. What a client sent shorter than its
+//! header says is refused here where that is cheap to see; a cubin that lies about itself can only harm the worker
+//! process of the client that sent it.
+
+use super::Driver;
+use crate::CuResult;
+use causeway_api::handle::{Library, Module, Native};
+use causeway_api::image::{self, FATBIN_HEADER_BYTES, Form, WRAPPER_MAGIC};
+use causeway_api::sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult};
+use core::ffi::{CStr, c_void};
+use std::borrow::Cow;
+
+/// What the runtime passes for a fat binary, and the driver expects.
+#[repr(C)]
+struct Wrapper {
+    magic: u32,
+    version: u32,
+    fatbin: *const c_void,
+    parts: *const c_void,
+}
+
+/// An image in memory as the driver wants it.
+enum Prepared<'a> {
+    Fatbin(Wrapper, #[expect(dead_code, reason = "keeps what the wrapper points to")] Aligned<'a>),
+    Cubin(Aligned<'a>),
+    Ptx(Vec<u8>),
+}
+
+/// Bytes at an address that is a multiple of eight, copied only when they are not.
+enum Aligned<'a> {
+    InPlace(&'a [u8]),
+    Copied(Vec<u64>),
+}
+
+impl<'a> Aligned<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        if bytes.as_ptr().cast::<u64>().is_aligned() {
+            return Self::InPlace(bytes);
+        }
+        let words = bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        });
+        Self::Copied(words.collect())
+    }
+
+    fn address(&self) -> *const c_void {
+        match self {
+            Self::InPlace(bytes) => bytes.as_ptr().cast(),
+            Self::Copied(words) => words.as_ptr().cast(),
+        }
+    }
+}
+
+impl<'a> Prepared<'a> {
+    fn new(bytes: &'a [u8]) -> CuResult<Self> {
+        if bytes.starts_with(&image::FATBIN_MAGIC.to_le_bytes()) {
+            let header = bytes.first_chunk::<FATBIN_HEADER_BYTES>();
+            let length = header.and_then(image::fatbin_bytes).ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+            if length > bytes.len() as u64 {
+                return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+            }
+            let fatbin = Aligned::new(bytes);
+            let wrapper = Wrapper {
+                magic: WRAPPER_MAGIC,
+                version: 1,
+                fatbin: fatbin.address(),
+                parts: core::ptr::null(),
+            };
+            Ok(Self::Fatbin(wrapper, fatbin))
+        } else if bytes.starts_with(&image::ELF_MAGIC) {
+            Ok(Self::Cubin(Aligned::new(bytes)))
+        } else if bytes.is_empty() {
+            Err(CUresult::CUDA_ERROR_INVALID_IMAGE)
+        } else {
+            let mut text = bytes.to_vec();
+            text.push(0);
+            Ok(Self::Ptx(text))
+        }
+    }
+
+    /// What is passed to the driver; valid while `self` lives and stays where it is.
+    fn address(&self) -> *const c_void {
+        match self {
+            Self::Fatbin(wrapper, _) => core::ptr::from_ref(wrapper).cast(),
+            Self::Cubin(bytes) => bytes.address(),
+            Self::Ptx(text) => text.as_ptr().cast(),
+        }
+    }
+}
+
+/// A device's compute capability.
+#[derive(Clone, Copy)]
+struct Capability {
+    major: u32,
+    minor: u32,
+}
+
+/// Whether a fat binary holds machine code that runs on a device.
+///
+/// An entry is `{u16 kind, u16 version, u32 header bytes, u64 payload bytes, .., u32 architecture at 28, ..}`;
+/// kind 2 is a cubin, and 90 is the architecture 9.0.
+fn has_code_for(fatbin: &[u8], device: Capability) -> bool {
+    let number = |bytes: &[u8], at: usize| -> Option<u32> {
+        Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+    };
+    let mut entries = fatbin.get(FATBIN_HEADER_BYTES..).unwrap_or_default();
+    while let (Some(kind), Some(header), Some(low), Some(high), Some(architecture)) =
+        (number(entries, 0), number(entries, 4), number(entries, 8), number(entries, 12), number(entries, 28))
+    {
+        let runs = architecture / 10 == device.major && architecture % 10 <= device.minor;
+        if kind & 0xffff == 2 && runs {
+            return true;
+        }
+        let length = u64::from(header) + (u64::from(high) << 32 | u64::from(low));
+        match usize::try_from(length)
+            .ok()
+            .filter(|length| *length >= 32)
+            .and_then(|length| entries.get(length..))
+        {
+            Some(rest) => entries = rest,
+            None => return false,
+        }
+    }
+    false
+}
+
+impl Driver {
+    pub(super) fn load_module(&self, form: u32, bytes: &[u8]) -> CuResult<Native<Module>> {
+        let image = self.single_image(form, bytes)?;
+        let prepared = Prepared::new(&image)?;
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: the image lives during the call, in which the driver copies what it needs.
+        unsafe { self.functions.cuModuleLoadData(&mut raw, prepared.address().cast_mut())? };
+        Ok(Native::from_raw(raw))
+    }
+
+    pub(super) fn load_library(&self, form: u32, bytes: &[u8]) -> CuResult<Native<Library>> {
+        let image = self.single_image(form, bytes)?;
+        let prepared = Prepared::new(&image)?;
+        let (mut raw, none) = (core::ptr::null_mut(), core::ptr::null_mut());
+        // Without the option CU_LIBRARY_BINARY_IS_PRESERVED the driver makes its own copy of the code.
+        // SAFETY: the image lives during the call; there are no options.
+        unsafe {
+            self.functions.cuLibraryLoadData(
+                &mut raw,
+                prepared.address().cast_mut(),
+                core::ptr::null(),
+                none,
+                0,
+                core::ptr::null(),
+                none,
+                0,
+            )?;
+        }
+        Ok(Native::from_raw(raw))
+    }
+
+    /// One image from what the client sent: itself, or its parts linked.
+    fn single_image<'a>(&self, form: u32, bytes: &'a [u8]) -> CuResult<Cow<'a, [u8]>> {
+        match Form::from_number(form).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? {
+            Form::Single => {
+                self.output.inspect(bytes);
+                Ok(Cow::Borrowed(bytes))
+            }
+            Form::Linked => {
+                let parts = image::split_linked(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+                let (linked, parts) = parts.split_first().ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+                parts.iter().chain([linked]).for_each(|part| self.output.inspect(part));
+                // nvcc has linked for the architectures it was told, by default one that is older than most
+                // devices; for others the driver must link.
+                if parts.is_empty() || has_code_for(linked, self.capability()?) {
+                    return Ok(Cow::Borrowed(linked));
+                }
+                self.link(parts).map(Cow::Owned)
+            }
+        }
+    }
+
+    fn capability(&self) -> CuResult<Capability> {
+        let device = self.current_device()?;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the pointers are to locals.
+        unsafe { self.functions.cuDeviceComputeCapability(&mut major, &mut minor, device)? };
+        Ok(Capability { major: major as u32, minor: minor as u32 })
+    }
+
+    /// Links fat binaries of relocatable code into one cubin for the current context's device.
+    fn link(&self, parts: &[&[u8]]) -> CuResult<Vec<u8>> {
+        let linker = Linker::new(self)?;
+        let result = linker.link(parts);
+        if let Err(status) = result {
+            tracing::warn!(status = status.0, parts = parts.len(), log = %linker.log(), "device code cannot be linked");
+        }
+        result
+    }
+}
+
+/// The driver's linker for device code, and what it has to say.
+struct Linker<'a> {
+    driver: &'a Driver,
+    state: CUlinkState,
+    /// The driver writes here until the linker is destroyed.
+    log: Box<[u8; Linker::LOG_BYTES]>,
+}
+
+impl<'a> Linker<'a> {
+    const LOG_BYTES: usize = 4096;
+
+    fn new(driver: &'a Driver) -> CuResult<Self> {
+        let mut linker = Self { driver, state: core::ptr::null_mut(), log: Box::new([0; Self::LOG_BYTES]) };
+        let options =
+            [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [linker.log.as_mut_ptr().cast::<c_void>(), Self::LOG_BYTES as *mut c_void];
+        // SAFETY: as many options as values; the log is on the heap and lives until the state is destroyed.
+        unsafe {
+            driver.functions.cuLinkCreate_v2(
+                options.len() as u32,
+                options.as_ptr(),
+                values.as_mut_ptr(),
+                &mut linker.state,
+            )?;
+        }
+        Ok(linker)
+    }
+
+    fn link(&self, parts: &[&[u8]]) -> CuResult<Vec<u8>> {
+        let none = core::ptr::null_mut();
+        for part in parts {
+            let aligned = Aligned::new(part);
+            // SAFETY: the data is of the size that is passed along, and read during the call only.
+            unsafe {
+                self.driver.functions.cuLinkAddData_v2(
+                    self.state,
+                    CUjitInputType::CU_JIT_INPUT_FATBINARY,
+                    aligned.address().cast_mut(),
+                    part.len(),
+                    c"part".as_ptr(),
+                    0,
+                    core::ptr::null(),
+                    none,
+                )?;
+            }
+        }
+        let (mut cubin, mut size) = (core::ptr::null_mut(), 0);
+        // SAFETY: the pointers are to locals; the result belongs to the linker, which still lives when it is copied.
+        unsafe {
+            self.driver.functions.cuLinkComplete(self.state, &raw mut cubin, &mut size)?;
+            Ok(core::slice::from_raw_parts(cubin.cast::<u8>(), size).to_vec())
+        }
+    }
+
+    fn log(&self) -> String {
+        CStr::from_bytes_until_nul(self.log.as_slice())
+            .unwrap_or_default()
+            .to_string_lossy()
+            .trim()
+            .to_owned()
+    }
+}
+
+impl Drop for Linker<'_> {
+    fn drop(&mut self) {
+        if !self.state.is_null() {
+            // SAFETY: made by `new` and not used any more. There is nobody to tell of a failure.
+            let _ = unsafe { self.driver.functions.cuLinkDestroy(self.state) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fatbin(entries: &[(u16, u32)]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (kind, architecture) in entries {
+            let mut entry = [0; 64 + 8];
+            entry[0..2].copy_from_slice(&kind.to_le_bytes());
+            entry[4..8].copy_from_slice(&64u32.to_le_bytes());
+            entry[8..16].copy_from_slice(&8u64.to_le_bytes());
+            entry[28..32].copy_from_slice(&architecture.to_le_bytes());
+            body.extend(entry);
+        }
+        let mut bytes = image::FATBIN_MAGIC.to_le_bytes().to_vec();
+        bytes.extend([1, 0, 16, 0]);
+        bytes.extend((body.len() as u64).to_le_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn code_runs_on_its_own_generation() {
+        let bytes = fatbin(&[(1, 90), (2, 75)]);
+        let runs = |major, minor| has_code_for(&bytes, Capability { major, minor });
+        assert!(runs(7, 5) && !runs(7, 0) && !runs(9, 0));
+        assert!(has_code_for(&fatbin(&[(2, 75), (2, 90)]), Capability { major: 9, minor: 0 }));
+        assert!(!has_code_for(b"short", Capability { major: 9, minor: 0 }));
+        let mut endless = fatbin(&[(1, 90)]);
+        endless[16 + 4..16 + 16].fill(0);
+        assert!(!has_code_for(&endless, Capability { major: 9, minor: 0 }));
+    }
+
+    #[test]
+    fn images_are_told_apart_and_checked() {
+        let bytes = fatbin(&[(1, 90)]);
+        assert!(matches!(Prepared::new(&bytes), Ok(Prepared::Fatbin(wrapper, _)) if wrapper.version == 1));
+        assert!(Prepared::new(&bytes[..bytes.len() - 1]).is_err());
+        assert!(Prepared::new(&bytes[..7]).is_err());
+        assert!(Prepared::new(b"").is_err());
+        assert!(matches!(Prepared::new(b"\x7fELF rest"), Ok(Prepared::Cubin(_))));
+        assert!(matches!(Prepared::new(b".version 8.0"), Ok(Prepared::Ptx(text)) if text.ends_with(b"0\0")));
+    }
+
+    #[test]
+    fn unaligned_images_are_moved() {
+        let bytes: Vec<u8> = (0..32).collect();
+        for start in 0..8 {
+            let aligned = Aligned::new(&bytes[start..start + 13]);
+            assert_eq!(aligned.address() as usize % 8, 0);
+            // SAFETY: thirteen bytes were put there.
+            let there = unsafe { core::slice::from_raw_parts(aligned.address().cast::<u8>(), 13) };
+            assert_eq!(there, &bytes[start..start + 13]);
+        }
+    }
+}

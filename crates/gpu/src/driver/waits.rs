@@ -1,0 +1,350 @@
+//! Waiting for the GPU without blocking anybody who has other things to do.
+//!
+//! What is waited for is an event of the driver; one thread asks for all of them and calls the completions, in the
+//! order in which they were asked for as far as the work was done in that order. The thread asks without pause at
+//! first, then ever more rarely, and sleeps when nothing is waited for.
+
+use super::context;
+use super::events::Events;
+use super::functions::Functions;
+use super::output::Output;
+use crate::{Completion, CuResult};
+use causeway_api::handle::{Context, Event, Native, Stream};
+use causeway_api::sys::CUresult;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::time::Duration;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{JoinHandle, Thread};
+use std::time::Instant;
+
+/// How long the thread asks without pause, from the last arrival or completion. Waking a thread costs about as
+/// much.
+const SPIN: Duration = Duration::from_micros(50);
+/// The shortest and the longest pause after that. Between them a pause is a 64th of the time waited so far, so
+/// that a completion is noticed late by less than two percent of its wait.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
+
+/// Whose end is waited for; what comes from one source is done in the order in which it was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    Stream(Native<Stream>),
+    Event(Native<Event>),
+    Context,
+}
+
+/// The event that tells.
+enum Sign {
+    /// One of ours, to be given back.
+    Own(Native<Event>),
+    /// The program's.
+    Program(Native<Event>),
+}
+
+struct Wait {
+    /// The how-manieth wait it is.
+    number: usize,
+    context: Native<Context>,
+    source: Source,
+    sign: Sign,
+    done: Completion,
+}
+
+/// A wait that has ended and needs its event no more.
+struct Ended {
+    number: usize,
+    done: Completion,
+    status: CuResult<()>,
+}
+
+type Lanes = HashMap<(Native<Context>, Source), VecDeque<Wait>>;
+
+struct Shared {
+    functions: &'static Functions,
+    output: Arc<Output>,
+    events: Arc<Events>,
+    /// What was asked for and the thread has not seen yet.
+    arrivals: Mutex<Arrivals>,
+    arrived: Condvar,
+    /// What the thread waits for. Locked before `arrivals` when both are.
+    lanes: Mutex<Lanes>,
+    /// Waits whose completion has not been called.
+    pending: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+#[derive(Default)]
+struct Arrivals {
+    waits: Vec<Wait>,
+    count: usize,
+}
+
+/// The waits of a session, and the thread that sees to them.
+pub(super) struct Waits {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Waits {
+    /// Starts the thread.
+    pub(super) fn new(
+        functions: &'static Functions,
+        output: Arc<Output>,
+        events: Arc<Events>,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            functions,
+            output,
+            events,
+            arrivals: Mutex::default(),
+            arrived: Condvar::new(),
+            lanes: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        });
+        let for_thread = Arc::clone(&shared);
+        let thread =
+            std::thread::Builder::new().name("completions".into()).spawn(move || for_thread.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Whether a wait that is over may be answered on the spot: no earlier one is overtaken, and nothing that was
+    /// printed has to be fetched.
+    pub(super) fn may_answer_at_once(&self) -> bool {
+        self.shared.pending.load(Ordering::Acquire) == 0 && !self.shared.output.expected()
+    }
+
+    /// Records an event of ours by `record`, which is to put it where the mark is wanted.
+    pub(super) fn mark(
+        &self,
+        context: Native<Context>,
+        record: impl FnOnce(Native<Event>) -> CuResult<()>,
+    ) -> CuResult<Native<Event>> {
+        let event = self.shared.events.take(self.shared.functions, context)?;
+        record(event).inspect_err(|_| self.shared.events.give_back(context, event))?;
+        Ok(event)
+    }
+
+    /// Calls `done` when everything before a mark is done; on the spot when it is and nothing is overtaken.
+    pub(super) fn after_mark(
+        &self,
+        context: Native<Context>,
+        source: Source,
+        mark: Native<Event>,
+        done: Completion,
+    ) {
+        if source == Source::Context && self.may_answer_at_once() {
+            // SAFETY: the event is ours.
+            match unsafe { self.shared.functions.cuEventQuery(mark.as_raw()) } {
+                Err(CUresult::CUDA_ERROR_NOT_READY) => {}
+                ended => {
+                    self.shared.events.give_back(context, mark);
+                    return done(ended);
+                }
+            }
+        }
+        self.shared.push(context, source, Sign::Own(mark), done);
+    }
+
+    /// Calls `done` when an event of the program is done.
+    pub(super) fn after_event(&self, context: Native<Context>, event: Native<Event>, done: Completion) {
+        self.shared.events.watch(event);
+        self.shared.push(context, Source::Event(event), Sign::Program(event), done);
+    }
+
+    /// Ends all waits in a context that is about to end.
+    pub(super) fn abandon(&self, context: Native<Context>) {
+        let ended = {
+            let mut lanes = self.shared.lanes.lock();
+            self.shared.sort_in(&mut lanes);
+            let mut abandoned: Vec<Wait> = Vec::new();
+            lanes.extract_if(|(other, _), _| *other == context).for_each(|(_, lane)| abandoned.extend(lane));
+            let ended = self.shared.end_all(abandoned, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            self.shared.events.forget(context);
+            ended
+        };
+        self.shared.deliver(ended);
+    }
+}
+
+/// One completion for several waits: it gets the first error, once all are over.
+pub(super) struct Join {
+    state: Mutex<(usize, CuResult<()>, Option<Completion>)>,
+}
+
+impl Join {
+    /// The completions for `parts` waits, which together call `done`.
+    pub(super) fn split(parts: usize, done: Completion) -> impl Iterator<Item = Completion> {
+        let join = Arc::new(Self { state: Mutex::new((parts, Ok(()), Some(done))) });
+        (0..parts).map(move |_| {
+            let join = Arc::clone(&join);
+            Box::new(move |status| join.part_is_over(status)) as Completion
+        })
+    }
+
+    fn part_is_over(&self, status: CuResult<()>) {
+        let mut state = self.state.lock();
+        state.0 -= 1;
+        state.1 = state.1.and(status);
+        if state.0 == 0
+            && let Some(done) = state.2.take()
+        {
+            let result = state.1;
+            drop(state);
+            done(result);
+        }
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        {
+            let _guard = self.shared.arrivals.lock();
+            self.shared.arrived.notify_all();
+        }
+        if let Some(thread) = self.thread.take()
+            && Thread::id(thread.thread()) != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that waits for the GPU panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn push(&self, context: Native<Context>, source: Source, sign: Sign, done: Completion) {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        let mut arrivals = self.arrivals.lock();
+        let number = arrivals.count;
+        arrivals.count += 1;
+        arrivals.waits.push(Wait { number, context, source, sign, done });
+        self.arrived.notify_one();
+    }
+
+    /// Brings arrivals into their lanes; tells whether there were any.
+    fn sort_in(&self, lanes: &mut Lanes) -> bool {
+        let arrivals = core::mem::take(&mut self.arrivals.lock().waits);
+        let any = !arrivals.is_empty();
+        for wait in arrivals {
+            lanes.entry((wait.context, wait.source)).or_default().push_back(wait);
+        }
+        any
+    }
+
+    fn run(&self) {
+        // Pauses of 20 us need a finer timer than the 50 us by which Linux lets sleepers be late.
+        // SAFETY: sets a property of this thread.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+        let mut quiet_since = Instant::now();
+        while !self.stopping.load(Ordering::Acquire) {
+            let (ready, arrived, empty) = {
+                let mut lanes = self.lanes.lock();
+                let arrived = self.sort_in(&mut lanes);
+                (self.collect(&mut lanes), arrived, lanes.is_empty())
+            };
+            if arrived || !ready.is_empty() {
+                self.deliver(ready);
+                quiet_since = Instant::now();
+                continue;
+            }
+            self.rest(quiet_since.elapsed(), empty);
+        }
+        let ended = {
+            let mut lanes = self.lanes.lock();
+            self.sort_in(&mut lanes);
+            let left = lanes.drain().flat_map(|(_, lane)| lane).collect();
+            self.end_all(left, CUresult::CUDA_ERROR_DEINITIALIZED)
+        };
+        self.deliver(ended);
+    }
+
+    /// Passes time until asking again makes sense.
+    fn rest(&self, waited: Duration, empty: bool) {
+        if waited < SPIN {
+            core::hint::spin_loop();
+            return;
+        }
+        let mut arrivals: MutexGuard<'_, Arrivals> = self.arrivals.lock();
+        if !arrivals.waits.is_empty() || self.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        if empty {
+            self.arrived.wait(&mut arrivals);
+        } else {
+            self.arrived.wait_for(&mut arrivals, (waited / 64).clamp(PAUSES.0, PAUSES.1));
+        }
+    }
+
+    /// Takes out the waits that are over, in the order in which they were asked for.
+    ///
+    /// When a wait is found to be over, the work it depends on is over too, also in other streams whose lanes were
+    /// looked at a moment before. So the lanes are looked at again until nothing more is found: then no wait that
+    /// is left can have been a condition of one that was taken.
+    fn collect(&self, lanes: &mut Lanes) -> Vec<Ended> {
+        let mut ready = Vec::new();
+        loop {
+            let before = ready.len();
+            for lane in lanes.values_mut() {
+                while let Some(status) = lane.front().and_then(|wait| self.status(wait)) {
+                    ready.extend(lane.pop_front().map(|wait| self.end(wait, status)));
+                }
+            }
+            if ready.len() == before {
+                break;
+            }
+        }
+        if !ready.is_empty() {
+            lanes.retain(|_, lane| !lane.is_empty());
+            ready.sort_unstable_by_key(|wait| wait.number);
+        }
+        ready
+    }
+
+    /// How a wait has ended, or nothing when it has not.
+    fn status(&self, wait: &Wait) -> Option<CuResult<()>> {
+        let ask = |event| {
+            context::set(self.functions, wait.context)?;
+            // SAFETY: the event exists: ours until it is given back, the program's while it is watched.
+            unsafe {
+                self.functions.cuEventQuery(event)?;
+                // What kernels print comes out of the driver only in a call that synchronises. The event is done,
+                // so that this one does not wait.
+                if self.output.expected() { self.functions.cuEventSynchronize(event) } else { Ok(()) }
+            }
+        };
+        let result = match wait.sign {
+            Sign::Own(event) => ask(event.as_raw()),
+            Sign::Program(event) => self.events.with_watched(|| ask(event.as_raw())),
+        };
+        if result == Err(CUresult::CUDA_ERROR_NOT_READY) { None } else { Some(result) }
+    }
+
+    /// Lets go of the event of a wait; while the lanes are locked, so that its context cannot end meanwhile.
+    fn end(&self, wait: Wait, status: CuResult<()>) -> Ended {
+        match wait.sign {
+            Sign::Own(event) => self.events.give_back(wait.context, event),
+            Sign::Program(event) => self.events.unwatch(self.functions, event),
+        }
+        Ended { number: wait.number, done: wait.done, status }
+    }
+
+    fn end_all(&self, mut waits: Vec<Wait>, error: CUresult) -> Vec<Ended> {
+        waits.sort_unstable_by_key(|wait| wait.number);
+        waits.into_iter().map(|wait| self.end(wait, Err(error))).collect()
+    }
+
+    fn deliver(&self, ended: Vec<Ended>) {
+        if !ended.is_empty() && self.output.expected() {
+            self.output.drain();
+        }
+        for wait in ended {
+            if catch_unwind(AssertUnwindSafe(|| (wait.done)(wait.status))).is_err() {
+                tracing::error!("a completion panicked");
+            }
+            self.pending.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}

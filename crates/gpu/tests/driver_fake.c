@@ -1,0 +1,206 @@
+// A stand-in for libcuda.so.1 that carries out nothing: it writes down what it is called with, for driver_fake.rs.
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef int CUresult;
+typedef void *Handle;
+typedef unsigned long long Address;
+enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_READY = 600 };
+
+static char log_text[1 << 16];
+static size_t log_length;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static int busy;             // What queries answer until it is 0.
+static const char *printed;  // What a kernel has printed and the driver still holds.
+static __thread Handle current;
+static uintptr_t next_handle = 0x1000;
+
+static void note(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&log_lock);
+    int added = vsnprintf(log_text + log_length, sizeof log_text - log_length, format, arguments);
+    if (added > 0) log_length += (size_t)added;
+    pthread_mutex_unlock(&log_lock);
+    va_end(arguments);
+}
+
+static CUresult make(Handle *out) {
+    *out = (Handle)__atomic_add_fetch(&next_handle, 16, __ATOMIC_RELAXED);
+    return SUCCESS;
+}
+
+// What the test calls.
+void fake_take_log(char *out, size_t size) {
+    pthread_mutex_lock(&log_lock);
+    snprintf(out, size, "%s", log_text);
+    log_length = 0;
+    log_text[0] = 0;
+    pthread_mutex_unlock(&log_lock);
+}
+void fake_set_busy(int status) { __atomic_store_n(&busy, status, __ATOMIC_SEQ_CST); }
+void fake_print(const char *text) { __atomic_store_n(&printed, text, __ATOMIC_SEQ_CST); }
+
+// Start and devices.
+CUresult cuInit(unsigned flags) { return flags == 0 ? SUCCESS : INVALID_VALUE; }
+CUresult cuDriverGetVersion(int *version) { *version = 13000; return SUCCESS; }
+CUresult cuDeviceGetCount(int *count) { *count = 2; return SUCCESS; }
+CUresult cuDeviceGet(int *device, int ordinal) { *device = ordinal; return SUCCESS; }
+CUresult cuDeviceGetName(char *name, int size, int device) { snprintf(name, size, "Fake %d", device); return SUCCESS; }
+CUresult cuDeviceGetPCIBusId(char *id, int size, int device) { snprintf(id, size, "0000:0%d:00.0", device); return SUCCESS; }
+CUresult cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = (size_t)(device + 1) << 30; return SUCCESS; }
+CUresult cuDeviceGetUuid_v2(unsigned char *uuid, int device) { memset(uuid, 0xf0 + device, 16); return SUCCESS; }
+CUresult cuDeviceGetAttribute(int *value, int attribute, int device) {
+    (void)device;
+    if (attribute == 3) return INVALID_VALUE;
+    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1;
+    return SUCCESS;
+}
+CUresult cuDeviceComputeCapability(int *major, int *minor, int device) { (void)device; *major = 9; *minor = 0; return SUCCESS; }
+CUresult cuDeviceCanAccessPeer(int *can, int from, int to) { *can = from != to; return SUCCESS; }
+CUresult cuDeviceGetP2PAttribute(int *value, int attribute, int from, int to) { (void)from; (void)to; *value = attribute; return attribute < 5 ? SUCCESS : INVALID_VALUE; }
+
+// Contexts.
+CUresult cuDevicePrimaryCtxRetain(Handle *out, int device) { note("retain %d\n", device); *out = (Handle)(uintptr_t)(0xc0 + device); return SUCCESS; }
+CUresult cuDevicePrimaryCtxRelease_v2(int device) { note("release %d\n", device); return SUCCESS; }
+CUresult cuCtxSetCurrent(Handle context) { note("set current %p\n", context); current = context; return SUCCESS; }
+CUresult cuCtxGetCurrent(Handle *context) { *context = current; return SUCCESS; }
+CUresult cuCtxGetDevice(int *device) { *device = (int)((uintptr_t)current - 0xc0); return SUCCESS; }
+CUresult cuCtxRecordEvent(Handle context, Handle event) { (void)event; note("record context %p\n", context); return SUCCESS; }
+
+// Streams and events.
+CUresult cuStreamCreateWithPriority(Handle *out, unsigned flags, int priority) { note("stream flags %u priority %d\n", flags, priority); return make(out); }
+CUresult cuStreamDestroy_v2(Handle stream) { (void)stream; return SUCCESS; }
+CUresult cuStreamQuery(Handle stream) { (void)stream; return __atomic_load_n(&busy, __ATOMIC_SEQ_CST); }
+CUresult cuEventCreate(Handle *out, unsigned flags) { note("event flags %u\n", flags); return make(out); }
+CUresult cuEventDestroy_v2(Handle event) { (void)event; note("event destroyed\n"); return SUCCESS; }
+CUresult cuEventRecord(Handle event, Handle stream) { (void)event; (void)stream; note("record\n"); return SUCCESS; }
+CUresult cuEventQuery(Handle event) { (void)event; return __atomic_load_n(&busy, __ATOMIC_SEQ_CST); }
+CUresult cuEventSynchronize(Handle event) {
+    (void)event;
+    const char *text = __atomic_exchange_n(&printed, NULL, __ATOMIC_SEQ_CST);
+    if (text) fputs(text, stdout);
+    return SUCCESS;
+}
+CUresult cuLaunchHostFunc(Handle stream, void (*function)(void *), void *data) { note("host function in %p\n", stream); function(data); return SUCCESS; }
+CUresult cuStreamWaitValue32_v2(Handle stream, Address address, uint32_t value, unsigned flags) {
+    // In this fake, device addresses of host memory are 1 << 48 above the host's.
+    uint32_t now = __atomic_load_n((uint32_t *)(uintptr_t)(address - (1ull << 48)), __ATOMIC_ACQUIRE);
+    note("wait in %p for %u now %u flags %u\n", stream, value, now, flags);
+    return SUCCESS;
+}
+
+// Memory.
+CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) { (void)p; note("register %zu flags %u in %p\n", bytes, flags, current); return SUCCESS; }
+CUresult cuMemHostUnregister(void *p) { (void)p; note("unregister\n"); return SUCCESS; }
+CUresult cuMemHostGetDevicePointer_v2(Address *out, void *p, unsigned flags) { (void)flags; *out = (Address)(uintptr_t)p + (1ull << 48); return SUCCESS; }
+CUresult cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Handle stream) { (void)from; note("HtoD %llx %zu %p\n", to, bytes, stream); return SUCCESS; }
+CUresult cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Handle stream) { memset(to, 7, bytes); note("DtoH %llx %zu %p\n", from, bytes, stream); return SUCCESS; }
+CUresult cuMemcpyAsync(Address to, Address from, size_t bytes, Handle stream) { note("DtoD %llx %llx %zu %p\n", to, from, bytes, stream); return SUCCESS; }
+
+struct copy2d { size_t x, y; int type; const void *host; Address device; Handle array; size_t pitch;
+                size_t dst_x, dst_y; int dst_type; void *dst_host; Address dst_device; Handle dst_array; size_t dst_pitch; size_t width, height; };
+CUresult cuMemcpy2DAsync_v2(const struct copy2d *c, Handle stream) {
+    note("2D from %d %llx pitch %zu to %d %llx pitch %zu size %zux%zu %p\n", c->type, c->device, c->pitch, c->dst_type, c->dst_device, c->dst_pitch, c->width, c->height, stream);
+    return SUCCESS;
+}
+struct copy3d { size_t x, y, z, lod; int type; const void *host; Address device; Handle array; void *reserved; size_t pitch, rows;
+                size_t dst_x, dst_y, dst_z, dst_lod; int dst_type; void *dst_host; Address dst_device; Handle dst_array; void *dst_reserved; size_t dst_pitch, dst_rows;
+                size_t width, height, depth; };
+CUresult cuMemcpy3DAsync_v2(const struct copy3d *c, Handle stream) {
+    note("3D from %d %llx pitch %zu rows %zu to %d %llx pitch %zu rows %zu size %zux%zux%zu %p\n", c->type, c->device, c->pitch, c->rows, c->dst_type, c->dst_device,
+         c->dst_pitch, c->dst_rows, c->width, c->height, c->depth, stream);
+    return SUCCESS;
+}
+
+// Code.
+struct wrapper { uint32_t magic, version; const uint32_t *data; const void *second; };
+static const char *kind_of(const void *image) {
+    const struct wrapper *w = image;
+    if (w->magic == 0x466243b1) return w->version == 1 && w->data[0] == 0xba55ed50 && (uintptr_t)w->data % 8 == 0 ? "fatbin" : "wrong wrapper";
+    return w->magic == 0x464c457f ? "cubin" : "text";
+}
+CUresult cuModuleLoadData(Handle *out, const void *image) {
+    const char *kind = kind_of(image);
+    note("module %s %s\n", kind, strcmp(kind, "text") ? "" : (const char *)image);
+    return make(out);
+}
+CUresult cuLibraryLoadData(Handle *out, const void *image, void *a, void *b, unsigned c, void *d, void *e, unsigned f) {
+    note("library %s %s\n", kind_of(image), a || b || c || d || e || f ? "options" : "no options");
+    return make(out);
+}
+CUresult cuModuleUnload(Handle module) { (void)module; return SUCCESS; }
+CUresult cuModuleGetFunction(Handle *out, Handle module, const char *name) { (void)module; note("function %s\n", name); return make(out); }
+CUresult cuFuncGetParamInfo(Handle function, size_t index, size_t *offset, size_t *size) {
+    (void)function;
+    *offset = index * 8;
+    *size = index == 1 ? 4 : 8;
+    return index < 2 ? SUCCESS : INVALID_VALUE;
+}
+CUresult cuFuncGetAttribute(int *value, int attribute, Handle function) { (void)function; *value = 100 + attribute; return attribute == 2 ? INVALID_VALUE : SUCCESS; }
+CUresult cuLibraryGetKernel(Handle *out, Handle library, const char *name) { (void)library; note("kernel %s\n", name); return make(out); }
+CUresult cuKernelGetParamInfo(Handle kernel, size_t index, size_t *offset, size_t *size) { return cuFuncGetParamInfo(kernel, index, offset, size); }
+CUresult cuKernelGetAttribute(int *value, int attribute, Handle kernel, int device) { (void)kernel; (void)attribute; *value = device; return SUCCESS; }
+
+static void note_launch(const char *name, const unsigned *dimensions, unsigned shared, Handle stream, void **params, void **extra) {
+    const unsigned char *buffer = NULL;
+    size_t size = 0;
+    for (void **at = extra; at && *at; at += 2) {
+        if (*at == (void *)1) buffer = at[1];
+        if (*at == (void *)2) size = *(size_t *)at[1];
+    }
+    note("%s grid %u,%u,%u block %u,%u,%u shared %u stream %p params %p bytes", name, dimensions[0], dimensions[1], dimensions[2], dimensions[3], dimensions[4],
+         dimensions[5], shared, stream, (void *)params);
+    for (size_t i = 0; i < size; i++) note(" %u", buffer[i]);
+    note("\n");
+}
+CUresult cuLaunchKernel(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, Handle stream, void **params, void **extra) {
+    (void)f;
+    note_launch("launch", (unsigned[]){gx, gy, gz, bx, by, bz}, shared, stream, params, extra);
+    return SUCCESS;
+}
+struct attribute { unsigned id; char pad[4]; union { char bytes[64]; unsigned long long align; unsigned values[16]; } value; };
+struct config { unsigned dimensions[6]; unsigned shared; Handle stream; struct attribute *attributes; unsigned count; };
+CUresult cuLaunchKernelEx(const struct config *c, Handle f, void **params, void **extra) {
+    (void)f;
+    note_launch("launch ex", c->dimensions, c->shared, c->stream, params, extra);
+    for (unsigned i = 0; i < c->count; i++) note("attribute %u value %u\n", c->attributes[i].id, c->attributes[i].value.values[0]);
+    return SUCCESS;
+}
+
+CUresult cuLinkCreate_v2(unsigned count, int *options, void **values, Handle *out) {
+    for (unsigned i = 0; i < count; i++)
+        if (options[i] == 5) strcpy(values[i], "a message");
+    note("link options %u\n", count);
+    return make(out);
+}
+CUresult cuLinkAddData_v2(Handle state, int kind, const uint32_t *data, size_t size, const char *name, unsigned count, int *options, void **values) {
+    (void)state; (void)name; (void)options; (void)values;
+    note("add kind %d magic %x size %zu options %u\n", kind, data[0], size, count);
+    return SUCCESS;
+}
+CUresult cuLinkComplete(Handle state, void **cubin, size_t *size) {
+    static char result[] = "\177ELF linked";
+    (void)state;
+    *cubin = result;
+    *size = sizeof result - 1;
+    return SUCCESS;
+}
+CUresult cuLinkDestroy(Handle state) { (void)state; note("link destroyed\n"); return SUCCESS; }
+
+// Pools.
+struct properties { int type, handles, location_type, location; void *security; size_t limit; unsigned short usage; unsigned char reserved[54]; };
+CUresult cuMemPoolCreate(Handle *out, const struct properties *p) {
+    note("pool type %d handles %d location %d %d limit %zu\n", p->type, p->handles, p->location_type, p->location, p->limit);
+    return make(out);
+}
+CUresult cuMemPoolGetAttribute(Handle pool, int attribute, void *value) {
+    (void)pool;
+    if (attribute <= 3) *(int *)value = 1; else *(uint64_t *)value = 5000000000ull;
+    return SUCCESS;
+}

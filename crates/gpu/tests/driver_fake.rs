@@ -1,0 +1,325 @@
+//! The real driver's back end against a library that only writes down how it is called (`driver_fake.c`): checks the
+//! passing of arguments, which needs no GPU.
+
+use causeway_api::handle::{Context, Native, Stream};
+use causeway_api::image::{FATBIN_MAGIC, Form};
+use causeway_api::sys::{CUmemPool_attribute, CUresult};
+use causeway_api::types::{LaunchAttribute, LaunchShape, Region};
+use causeway_gpu::driver::{Driver, LoadError};
+use causeway_gpu::{Calls, Gpu};
+use std::ffi::{CStr, c_char, c_int};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+const BUSY: c_int = CUresult::CUDA_ERROR_NOT_READY.0 as c_int;
+
+/// The fake, of which there is one in the process, and a driver that uses it; held by one test at a time.
+struct Fake {
+    library: libloading::Library,
+    driver: Driver,
+    context: Native<Context>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+fn build(name: &str, source: &Path, arguments: &[&str]) -> PathBuf {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let status = Command::new("gcc")
+        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread", "-o"])
+        .arg(&out)
+        .arg(source)
+        .args(arguments)
+        .status();
+    assert!(status.expect("gcc is installed").success(), "{} does not compile", source.display());
+    out
+}
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/driver_fake.c")
+}
+
+impl Fake {
+    fn new() -> Self {
+        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let path = LIBRARY.get_or_init(|| build("libcuda_fake.so", &source(), &[]));
+        // SAFETY: the library was just built from our own source.
+        let library = unsafe { libloading::Library::new(path) }.unwrap();
+        let driver = Driver::load_from(path).unwrap();
+        let context = driver.primary_context_retain(1, 0).unwrap();
+        driver.make_current(context).unwrap();
+        let fake = Self { library, driver, context, _alone: alone };
+        fake.set_busy(0);
+        fake.log();
+        fake
+    }
+
+    /// What was called since the last time.
+    fn log(&self) -> String {
+        let mut text = vec![0u8; 1 << 16];
+        // SAFETY: the function has this type in the fake's source.
+        unsafe {
+            let take =
+                self.library.get::<unsafe extern "C" fn(*mut c_char, usize)>(b"fake_take_log").unwrap();
+            take(text.as_mut_ptr().cast(), text.len());
+        }
+        CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// Whether all work is unfinished from now on, or how it has ended.
+    fn set_busy(&self, status: c_int) {
+        // SAFETY: as above.
+        unsafe { self.library.get::<unsafe extern "C" fn(c_int)>(b"fake_set_busy").unwrap()(status) }
+    }
+
+    fn print(&self, text: &'static CStr) {
+        // SAFETY: as above; the text lives for ever.
+        unsafe {
+            self.library.get::<unsafe extern "C" fn(*const c_char)>(b"fake_print").unwrap()(text.as_ptr())
+        }
+    }
+}
+
+fn fatbin(kind: u16, architecture: u32, payload: &[u8]) -> Vec<u8> {
+    let mut entry = vec![0; 64];
+    entry[0..2].copy_from_slice(&kind.to_le_bytes());
+    entry[4..8].copy_from_slice(&64u32.to_le_bytes());
+    entry[8..16].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    entry[28..32].copy_from_slice(&architecture.to_le_bytes());
+    entry.extend(payload);
+    let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
+    bytes.extend([1, 0, 16, 0]);
+    bytes.extend((entry.len() as u64).to_le_bytes());
+    bytes.extend(entry);
+    bytes
+}
+
+#[test]
+fn the_snapshot_is_what_the_driver_says_but_for_what_is_not_forwarded() {
+    let fake = Fake::new();
+    let snapshot = fake.driver.snapshot().unwrap();
+    assert_eq!(fake.log(), "", "a snapshot makes no context");
+    assert!(snapshot.backend.starts_with("NVIDIA driver") && snapshot.backend.ends_with("(CUDA 13.0)"));
+    assert_eq!((snapshot.driver_version, snapshot.devices.len(), snapshot.peers.len()), (13000, 2, 4));
+    let device = &snapshot.devices[1];
+    assert_eq!((device.name.as_str(), device.pci_bus_id.as_str()), ("Fake 1", "0000:01:00.0"));
+    assert_eq!((device.uuid, device.total_memory), ([0xf1; 16], 2 << 30));
+    assert_eq!(device.attribute(75), Some(9));
+    assert_eq!(device.attribute(3), None, "the driver does not answer this one");
+    assert_eq!(device.attribute(83), Some(0), "managed memory is not forwarded");
+    assert_eq!(device.stream_priorities, (0, -5));
+    assert!(snapshot.peers[1].can_access && !snapshot.peers[0].can_access);
+    assert_eq!(snapshot.peers[2].attributes, [(1, 1), (2, 2), (3, 3), (4, 4)]);
+}
+
+#[test]
+fn the_current_context_is_set_only_when_it_changes() {
+    let fake = Fake::new();
+    fake.driver.make_current(fake.context).unwrap();
+    assert_eq!(fake.log(), "");
+    fake.driver.make_current(Native::NULL).unwrap();
+    fake.driver.make_current(fake.context).unwrap();
+    assert_eq!(fake.log(), "set current (nil)\nset current 0xc1\n");
+    fake.driver.primary_context_release(fake.context, 1).unwrap();
+    assert!(fake.driver.primary_context_release(fake.context, 1).is_err());
+    fake.log();
+    fake.driver.make_current(fake.context).unwrap();
+    assert_eq!(fake.log(), "set current 0xc1\n", "an ended context is current nowhere");
+}
+
+#[test]
+fn launches_pass_one_parameter_buffer() {
+    let fake = Fake::new();
+    let module = fake.driver.module_load(Form::Single.number(), b".version 8.0").unwrap();
+    let (function, info) = fake.driver.module_function(module, "f").unwrap();
+    assert_eq!(info.parameters.iter().map(|p| (p.offset, p.size)).collect::<Vec<_>>(), [(0, 8), (8, 4)]);
+    assert_eq!((info.attribute(0), info.attribute(2), info.attribute(15)), (Some(100), None, Some(115)));
+    assert_eq!(fake.log(), "module text .version 8.0\nfunction f\n");
+    let shape = LaunchShape { grid: [1, 2, 3], block: [4, 5, 6], shared_bytes: 7 };
+    fake.driver.launch(function, shape, Native::NULL, &[], &[9, 8, 7]).unwrap();
+    let launched = "grid 1,2,3 block 4,5,6 shared 7 stream (nil) params (nil) bytes";
+    assert_eq!(fake.log(), format!("launch {launched} 9 8 7\n"));
+    fake.driver.launch(function, shape, Native::NULL, &[], &[]).unwrap();
+    assert_eq!(fake.log(), format!("launch {launched}\n"));
+    let mut value = [0; 64];
+    value[0] = 2;
+    fake.driver.launch(function, shape, Native::NULL, &[LaunchAttribute { id: 4, value }], &[1]).unwrap();
+    assert_eq!(fake.log(), format!("launch ex {launched} 1\nattribute 4 value 2\n"));
+    let refused =
+        fake.driver.launch(function, shape, Native::NULL, &[LaunchAttribute { id: 7, value }], &[1]);
+    assert_eq!(refused, Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+}
+
+#[test]
+fn images_get_the_form_that_the_driver_takes() {
+    let fake = Fake::new();
+    let (ptx, code) = (fatbin(1, 90, b"12345678"), fatbin(2, 75, b"12345678"));
+    let unaligned = [&[0], &ptx[..]].concat();
+    fake.driver.library_load(Form::Single.number(), &unaligned[1..]).unwrap();
+    fake.driver.module_load(Form::Single.number(), b"\x7fELF").unwrap();
+    assert_eq!(fake.log(), "library fatbin no options\nmodule cubin \n");
+    assert!(fake.driver.module_load(Form::Single.number(), &ptx[..40]).is_err());
+    assert!(fake.driver.module_load(77, &ptx).is_err());
+    // Linked code for another device: the parts are linked anew.
+    let linked = [&code[..], &ptx[..], &ptx[..]].concat();
+    fake.driver.module_load(Form::Linked.number(), &linked).unwrap();
+    let add = format!("add kind 2 magic ba55ed50 size {} options 0\n", ptx.len());
+    assert_eq!(fake.log(), format!("link options 2\n{add}{add}link destroyed\nmodule cubin \n"));
+    // Linked code for this device is taken as it is.
+    let linked = [&fatbin(2, 90, b"12345678")[..], &ptx[..]].concat();
+    fake.driver.module_load(Form::Linked.number(), &linked).unwrap();
+    assert_eq!(fake.log(), "module fatbin \n");
+}
+
+#[test]
+fn copies_use_the_call_that_fits() {
+    let fake = Fake::new();
+    let mut host = vec![0u8; 4096];
+    let stream = Native::<Stream>::from_value(0x55);
+    let planes =
+        Region { address: 0x9000, row_pitch: 128, slice_pitch: 1280, width: 100, height: 4, depth: 3 };
+    let rows = Region { depth: 1, ..planes };
+    // SAFETY: the fake reads and writes at most the region's bytes, which `host` has.
+    unsafe {
+        fake.driver.start_copy_to_device(&Region::linear(0x100, 64), host.as_ptr(), stream).unwrap();
+        fake.driver.start_copy_from_device(&Region::linear(0x200, 64), host.as_mut_ptr(), stream).unwrap();
+        assert_eq!(fake.log(), "HtoD 100 64 0x55\nDtoH 200 64 0x55\n");
+        fake.driver.start_copy_to_device(&rows, host.as_ptr(), stream).unwrap();
+        assert_eq!(fake.log(), "2D from 1 0 pitch 100 to 2 9000 pitch 128 size 100x4 0x55\n");
+        fake.driver.start_copy_from_device(&planes, host.as_mut_ptr(), stream).unwrap();
+    }
+    assert_eq!(fake.log(), "3D from 2 9000 pitch 128 rows 10 to 1 0 pitch 100 rows 4 size 100x4x3 0x55\n");
+    fake.driver.copy_within_device(Region { address: 0x1, ..planes }, planes, stream).unwrap();
+    assert_eq!(fake.log(), "3D from 2 9000 pitch 128 rows 10 to 2 1 pitch 128 rows 10 size 100x4x3 0x55\n");
+    fake.driver.copy_within_device(Region::linear(1, 8), Region::linear(2, 8), stream).unwrap();
+    assert_eq!(fake.log(), "DtoD 1 2 8 0x55\n");
+    assert!(fake.driver.copy_within_device(Region::linear(1, 8), rows, stream).is_err());
+}
+
+#[test]
+fn completions_come_at_once_or_later_and_in_order() {
+    let fake = Fake::new();
+    let stream = fake.driver.stream_create(1, -3).unwrap();
+    assert_eq!(fake.log(), "stream flags 1 priority -3\n");
+    let (sender, results) = mpsc::channel();
+    let done = |label: &'static str| -> causeway_gpu::Completion {
+        let sender = sender.clone();
+        Box::new(move |status| sender.send((label, status)).unwrap())
+    };
+    fake.driver.after(stream, done("at once")).unwrap();
+    assert_eq!(results.try_recv(), Ok(("at once", Ok(()))));
+    assert_eq!(fake.log(), "", "an idle stream needs no event");
+
+    fake.set_busy(BUSY);
+    let event = fake.driver.event_create(0).unwrap();
+    fake.driver.after(stream, done("first")).unwrap();
+    fake.driver.after_event(event, done("second")).unwrap();
+    fake.driver.after_context(done("third")).unwrap();
+    fake.driver.after(Native::NULL, done("fourth")).unwrap();
+    fake.driver.event_destroy(event).unwrap();
+    assert!(!fake.log().contains("destroyed"), "an event that is waited for stays");
+    assert!(results.try_recv().is_err());
+    fake.set_busy(0);
+    for label in ["first", "second", "third", "fourth"] {
+        assert_eq!(results.recv().unwrap(), (label, Ok(())));
+    }
+    assert!(fake.log().contains("event destroyed"));
+
+    fake.set_busy(BUSY);
+    fake.driver.after(stream, done("fails")).unwrap();
+    fake.set_busy(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS.0 as c_int);
+    assert_eq!(results.recv().unwrap(), ("fails", Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)));
+
+    fake.set_busy(BUSY);
+    fake.driver.after(stream, done("abandoned")).unwrap();
+    fake.driver.primary_context_release(fake.context, 1).unwrap();
+    assert_eq!(results.recv().unwrap(), ("abandoned", Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)));
+}
+
+#[test]
+fn gates_count_upwards_and_open_when_dropped() {
+    let fake = Fake::new();
+    let (sender, reached) = mpsc::channel();
+    let stop = || {
+        let sender = sender.clone();
+        fake.driver.gate(Native::NULL, Box::new(move || sender.send(()).unwrap())).unwrap()
+    };
+    let gate = stop();
+    reached.try_recv().unwrap();
+    let log = fake.log();
+    assert!(log.contains("register 4096 flags 3 in 0xc1\n"), "{log}");
+    assert!(log.ends_with("host function in (nil)\nwait in (nil) for 1 now 0 flags 0\n"), "{log}");
+    gate.open();
+    drop(stop());
+    assert!(fake.log().ends_with("wait in (nil) for 2 now 1 flags 0\n"));
+    let (_one, _other) = (stop(), stop());
+    let log = fake.log();
+    assert!(log.contains("for 3 now 2") && log.contains("for 1 now 0"), "two gates have two words: {log}");
+}
+
+#[test]
+fn staging_memory_is_pinned_once_and_used_again() {
+    let fake = Fake::new();
+    let mut first = fake.driver.staging(100_000).unwrap();
+    assert_eq!(fake.log(), "register 114688 flags 1 in 0xc1\n");
+    first.as_mut_slice().fill(1);
+    let address = first.as_ptr();
+    drop(first);
+    let again = fake.driver.staging(110_000).unwrap();
+    assert_eq!((again.as_ptr(), again.len()), (address, 110_000));
+    assert_eq!(fake.log(), "");
+    // Another thread, without a current context, gets pinned memory too.
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(fake.driver.staging(1).unwrap()));
+    });
+    assert!(fake.log().contains("register 65536 flags 1 in 0xc1\n"));
+    fake.driver.primary_context_release(fake.context, 1).unwrap();
+    assert!(fake.log().contains("unregister\n"), "what is kept goes with its context");
+    drop(again);
+    assert_eq!(fake.log(), "", "what was lent went with its context");
+}
+
+#[test]
+fn what_kernels_print_comes_before_the_completion() {
+    let fake = Fake::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let output = Arc::clone(&seen);
+    fake.driver.set_output(Box::new(move |bytes| output.lock().unwrap().extend_from_slice(bytes)));
+    fake.driver.module_load(Form::Single.number(), b".extern .func vprintf").unwrap();
+    fake.print(c"a line from a kernel\n");
+    let (sender, result) = mpsc::channel();
+    let at_completion = Arc::clone(&seen);
+    let done = Box::new(move |_| sender.send(at_completion.lock().unwrap().clone()).unwrap());
+    fake.driver.after(Native::NULL, done).unwrap();
+    let text = String::from_utf8(result.recv().unwrap()).unwrap();
+    assert!(text.contains("a line from a kernel\n"), "{text}");
+}
+
+#[test]
+fn pools_have_numbers_of_two_widths() {
+    let fake = Fake::new();
+    let pool = fake.driver.memory_pool_create(1, 4096).unwrap();
+    assert_eq!(fake.log(), "pool type 1 handles 0 location 1 1 limit 4096\n");
+    let value = |number| fake.driver.memory_pool_attribute_get(pool, CUmemPool_attribute(number));
+    assert_eq!((value(2), value(4)), (Ok(1), Ok(5_000_000_000)));
+    assert_eq!(value(99), Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+}
+
+#[test]
+fn libraries_that_are_not_the_driver_are_refused() {
+    let missing = Driver::load_from(Path::new("/nowhere/libcuda.so.1")).err().unwrap();
+    assert!(matches!(missing, LoadError::NotFound { .. }), "{missing}");
+    assert_eq!(missing.status(), CUresult::CUDA_ERROR_NO_DEVICE);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let client = directory.join("client.c");
+    std::fs::write(&client, "int causeway_client_marker(void) { return 1; }\n").unwrap();
+    let own = Driver::load_from(&build("libcuda_client.so", &client, &[])).err().unwrap();
+    assert!(matches!(own, LoadError::OwnClient { .. }) && own.to_string().contains("own client"), "{own}");
+    let broken = directory.join("broken.c");
+    std::fs::write(&broken, "int cuInit(unsigned flags) { return 803 + (int)flags; }\n").unwrap();
+    let failed = Driver::load_from(&build("libcuda_broken.so", &broken, &[])).err().unwrap();
+    assert_eq!(failed.status(), CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+    assert!(failed.to_string().contains("803"), "{failed}");
+}
