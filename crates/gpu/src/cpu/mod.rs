@@ -1,1 +1,238 @@
-//! The software GPU.
+//! The software GPU: driver calls carried out on this machine's processor.
+//!
+//! One device, whose memory is an [`AddressSpace`] of this process and whose kernels are compiled by
+//! [`causeway_ptx`]. Calls come in at [`calls`]; what goes into streams is an [`operation`], ordered by the
+//! [`scheduler`] and carried out by the [`executor`]'s threads.
+//!
+//! A worker process serves one client, so a fault of that client's kernels ends its context and nothing else.
+
+mod attributes;
+mod calls;
+mod capture;
+mod context;
+mod event;
+mod executor;
+mod function;
+mod gate;
+mod graph;
+mod handles;
+mod image;
+mod launch;
+mod memory;
+mod module;
+mod occupancy;
+mod operation;
+mod options;
+mod pool;
+mod region;
+mod scheduler;
+mod stream;
+
+pub use options::{InvalidMemorySize, Options};
+
+use crate::{Completion, CuResult, Gate, Gpu, OutputSink, Staging};
+use causeway_api::handle::{self, Native};
+use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
+use causeway_api::types::Region;
+use causeway_ptx::memory::{AddressSpace, ReservationError};
+use context::{Context, Contexts};
+use graph::Graphs;
+use memory::Memory;
+use module::Modules;
+use operation::{HostDestination, HostSource, Machine, Operation};
+use scheduler::Scheduler;
+use std::io;
+use std::sync::Arc;
+use stream::{Action, StreamId};
+use thiserror::Error;
+
+/// Host memory starts at a multiple of this, so that copies run at full speed.
+const STAGING_ALIGNMENT: usize = 4096;
+
+/// Why the software GPU could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The environment asks for something that makes no sense.
+    #[error(transparent)]
+    Options(#[from] InvalidMemorySize),
+    /// Its memory could not be set up.
+    #[error("the software GPU has no memory: {0}")]
+    Memory(#[from] ReservationError),
+    /// Its first thread could not be started.
+    #[error("the software GPU could not start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// A GPU made of software.
+pub struct SoftwareGpu {
+    space: Arc<AddressSpace>,
+    scheduler: Arc<Scheduler>,
+    contexts: Contexts,
+    modules: Arc<Modules>,
+    memory: Arc<Memory>,
+    graphs: Graphs,
+}
+
+impl SoftwareGpu {
+    /// Starts one as the environment says; see [`Options::from_environment`].
+    ///
+    /// # Errors
+    /// When the environment makes no sense, or the system refuses addresses or threads.
+    pub fn new() -> Result<Self, StartError> {
+        Self::with_options(&Options::from_environment()?)
+    }
+
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When the system refuses addresses or threads.
+    pub fn with_options(options: &Options) -> Result<Self, StartError> {
+        let space = Arc::new(AddressSpace::new(options.memory)?);
+        let machine = Machine {
+            space: Arc::clone(&space),
+            pool: causeway_ptx::Pool::for_machine(),
+            output: parking_lot::RwLock::new(None),
+        };
+        let scheduler = Scheduler::new(machine);
+        scheduler.start()?;
+        Ok(Self {
+            contexts: Contexts::default(),
+            modules: Arc::new(Modules::new(Arc::clone(&space))),
+            memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler))),
+            graphs: Graphs::default(),
+            space,
+            scheduler,
+        })
+    }
+
+    /// The stream that a handle means: the null one is the current context's legacy default stream.
+    fn stream(&self, stream: Native<handle::Stream>) -> CuResult<StreamId> {
+        if stream == Native::NULL { Ok(self.contexts.current()?.legacy) } else { Ok(stream.value()) }
+    }
+
+    /// The context of a stream.
+    fn context_of(&self, stream: StreamId) -> CuResult<Arc<Context>> {
+        Ok(Arc::clone(&self.scheduler.state.lock().usable(stream)?.context))
+    }
+
+    /// Takes everything of a closed context down when its streams are through.
+    fn tear_down(&self, context: &Arc<Context>) {
+        let (id, modules, memory) = (context.id, Arc::clone(&self.modules), Arc::clone(&self.memory));
+        let done = Box::new(move |_outcome| {
+            modules.unload_all_of(id);
+            memory.free_all_of(id);
+        });
+        self.scheduler.close_context(context, done);
+    }
+
+    /// Checks a region of device memory for an operation in `stream`.
+    fn check_region(&self, region: &Region) -> CuResult<()> {
+        region::check(&self.space, region)
+    }
+}
+
+impl Drop for SoftwareGpu {
+    fn drop(&mut self) {
+        self.scheduler.stop();
+    }
+}
+
+impl Gpu for SoftwareGpu {
+    fn snapshot(&self) -> CuResult<Snapshot> {
+        Ok(attributes::snapshot(self.space.capacity()))
+    }
+
+    fn set_output(&self, sink: OutputSink) {
+        *self.scheduler.machine.output.write() = Some(sink);
+    }
+
+    fn make_current(&self, context: Native<handle::Context>) -> CuResult<()> {
+        self.contexts.make_current(context)
+    }
+
+    unsafe fn start_copy_to_device(
+        &self,
+        destination: &Region,
+        source: *const u8,
+        stream: Native<handle::Stream>,
+    ) -> CuResult<()> {
+        let stream = self.stream(stream)?;
+        self.context_of(stream)?;
+        self.check_region(destination)?;
+        let copy = Operation::CopyIn { destination: *destination, source: HostSource(source) };
+        self.scheduler.issue_uncaptured(stream, Action::Run(copy)).map(drop)
+    }
+
+    unsafe fn start_copy_from_device(
+        &self,
+        source: &Region,
+        destination: *mut u8,
+        stream: Native<handle::Stream>,
+    ) -> CuResult<()> {
+        let stream = self.stream(stream)?;
+        self.context_of(stream)?;
+        self.check_region(source)?;
+        let copy = Operation::CopyOut { source: *source, destination: HostDestination(destination) };
+        self.scheduler.issue_uncaptured(stream, Action::Run(copy)).map(drop)
+    }
+
+    fn staging(&self, bytes: usize) -> CuResult<Staging> {
+        let size = bytes.max(1);
+        let layout = std::alloc::Layout::from_size_align(size, STAGING_ALIGNMENT)
+            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        // SAFETY: the layout is not empty.
+        let address = unsafe { std::alloc::alloc_zeroed(layout) };
+        if address.is_null() {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: the memory was just allocated with this layout.
+        let release = move |address, _| unsafe { std::alloc::dealloc(address, layout) };
+        // SAFETY: the memory is zeroed, `bytes` long at least, and freed by `release` alone.
+        Ok(unsafe { Staging::new(address, bytes, release) })
+    }
+
+    fn after(&self, stream: Native<handle::Stream>, done: Completion) -> CuResult<()> {
+        self.scheduler.after_stream(self.stream(stream)?, done)
+    }
+
+    fn after_event(&self, event: Native<handle::Event>, done: Completion) -> CuResult<()> {
+        let context = self.contexts.current()?;
+        self.scheduler.after_event(event.value(), context, done)
+    }
+
+    fn after_context(&self, done: Completion) -> CuResult<()> {
+        self.scheduler.after_context(&self.contexts.current()?, done)
+    }
+
+    fn gate(
+        &self,
+        stream: Native<handle::Stream>,
+        reached: Box<dyn FnOnce() + Send>,
+    ) -> CuResult<Box<dyn Gate>> {
+        self.scheduler.gate(self.stream(stream)?, reached)
+    }
+
+    fn queue_limit(&self) -> Option<usize> {
+        None
+    }
+
+    fn memory_free(&self, address: u64) -> CuResult<()> {
+        self.contexts.current()?;
+        self.memory.free(address)
+    }
+
+    fn primary_context_reset(&self, device: i32) -> CuResult<()> {
+        calls::check_device(device)?;
+        if let Some(context) = self.contexts.reset_primary() {
+            self.tear_down(&context);
+        }
+        Ok(())
+    }
+
+    fn context_destroy(&self, context: Native<handle::Context>) -> CuResult<()> {
+        let context = self.contexts.remove(context)?;
+        self.tear_down(&context);
+        Ok(())
+    }
+}

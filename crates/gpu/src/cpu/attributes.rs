@@ -1,0 +1,143 @@
+//! What the software GPU says about itself.
+
+use causeway_api::snapshot::{Device, Peer, Snapshot};
+use causeway_api::sys::CUdevice_attribute as A;
+use std::fs;
+use std::thread;
+
+/// The device's name.
+const NAME: &str = "Causeway software GPU";
+/// The newest driver API of which it knows the calls (13.0), as `cuDriverGetVersion` gives it.
+pub(super) const DRIVER_VERSION: i32 = 13000;
+/// Its compute capability times ten: PTX for this or less is accepted.
+pub(super) const CAPABILITY: u32 = 90;
+/// The same for every software GPU: there is one a worker, and nothing outlives it.
+const UUID: [u8; 16] = *b"causeway-softgpu";
+/// There is no such bus; the address is one that no real device has.
+const PCI_BUS_ID: &str = "0000:00:00.0";
+/// Lowest and highest priority of streams, as on NVIDIA's devices.
+pub(super) const PRIORITIES: (i32, i32) = (0, -5);
+
+pub(super) const WARP_SIZE: u32 = causeway_ptx::WARP_SIZE;
+pub(super) const MOST_THREADS_PER_BLOCK: u32 = causeway_ptx::MAX_THREADS_PER_BLOCK;
+pub(super) const SHARED_PER_BLOCK: u32 = 48 << 10;
+pub(super) const SHARED_PER_BLOCK_OPT_IN: u32 = causeway_ptx::MAX_SHARED_PER_BLOCK;
+/// The limits of a multiprocessor decide nothing here, where a core runs one block at a time. They are what a
+/// device of this compute capability has, so that programs which fit their launches to them make sensible ones.
+pub(super) const MOST_THREADS_PER_MULTIPROCESSOR: u32 = 2048;
+pub(super) const MOST_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
+pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
+pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
+pub(super) const RESERVED_SHARED_PER_BLOCK: u32 = 1 << 10;
+
+/// The snapshot of a machine with this one device.
+pub(super) fn snapshot(memory: u64) -> Snapshot {
+    let device = Device {
+        name: NAME.into(),
+        uuid: UUID,
+        total_memory: memory,
+        pci_bus_id: PCI_BUS_ID.into(),
+        attributes: attributes(),
+        stream_priorities: PRIORITIES,
+    };
+    Snapshot {
+        backend: concat!("software GPU ", env!("CARGO_PKG_VERSION")).into(),
+        driver_version: DRIVER_VERSION,
+        devices: vec![device],
+        peers: vec![Peer { can_access: false, attributes: Vec::new() }],
+    }
+}
+
+/// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, managed, pageable and
+/// mapped host memory, cooperative and cluster launches, virtual memory management, IPC, multicast and the like
+/// are things that this device does not have.
+fn attributes() -> Vec<(i32, i32)> {
+    let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
+    let [grid_x, grid_y, grid_z] = causeway_ptx::MAX_GRID;
+    let present: &[(A, u32)] = &[
+        (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, MOST_THREADS_PER_BLOCK),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, block_x),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, block_y),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, block_z),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, grid_x),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, grid_y),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, grid_z),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, SHARED_PER_BLOCK),
+        (A::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 64 << 10),
+        (A::CU_DEVICE_ATTRIBUTE_WARP_SIZE, WARP_SIZE),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_PITCH, i32::MAX.cast_unsigned()),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, REGISTERS_PER_MULTIPROCESSOR),
+        (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, clock_rate_khz()),
+        (A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512),
+        (A::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32),
+        (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512),
+        (A::CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1),
+        (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cores()),
+        (A::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1),
+        (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, last_level_cache_bytes()),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, MOST_THREADS_PER_MULTIPROCESSOR),
+        (A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2),
+        (A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1),
+        (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CAPABILITY / 10),
+        (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CAPABILITY % 10),
+        (A::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1),
+        (A::CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1),
+        (A::CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, SHARED_PER_MULTIPROCESSOR),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, REGISTERS_PER_MULTIPROCESSOR),
+        (A::CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2),
+        (A::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, SHARED_PER_BLOCK_OPT_IN),
+        (A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, MOST_BLOCKS_PER_MULTIPROCESSOR),
+        (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, RESERVED_SHARED_PER_BLOCK),
+        (A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1),
+        (A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1),
+        (A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1),
+        (A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1),
+        (A::CU_DEVICE_ATTRIBUTE_NUMA_ID, u32::MAX),
+    ];
+    let value = |number: u32| present.iter().find(|(a, _)| a.0 == number).map_or(0, |(_, value)| *value);
+    (1..A::CU_DEVICE_ATTRIBUTE_MAX.0)
+        .map(|number| (number.cast_signed(), value(number).cast_signed()))
+        .collect()
+}
+
+/// A core is what comes nearest to a multiprocessor: it runs blocks.
+fn cores() -> u32 {
+    thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+/// The processor's clock as the system tells it, or 1 GHz when it does not.
+fn clock_rate_khz() -> u32 {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("cpu MHz"));
+    let megahertz = line.and_then(|line| line.split(':').nth(1)?.trim().parse::<f64>().ok());
+    megahertz.map_or(1_000_000, |megahertz| (megahertz * 1e3) as u32)
+}
+
+/// Bytes of the cache that all cores share, or 0 when the system does not tell.
+fn last_level_cache_bytes() -> u32 {
+    let size = |index: u32| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+        let text = fs::read_to_string(path).ok()?;
+        text.trim().strip_suffix('K')?.parse::<u32>().ok()?.checked_mul(1024)
+    };
+    (0..8).filter_map(size).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_attribute_has_a_value() {
+        let snapshot = snapshot(1 << 30);
+        let device = &snapshot.devices[0];
+        assert_eq!(device.attributes.len(), 147);
+        assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE.0.cast_signed()), Some(32));
+        assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_NUMA_ID.0.cast_signed()), Some(-1));
+        assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY.0.cast_signed()), Some(0));
+        assert!(device.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0.cast_signed()) > Some(0));
+    }
+}

@@ -1,0 +1,568 @@
+//! The calls of the declaration list, each handed to the part of the device that it concerns.
+
+use super::attributes::PRIORITIES;
+use super::graph::Graph;
+use super::launch::Launch;
+use super::operation::{Operation, Pattern, Value};
+use super::stream::StreamKind;
+use super::{SoftwareGpu, handles, occupancy};
+use crate::{Calls, CuResult};
+use causeway_api::handle::{
+    Context, Event, Function, Graph as GraphHandle, GraphExec, Kernel, Library, MemoryPool, Module, Native,
+    Stream,
+};
+use causeway_api::sys::{
+    CUctx_flags, CUdevice, CUdeviceptr, CUfunc_cache, CUfunction_attribute, CUlimit, CUmemPool_attribute,
+    CUoccupancy_flags, CUresult, CUsharedconfig, CUstream_flags, CUstreamCaptureMode,
+};
+use causeway_api::types::{FunctionInfo, LaunchAttribute, LaunchShape, Region};
+
+/// There is one device.
+pub(super) fn check_device(device: CUdevice) -> CuResult<()> {
+    if device == 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) }
+}
+
+impl SoftwareGpu {
+    /// Fills `height` rows of `width` elements, `pitch` bytes apart.
+    fn fill(
+        &self,
+        address: CUdeviceptr,
+        pitch: usize,
+        pattern: Pattern,
+        (width, height): (usize, usize),
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        let stream = self.stream(stream)?;
+        self.context_of(stream)?;
+        let element = pattern.bytes().len() as u64;
+        let pitch = if height > 1 { pitch as u64 } else { 0 };
+        if !address.is_multiple_of(element) || !pitch.is_multiple_of(element) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let width = element.checked_mul(width as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let region =
+            Region { address, row_pitch: pitch, slice_pitch: 0, width, height: height as u64, depth: 1 };
+        self.check_region(&region)?;
+        self.scheduler.issue(stream, Operation::Fill { region, pattern })
+    }
+}
+
+impl Calls for SoftwareGpu {
+    // Hints about caches: there is nothing that they could change.
+
+    fn cuCtxSetCacheConfig(&self, _config: CUfunc_cache) -> CuResult<()> {
+        self.contexts.current().map(drop)
+    }
+
+    fn cuCtxResetPersistingL2Cache(&self) -> CuResult<()> {
+        self.contexts.current().map(drop)
+    }
+
+    fn cuCtxSetSharedMemConfig(&self, _config: CUsharedconfig) -> CuResult<()> {
+        self.contexts.current().map(drop)
+    }
+
+    fn cuKernelSetCacheConfig(
+        &self,
+        kernel: Native<Kernel>,
+        _config: CUfunc_cache,
+        device: CUdevice,
+    ) -> CuResult<()> {
+        check_device(device)?;
+        self.modules.function(kernel.value()).map(drop)
+    }
+
+    fn cuFuncSetCacheConfig(&self, function: Native<Function>, _config: CUfunc_cache) -> CuResult<()> {
+        self.modules.function(function.value()).map(drop)
+    }
+
+    fn cuFuncSetSharedMemConfig(&self, function: Native<Function>, _config: CUsharedconfig) -> CuResult<()> {
+        self.modules.function(function.value()).map(drop)
+    }
+
+    // Contexts.
+
+    fn primary_context_retain(&self, device: CUdevice, _flags: u32) -> CuResult<Native<Context>> {
+        check_device(device)?;
+        Ok(Native::from_value(self.contexts.retain_primary(&self.scheduler).id))
+    }
+
+    fn primary_context_release(&self, context: Native<Context>, device: CUdevice) -> CuResult<()> {
+        check_device(device)?;
+        if let Some(context) = self.contexts.release_primary(context)? {
+            self.tear_down(&context);
+        }
+        Ok(())
+    }
+
+    fn context_create(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
+        check_device(device)?;
+        if flags & !CUctx_flags::CU_CTX_FLAGS_MASK.0 != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Native::from_value(self.contexts.create(&self.scheduler).id))
+    }
+
+    fn context_limit_get(&self, limit: CUlimit) -> CuResult<usize> {
+        self.contexts.current()?.limit(limit)
+    }
+
+    fn context_limit_set(&self, limit: CUlimit, value: usize) -> CuResult<()> {
+        self.contexts.current()?.set_limit(limit, value)
+    }
+
+    fn cuCtxEnablePeerAccess(&self, _peer: Native<Context>, _flags: u32) -> CuResult<()> {
+        Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+    }
+
+    fn cuCtxDisablePeerAccess(&self, _peer: Native<Context>) -> CuResult<()> {
+        Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
+    }
+
+    // Modules, libraries and functions.
+
+    fn module_load(&self, form: u32, image: &[u8]) -> CuResult<Native<Module>> {
+        self.modules.load_module(&*self.contexts.current()?, form, image).map(Native::from_value)
+    }
+
+    fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
+        self.modules.unload_module(module.value())
+    }
+
+    fn module_function(
+        &self,
+        module: Native<Module>,
+        name: &str,
+    ) -> CuResult<(Native<Function>, FunctionInfo)> {
+        let (id, info) = self.modules.module_function(module.value(), name)?;
+        Ok((Native::from_value(id), info))
+    }
+
+    fn module_global(&self, module: Native<Module>, name: &str) -> CuResult<(CUdeviceptr, usize)> {
+        self.modules.module_global(module.value(), name)
+    }
+
+    fn module_function_names(&self, module: Native<Module>) -> CuResult<Vec<String>> {
+        self.modules.module_names(module.value())
+    }
+
+    fn cuModuleGetFunctionCount(&self, module: Native<Module>) -> CuResult<u32> {
+        Ok(self.modules.module_names(module.value())?.len() as u32)
+    }
+
+    fn library_load(&self, form: u32, image: &[u8]) -> CuResult<Native<Library>> {
+        self.modules.load_library(form, image).map(Native::from_value)
+    }
+
+    fn library_unload(&self, library: Native<Library>) -> CuResult<()> {
+        self.modules.unload_library(library.value())
+    }
+
+    fn library_kernel(
+        &self,
+        library: Native<Library>,
+        name: &str,
+    ) -> CuResult<(Native<Kernel>, FunctionInfo)> {
+        let (id, info) = self.modules.library_kernel(library.value(), name)?;
+        Ok((Native::from_value(id), info))
+    }
+
+    fn library_module(&self, library: Native<Library>) -> CuResult<Native<Module>> {
+        let context = self.contexts.current()?;
+        self.modules.library_module(library.value(), &context).map(Native::from_value)
+    }
+
+    fn library_global(&self, library: Native<Library>, name: &str) -> CuResult<(CUdeviceptr, usize)> {
+        self.modules.library_global(library.value(), name, &*self.contexts.current()?)
+    }
+
+    fn library_kernel_names(&self, library: Native<Library>) -> CuResult<Vec<String>> {
+        self.modules.library_names(library.value())
+    }
+
+    fn cuLibraryGetKernelCount(&self, library: Native<Library>) -> CuResult<u32> {
+        Ok(self.modules.library_names(library.value())?.len() as u32)
+    }
+
+    fn kernel_function(&self, kernel: Native<Kernel>) -> CuResult<(Native<Function>, FunctionInfo)> {
+        let context = self.contexts.current()?;
+        let (id, info) = self.modules.kernel_function(kernel.value(), &context)?;
+        Ok((Native::from_value(id), info))
+    }
+
+    fn function_attribute_set(
+        &self,
+        function: Native<Function>,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> CuResult<()> {
+        self.modules.function(function.value())?.set_attribute(attribute, value)
+    }
+
+    fn kernel_attribute_set(
+        &self,
+        kernel: Native<Kernel>,
+        device: CUdevice,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> CuResult<()> {
+        check_device(device)?;
+        self.modules.function(kernel.value())?.set_attribute(attribute, value)
+    }
+
+    fn cuFuncLoad(&self, function: Native<Function>) -> CuResult<()> {
+        let context = self.contexts.current()?;
+        let function = self.modules.function(function.value())?;
+        self.modules.module_of(&function, &context).map(drop)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &self,
+        function: Native<Function>,
+        threads: i32,
+        dynamic_shared: usize,
+    ) -> CuResult<i32> {
+        let needs = self.modules.function(function.value())?.needs();
+        occupancy::active_blocks(&needs, threads, dynamic_shared)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        &self,
+        function: Native<Function>,
+        threads: i32,
+        dynamic_shared: usize,
+        flags: u32,
+    ) -> CuResult<i32> {
+        if flags & !CUoccupancy_flags::CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE.0 != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, dynamic_shared)
+    }
+
+    fn cuOccupancyAvailableDynamicSMemPerBlock(
+        &self,
+        function: Native<Function>,
+        blocks: i32,
+        threads: i32,
+    ) -> CuResult<usize> {
+        let needs = self.modules.function(function.value())?.needs();
+        occupancy::available_shared(&needs, blocks, threads)
+    }
+
+    // Memory.
+
+    fn cuMemGetInfo_v2(&self) -> CuResult<(usize, usize)> {
+        self.contexts.current()?;
+        Ok(self.memory.info())
+    }
+
+    fn memory_allocate(&self, size: usize) -> CuResult<CUdeviceptr> {
+        self.memory.allocate(&*self.contexts.current()?, size)
+    }
+
+    fn memory_allocate_pitched(
+        &self,
+        width: usize,
+        height: usize,
+        element: u32,
+    ) -> CuResult<(CUdeviceptr, usize)> {
+        self.memory.allocate_pitched(&*self.contexts.current()?, width, height, element)
+    }
+
+    fn memory_allocate_async(
+        &self,
+        size: usize,
+        pool: Native<MemoryPool>,
+        stream: Native<Stream>,
+    ) -> CuResult<CUdeviceptr> {
+        let stream = self.stream(stream)?;
+        self.memory.allocate_async(&*self.context_of(stream)?, size, pool.value(), stream)
+    }
+
+    fn memory_free_async(&self, address: CUdeviceptr, stream: Native<Stream>) -> CuResult<()> {
+        self.memory.free_async(address, self.stream(stream)?)
+    }
+
+    fn memory_pool_create(&self, device: CUdevice, limit: usize) -> CuResult<Native<MemoryPool>> {
+        check_device(device)?;
+        Ok(Native::from_value(self.memory.create_pool(limit)))
+    }
+
+    fn memory_pool_default(&self, device: CUdevice) -> CuResult<Native<MemoryPool>> {
+        check_device(device)?;
+        Ok(Native::from_value(self.memory.default_pool()))
+    }
+
+    fn memory_pool_attribute_get(
+        &self,
+        pool: Native<MemoryPool>,
+        attribute: CUmemPool_attribute,
+    ) -> CuResult<u64> {
+        self.memory.pool(pool.value())?.attribute(attribute)
+    }
+
+    fn memory_pool_attribute_set(
+        &self,
+        pool: Native<MemoryPool>,
+        attribute: CUmemPool_attribute,
+        value: u64,
+    ) -> CuResult<()> {
+        self.memory.pool(pool.value())?.set_attribute(attribute, value)
+    }
+
+    fn memory_pool_current_set(&self, device: CUdevice, pool: Native<MemoryPool>) -> CuResult<()> {
+        check_device(device)?;
+        self.memory.set_current_pool(pool.value())
+    }
+
+    fn cuMemPoolTrimTo(&self, pool: Native<MemoryPool>, keep: usize) -> CuResult<()> {
+        self.memory.trim_pool(pool.value(), keep)
+    }
+
+    fn cuMemPoolDestroy(&self, pool: Native<MemoryPool>) -> CuResult<()> {
+        self.memory.destroy_pool(pool.value())
+    }
+
+    // Copies and fills.
+
+    fn copy_within_device(
+        &self,
+        destination: Region,
+        source: Region,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        let stream = self.stream(stream)?;
+        self.context_of(stream)?;
+        let shape = |region: &Region| (region.width, region.height, region.depth);
+        if shape(&destination) != shape(&source) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.check_region(&destination)?;
+        self.check_region(&source)?;
+        self.scheduler.issue(stream, Operation::Copy { destination, source })
+    }
+
+    fn cuMemsetD8Async(
+        &self,
+        address: CUdeviceptr,
+        value: u8,
+        count: usize,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.fill(address, 0, Pattern::D8(value.to_ne_bytes()), (count, 1), stream)
+    }
+
+    fn cuMemsetD16Async(
+        &self,
+        address: CUdeviceptr,
+        value: u16,
+        count: usize,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.fill(address, 0, Pattern::D16(value.to_ne_bytes()), (count, 1), stream)
+    }
+
+    fn cuMemsetD32Async(
+        &self,
+        address: CUdeviceptr,
+        value: u32,
+        count: usize,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.fill(address, 0, Pattern::D32(value.to_ne_bytes()), (count, 1), stream)
+    }
+
+    fn cuMemsetD2D8Async(
+        &self,
+        address: CUdeviceptr,
+        pitch: usize,
+        value: u8,
+        width: usize,
+        height: usize,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.fill(address, pitch, Pattern::D8(value.to_ne_bytes()), (width, height), stream)
+    }
+
+    fn cuMemsetD2D16Async(
+        &self,
+        address: CUdeviceptr,
+        pitch: usize,
+        value: u16,
+        width: usize,
+        height: usize,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.fill(address, pitch, Pattern::D16(value.to_ne_bytes()), (width, height), stream)
+    }
+
+    fn cuMemsetD2D32Async(
+        &self,
+        address: CUdeviceptr,
+        pitch: usize,
+        value: u32,
+        width: usize,
+        height: usize,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.fill(address, pitch, Pattern::D32(value.to_ne_bytes()), (width, height), stream)
+    }
+
+    // Streams and events.
+
+    fn stream_create(&self, flags: u32, priority: i32) -> CuResult<Native<Stream>> {
+        let kind = match CUstream_flags(flags) {
+            CUstream_flags::CU_STREAM_DEFAULT => StreamKind::Blocking,
+            CUstream_flags::CU_STREAM_NON_BLOCKING => StreamKind::NonBlocking,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        let context = self.contexts.current()?;
+        let stream = handles::next();
+        let (lowest, highest) = PRIORITIES;
+        self.scheduler.add_stream(stream, &context, kind, priority.clamp(highest, lowest));
+        Ok(Native::from_value(stream))
+    }
+
+    fn stream_destroy(&self, stream: Native<Stream>) -> CuResult<()> {
+        self.scheduler.remove_stream(stream.value())
+    }
+
+    fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {
+        let done = self.scheduler.is_done(self.stream(stream)?)?;
+        if done { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+    }
+
+    fn stream_wait_event(&self, stream: Native<Stream>, event: Native<Event>, flags: u32) -> CuResult<()> {
+        self.scheduler.wait_event(self.stream(stream)?, event.value(), flags)
+    }
+
+    fn cuStreamWriteValue32_v2(
+        &self,
+        stream: Native<Stream>,
+        address: CUdeviceptr,
+        value: u32,
+        flags: u32,
+    ) -> CuResult<()> {
+        self.scheduler.write_value(self.stream(stream)?, address, Value::Bits32(value), flags)
+    }
+
+    fn cuStreamWriteValue64_v2(
+        &self,
+        stream: Native<Stream>,
+        address: CUdeviceptr,
+        value: u64,
+        flags: u32,
+    ) -> CuResult<()> {
+        self.scheduler.write_value(self.stream(stream)?, address, Value::Bits64(value), flags)
+    }
+
+    fn cuStreamWaitValue32_v2(
+        &self,
+        stream: Native<Stream>,
+        address: CUdeviceptr,
+        value: u32,
+        flags: u32,
+    ) -> CuResult<()> {
+        self.scheduler.wait_value(self.stream(stream)?, address, Value::Bits32(value), flags)
+    }
+
+    fn cuStreamWaitValue64_v2(
+        &self,
+        stream: Native<Stream>,
+        address: CUdeviceptr,
+        value: u64,
+        flags: u32,
+    ) -> CuResult<()> {
+        self.scheduler.wait_value(self.stream(stream)?, address, Value::Bits64(value), flags)
+    }
+
+    fn event_create(&self, flags: u32) -> CuResult<Native<Event>> {
+        self.scheduler.create_event(&*self.contexts.current()?, flags).map(Native::from_value)
+    }
+
+    fn event_destroy(&self, event: Native<Event>) -> CuResult<()> {
+        self.scheduler.destroy_event(event.value())
+    }
+
+    fn event_record(&self, event: Native<Event>, stream: Native<Stream>, flags: u32) -> CuResult<()> {
+        self.scheduler.record_event(event.value(), self.stream(stream)?, flags)
+    }
+
+    fn event_query(&self, event: Native<Event>) -> CuResult<()> {
+        self.contexts.current()?;
+        self.scheduler.query_event(event.value())
+    }
+
+    fn event_elapsed(&self, start: Native<Event>, end: Native<Event>) -> CuResult<f32> {
+        self.contexts.current()?;
+        self.scheduler.elapsed(start.value(), end.value())
+    }
+
+    // Execution, capture and graphs.
+
+    fn launch(
+        &self,
+        function: Native<Function>,
+        shape: LaunchShape,
+        stream: Native<Stream>,
+        attributes: &[LaunchAttribute],
+        parameters: &[u8],
+    ) -> CuResult<()> {
+        let stream = self.stream(stream)?;
+        let context = self.context_of(stream)?;
+        let function = self.modules.function(function.value())?;
+        let module = self.modules.module_of(&function, &context)?;
+        let launch = Launch::new(function, module, shape, attributes, parameters)?;
+        self.scheduler.issue(stream, Operation::Launch(launch))
+    }
+
+    fn capture_begin(&self, stream: Native<Stream>, mode: CUstreamCaptureMode) -> CuResult<()> {
+        self.scheduler.begin_capture(self.stream(stream)?, mode)
+    }
+
+    fn capture_end(&self, stream: Native<Stream>) -> CuResult<Native<GraphHandle>> {
+        let graph = self.scheduler.end_capture(self.stream(stream)?)?;
+        Ok(Native::from_value(self.graphs.insert(graph)))
+    }
+
+    fn cuGraphCreate(&self, flags: u32) -> CuResult<Native<GraphHandle>> {
+        if flags != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Native::from_value(self.graphs.insert(Graph::default())))
+    }
+
+    fn cuGraphClone(&self, graph: Native<GraphHandle>) -> CuResult<Native<GraphHandle>> {
+        self.graphs.clone_graph(graph.value()).map(Native::from_value)
+    }
+
+    fn cuGraphDestroy(&self, graph: Native<GraphHandle>) -> CuResult<()> {
+        self.graphs.remove(graph.value())
+    }
+
+    fn graph_node_count(&self, graph: Native<GraphHandle>) -> CuResult<usize> {
+        self.graphs.node_count(graph.value())
+    }
+
+    fn graph_instantiate(&self, graph: Native<GraphHandle>, flags: u64) -> CuResult<Native<GraphExec>> {
+        self.graphs.instantiate(graph.value(), flags).map(Native::from_value)
+    }
+
+    fn cuGraphExecGetFlags(&self, executable: Native<GraphExec>) -> CuResult<u64> {
+        self.graphs.flags(executable.value())
+    }
+
+    fn cuGraphExecDestroy(&self, executable: Native<GraphExec>) -> CuResult<()> {
+        self.graphs.remove_executable(executable.value())
+    }
+
+    fn cuGraphUpload(&self, executable: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
+        // There is nothing to bring anywhere: the operations are ready where they are.
+        self.context_of(self.stream(stream)?)?;
+        self.graphs.flags(executable.value()).map(drop)
+    }
+
+    fn graph_launch(&self, executable: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
+        self.graphs.launch(executable.value(), &self.scheduler, self.stream(stream)?)
+    }
+}

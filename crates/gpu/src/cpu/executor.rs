@@ -1,0 +1,303 @@
+//! The threads that carry out what streams hold.
+//!
+//! A thread serves one stream until that has to stop or is empty, then takes the next ready one. There are as
+//! many threads as streams have work at the same time, so that a kernel which waits for another stream's kernel
+//! gets it; threads without work end after a while.
+
+use super::context::Context;
+use super::operation::Operation;
+use super::scheduler::{Scheduler, State};
+use super::stream::{Action, Activity, Fired, StreamId, Waiter};
+use causeway_api::sys::CUresult;
+use parking_lot::MutexGuard;
+use std::cmp::Reverse;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How many streams can run at the same time, as on NVIDIA's devices.
+const MOST_THREADS: usize = 128;
+/// How long a thread waits for work before it ends.
+const IDLE_LIFE: Duration = Duration::from_secs(10);
+/// How often memory is compared with the values that streams wait for while kernels run, which may write them.
+const VALUE_INTERVAL: Duration = Duration::from_micros(100);
+
+/// What the front of a stream's queue asks for.
+enum Step {
+    /// Nothing that can be done now.
+    Stop,
+    /// A callback at a gate, after which the front is looked at again.
+    Call(Box<dyn FnOnce() + Send>),
+    /// The command is done without further work; its action is only to be dropped.
+    Pass { action: Action, bytes: usize },
+    /// An operation.
+    Run { operation: Operation, bytes: usize, context: Arc<Context> },
+}
+
+impl Scheduler {
+    /// Starts the first thread, which stays.
+    pub(super) fn start(self: &Arc<Self>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        self.add_thread(&mut state)
+    }
+
+    /// Sees to it that threads come for the streams that have become ready.
+    pub(super) fn call_threads(self: &Arc<Self>, state: &mut State) {
+        for _ in 0..core::mem::take(&mut state.unannounced) {
+            self.work.notify_one();
+        }
+        while state.ready.len() > state.idle + state.starting && state.threads < MOST_THREADS {
+            if let Err(error) = self.add_thread(state) {
+                tracing::warn!(
+                    "no further thread for streams could be started, so fewer run at once: {error}"
+                );
+                break;
+            }
+        }
+    }
+
+    fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let scheduler = Arc::clone(self);
+        thread::Builder::new().name("gpu stream".into()).spawn(move || scheduler.run())?;
+        state.threads += 1;
+        state.starting += 1;
+        Ok(())
+    }
+
+    fn run(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        state.starting -= 1;
+        while !state.stopped {
+            if let Some(Reverse((_, _, stream))) = state.ready.pop() {
+                self.serve(&mut state, stream);
+                continue;
+            }
+            state.idle += 1;
+            let deadline = Instant::now() + IDLE_LIFE;
+            let timed_out = self.work.wait_until(&mut state, deadline).timed_out();
+            state.idle -= 1;
+            if timed_out && state.ready.is_empty() && state.threads > 1 {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+
+    /// Carries out a stream's commands for as long as it can.
+    fn serve(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, id: StreamId) {
+        while !state.stopped {
+            match state.step(id, self) {
+                Step::Stop => return,
+                Step::Call(callback) => MutexGuard::unlocked(state, callback),
+                Step::Pass { action, bytes } => {
+                    self.finish(state, id, bytes);
+                    MutexGuard::unlocked(state, || drop(action));
+                }
+                Step::Run { operation, bytes, context } => {
+                    let writes = operation.writes_memory();
+                    self.execute(state, operation, &context);
+                    if context.outcome().is_err() {
+                        state.wake_all_of(context.id);
+                    } else if writes {
+                        state.wake_value_waits(self);
+                    }
+                    self.finish(state, id, bytes);
+                }
+            }
+        }
+    }
+
+    fn finish(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, id: StreamId, bytes: usize) {
+        let fired = state.complete(id, bytes);
+        self.call_threads(state);
+        if !fired.is_empty() {
+            MutexGuard::unlocked(state, || fired.into_iter().for_each(Fired::call));
+        }
+    }
+
+    /// Runs an operation without the lock; its error ends the context.
+    fn execute(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, operation: Operation, context: &Context) {
+        let (kernels, host) =
+            (usize::from(operation.runs_kernels()), usize::from(operation.uses_host_memory()));
+        state.kernels += kernels;
+        state.host_copies += host;
+        self.watch_values(state);
+        let outcome = MutexGuard::unlocked(state, || {
+            // A fault inside the engine itself must not take the stream's thread with it: the client would wait for ever.
+            let outcome = catch_unwind(AssertUnwindSafe(|| operation.execute(&self.machine)));
+            drop(operation);
+            outcome.unwrap_or(Err(CUresult::CUDA_ERROR_LAUNCH_FAILED))
+        });
+        state.kernels -= kernels;
+        state.host_copies -= host;
+        if state.stopped && state.host_copies == 0 {
+            self.quiet.notify_all();
+        }
+        if let Err(error) = outcome {
+            context.fail(error);
+        }
+    }
+
+    /// Has a thread compare values while kernels run, if streams wait for some and no thread does yet. Everything
+    /// else that writes memory wakes them itself.
+    pub(super) fn watch_values(self: &Arc<Self>, state: &mut State) {
+        if state.watched || state.value_waits.is_empty() || state.kernels == 0 {
+            return;
+        }
+        let scheduler = Arc::clone(self);
+        let watcher =
+            thread::Builder::new().name("gpu values".into()).spawn(move || scheduler.compare_values());
+        match watcher {
+            Ok(_) => state.watched = true,
+            Err(error) => tracing::warn!("values that kernels write are seen when those end: {error}"),
+        }
+    }
+
+    fn compare_values(self: Arc<Self>) {
+        loop {
+            thread::sleep(VALUE_INTERVAL);
+            let mut state = self.state.lock();
+            state.wake_value_waits(&self);
+            self.call_threads(&mut state);
+            if state.value_waits.is_empty() || state.kernels == 0 || state.stopped {
+                state.watched = false;
+                return;
+            }
+        }
+    }
+
+    /// Ends all threads; returns when no operation uses host memory any more. Commands that have not begun are
+    /// dropped, and kernels that run are left to themselves.
+    pub(super) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        self.work.notify_all();
+        while state.host_copies > 0 {
+            self.quiet.wait(&mut state);
+        }
+        // Commands and completions may hold what holds this scheduler, so they go now, and without the lock.
+        let streams = core::mem::take(&mut state.streams);
+        drop(state);
+        drop(streams);
+    }
+}
+
+impl State {
+    /// Looks at the front of a stream's queue.
+    fn step(&mut self, id: StreamId, scheduler: &Arc<Scheduler>) -> Step {
+        let Some(stream) = self.streams.get_mut(&id) else { return Step::Stop };
+        stream.activity = Activity::Running;
+        if stream.queue.is_empty() {
+            stream.activity = Activity::Idle;
+            if stream.closing {
+                self.streams.remove(&id);
+            }
+            return Step::Stop;
+        }
+        if stream.context.outcome().is_err() {
+            return self.take(id, true);
+        }
+        while let Some(point) = self.front(id).and_then(|command| command.after.last().copied()) {
+            if !self.has_reached(point) {
+                self.wait_for(point, Waiter::Stream(id));
+                return self.stop_stream(id);
+            }
+            if let Some(command) = self.front(id) {
+                command.after.pop();
+            }
+        }
+        match self.front(id).map(|command| &mut command.action) {
+            Some(Action::Gate { reached, open }) => {
+                if let Some(reached) = reached.take() {
+                    return Step::Call(reached);
+                }
+                if !open.load(Acquire) {
+                    return self.stop_stream(id);
+                }
+            }
+            Some(Action::WaitValue(condition)) => match condition.holds(&scheduler.machine.space) {
+                Ok(true) => {}
+                Ok(false) => {
+                    if !self.value_waits.contains(&id) {
+                        self.value_waits.push(id);
+                    }
+                    scheduler.watch_values(self);
+                    return self.stop_stream(id);
+                }
+                Err(error) => {
+                    tracing::error!("a stream waits for a value in memory that is gone: {error}");
+                    if let Some(stream) = self.streams.get(&id) {
+                        let context = Arc::clone(&stream.context);
+                        context.fail(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                        self.wake_all_of(context.id);
+                    }
+                }
+            },
+            _ => {}
+        }
+        self.take(id, false)
+    }
+
+    fn front(&mut self, id: StreamId) -> Option<&mut super::stream::Command> {
+        self.streams.get_mut(&id)?.queue.front_mut()
+    }
+
+    fn stop_stream(&mut self, id: StreamId) -> Step {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.activity = Activity::Stopped;
+        }
+        Step::Stop
+    }
+
+    /// Takes the front command out, to be carried out unless `skip`.
+    fn take(&mut self, id: StreamId, skip: bool) -> Step {
+        let Some(stream) = self.streams.get_mut(&id) else { return Step::Stop };
+        let Some(command) = stream.queue.pop_front() else { return Step::Stop };
+        let bytes = command.bytes;
+        match command.action {
+            Action::Run(operation) if !skip => {
+                Step::Run { operation, bytes, context: Arc::clone(&stream.context) }
+            }
+            Action::Record { event, record } => {
+                if let Some(event) = self.events.get_mut(&event).filter(|event| event.record == record) {
+                    event.time = Some(Instant::now());
+                }
+                Step::Pass { action: Action::Pass, bytes }
+            }
+            action => Step::Pass { action, bytes },
+        }
+    }
+
+    /// Has the streams whose values have come go on.
+    fn wake_value_waits(&mut self, scheduler: &Arc<Scheduler>) {
+        if self.value_waits.is_empty() {
+            return;
+        }
+        let waiting = core::mem::take(&mut self.value_waits);
+        for id in waiting {
+            let still = match self.front(id).map(|command| &command.action) {
+                Some(Action::WaitValue(condition)) => {
+                    matches!(condition.holds(&scheduler.machine.space), Ok(false))
+                }
+                _ => false,
+            };
+            if still {
+                self.value_waits.push(id);
+            } else {
+                self.wake(id);
+            }
+        }
+    }
+
+    /// Has all stopped streams of a context that has failed go on: nothing that they wait for will come.
+    fn wake_all_of(&mut self, context: u64) {
+        let streams: Vec<_> = self.streams_of(context).map(|(id, _)| id).collect();
+        self.value_waits.retain(|id| !streams.contains(id));
+        for stream in streams {
+            self.wake(stream);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Finds the PTX in module images.
+//!
+//! The layout of fat binaries is not documented by NVIDIA; it is taken from what `fatbinary` 13.0 writes and agrees
+//! with what public tools that read such files say.
+
+use causeway_api::image::{ELF_MAGIC, FATBIN_HEADER_BYTES, FATBIN_MAGIC, Form, split_linked};
+use causeway_api::sys::CUresult;
+use std::borrow::Cow;
+use std::io::Read;
+use thiserror::Error;
+
+/// PTX longer than this is refused: nvcc's is far shorter, and hostile data unpacks to anything.
+const MOST_PTX_BYTES: u64 = 256 << 20;
+
+/// Bytes of an entry's header that are understood; there may be more.
+const ENTRY_HEADER_BYTES: usize = 64;
+const KIND_PTX: u16 = 1;
+const FLAG_LZ4: u64 = 0x2000;
+const FLAG_ZSTD: u64 = 0x8000;
+
+/// Why no PTX was found in an image.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(super) enum ImageError {
+    /// The image is of no known form.
+    #[error("the image is neither a fat binary nor PTX text: {0}")]
+    Unknown(&'static str),
+    /// A fat binary contradicts itself.
+    #[error("the fat binary is damaged: {0}")]
+    Damaged(&'static str),
+    /// There is machine code for NVIDIA's processors only, or PTX for later ones.
+    #[error(
+        "the image holds no PTX that a device of compute capability {}.{} can run (found: {found}); build with \
+         `-gencode arch=compute_75,code=compute_75`, or at least without `code=sm_..` alone", .capability / 10,
+        .capability % 10
+    )]
+    NoPtx {
+        /// The device's compute capability times ten.
+        capability: u32,
+        /// What there is instead.
+        found: String,
+    },
+}
+
+impl ImageError {
+    /// What the driver answers in this case.
+    pub(super) fn code(&self) -> CUresult {
+        match self {
+            Self::Unknown(_) | Self::Damaged(_) => CUresult::CUDA_ERROR_INVALID_IMAGE,
+            Self::NoPtx { .. } => CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
+        }
+    }
+}
+
+/// The PTX texts that make up the program of an image, for a device of `capability` (times ten).
+pub(super) fn ptx_of(form: u32, image: &[u8], capability: u32) -> Result<Vec<String>, ImageError> {
+    match Form::from_number(form).ok_or(ImageError::Unknown("its form has no known number"))? {
+        Form::Single if image.starts_with(&FATBIN_MAGIC.to_le_bytes()) => {
+            best_of(&entries(image)?, capability).map(|text| vec![text])
+        }
+        Form::Single if image.starts_with(&ELF_MAGIC) => {
+            Err(ImageError::NoPtx { capability, found: "a cubin".into() })
+        }
+        Form::Single => Ok(vec![text(image).map_err(|_| ImageError::Unknown("it is not valid UTF-8"))?]),
+        Form::Linked => ptx_of_parts(image, capability),
+    }
+}
+
+/// The PTX of a program that was linked from several objects. Each object has its own; the one that the device
+/// linker made has PTX only when it was asked to keep that, and is of use when the objects have none.
+fn ptx_of_parts(image: &[u8], capability: u32) -> Result<Vec<String>, ImageError> {
+    let fatbins = split_linked(image).ok_or(ImageError::Damaged("it does not end where its parts end"))?;
+    let parts = fatbins.iter().map(|part| entries(part)).collect::<Result<Vec<_>, _>>()?;
+    let Some((linked, objects)) = parts.split_first() else {
+        return Err(ImageError::Damaged("it has no parts"));
+    };
+    let mut texts = Vec::new();
+    for object in objects.iter().filter(|object| object.iter().any(|entry| entry.is_ptx())) {
+        let ptx = best_of(object, capability)?;
+        if !texts.contains(&ptx) {
+            texts.push(ptx);
+        }
+    }
+    if texts.is_empty() { best_of(linked, capability).map(|text| vec![text]) } else { Ok(texts) }
+}
+
+/// An entry of a fat binary.
+struct Entry<'a> {
+    kind: u16,
+    /// The compute capability it is for, times ten.
+    capability: u32,
+    flags: u64,
+    payload: &'a [u8],
+    unpacked_bytes: u64,
+}
+
+impl Entry<'_> {
+    fn is_ptx(&self) -> bool {
+        self.kind == KIND_PTX
+    }
+
+    /// The entry's text, unpacked.
+    fn ptx(&self) -> Result<String, ImageError> {
+        if self.unpacked_bytes > MOST_PTX_BYTES || self.payload.len() as u64 > MOST_PTX_BYTES {
+            return Err(ImageError::Damaged("an entry says that it is larger than 256 MiB"));
+        }
+        let bytes = if self.flags & FLAG_ZSTD != 0 {
+            Cow::Owned(unpack_zstd(self.payload)?)
+        } else if self.flags & FLAG_LZ4 != 0 {
+            let bytes = lz4_flex::block::decompress(self.payload, self.unpacked_bytes as usize);
+            Cow::Owned(bytes.map_err(|_| ImageError::Damaged("an entry's LZ4 data cannot be unpacked"))?)
+        } else {
+            Cow::Borrowed(self.payload)
+        };
+        text(&bytes).map_err(|_| ImageError::Damaged("its PTX is not valid UTF-8"))
+    }
+}
+
+fn unpack_zstd(payload: &[u8]) -> Result<Vec<u8>, ImageError> {
+    let damaged = ImageError::Damaged("an entry's zstd data cannot be unpacked");
+    let Ok(decoder) = ruzstd::decoding::StreamingDecoder::new(payload) else { return Err(damaged) };
+    let mut bytes = Vec::new();
+    match decoder.take(MOST_PTX_BYTES + 1).read_to_end(&mut bytes) {
+        Ok(length) if length as u64 <= MOST_PTX_BYTES => Ok(bytes),
+        _ => Err(damaged),
+    }
+}
+
+/// Text up to its first NUL, if there is one.
+fn text(bytes: &[u8]) -> Result<String, core::str::Utf8Error> {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    core::str::from_utf8(&bytes[..end]).map(str::to_owned)
+}
+
+/// The entries of a fat binary.
+fn entries(fatbin: &[u8]) -> Result<Vec<Entry<'_>>, ImageError> {
+    let header = fatbin.first_chunk::<FATBIN_HEADER_BYTES>();
+    let header = header.ok_or(ImageError::Damaged("it is shorter than its header"))?;
+    let total = causeway_api::image::fatbin_bytes(header).and_then(|total| usize::try_from(total).ok());
+    let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
+    let mut rest = total
+        .and_then(|total| fatbin.get(start..total))
+        .ok_or(ImageError::Damaged("its header gives a size that is not there"))?;
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let (entry, after) = entry(rest).ok_or(ImageError::Damaged("an entry reaches beyond its end"))?;
+        found.push(entry);
+        rest = after;
+    }
+    Ok(found)
+}
+
+/// The first entry of `bytes` and what follows it.
+fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
+    let header = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
+    let u32_at = |offset: usize| header[offset..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    let u64_at = |offset: usize| header[offset..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let header_bytes = usize::try_from(u32_at(4)?).ok().filter(|bytes| *bytes >= ENTRY_HEADER_BYTES)?;
+    let padded = usize::try_from(u64_at(8)?).ok()?;
+    let compressed = usize::try_from(u32_at(16)?).ok()?;
+    let flags = u64_at(40)?;
+    let (padded, after) = bytes.get(header_bytes..)?.split_at_checked(padded)?;
+    let is_packed = flags & (FLAG_LZ4 | FLAG_ZSTD) != 0;
+    let payload = if is_packed { padded.get(..compressed)? } else { padded };
+    let kind = u16::from_le_bytes([header[0], header[1]]);
+    let entry = Entry { kind, capability: u32_at(28)?, flags, payload, unpacked_bytes: u64_at(56)? };
+    Some((entry, after))
+}
+
+/// The PTX for the highest compute capability that the device has too. PTX for one exact architecture (`sm_90a`)
+/// is left out: it may use what only NVIDIA's processor of that name has.
+fn best_of(entries: &[Entry<'_>], capability: u32) -> Result<String, ImageError> {
+    let mut candidates: Vec<_> =
+        entries.iter().filter(|e| e.is_ptx() && e.capability <= capability).collect();
+    candidates.sort_by_key(|entry| core::cmp::Reverse(entry.capability));
+    for candidate in candidates {
+        let ptx = candidate.ptx()?;
+        if !is_for_one_architecture(&ptx) {
+            return Ok(ptx);
+        }
+    }
+    let found: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let kind = if entry.is_ptx() { "PTX" } else { "machine code" };
+            format!("{kind} for {}.{}", entry.capability / 10, entry.capability % 10)
+        })
+        .collect();
+    let found = if found.is_empty() { "nothing".into() } else { found.join(", ") };
+    Err(ImageError::NoPtx { capability, found })
+}
+
+/// Whether the `.target` of a PTX text has the suffix of an architecture-specific one.
+fn is_for_one_architecture(ptx: &str) -> bool {
+    let target = ptx.lines().find_map(|line| line.trim_start().strip_prefix(".target"));
+    let name = target.and_then(|target| target.trim_start().split([',', ' ', '\t', '\r']).next());
+    name.is_some_and(|name| name.ends_with(['a', 'f']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fatbin(entries: &[(u16, u32, u64, &[u8], usize)]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (kind, capability, flags, payload, unpacked) in entries {
+            let padded = payload.len().next_multiple_of(8);
+            body.extend(kind.to_le_bytes());
+            body.extend(0x0101_u16.to_le_bytes());
+            body.extend(64_u32.to_le_bytes());
+            body.extend((padded as u64).to_le_bytes());
+            body.extend((payload.len() as u32).to_le_bytes());
+            body.extend([0; 8]);
+            body.extend(capability.to_le_bytes());
+            body.extend([0; 8]);
+            body.extend(flags.to_le_bytes());
+            body.extend([0; 8]);
+            body.extend((*unpacked as u64).to_le_bytes());
+            body.extend(*payload);
+            body.resize(body.len() + padded - payload.len(), 0);
+        }
+        let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
+        bytes.extend([1, 0, 16, 0]);
+        bytes.extend((body.len() as u64).to_le_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    const SINGLE: u32 = 0;
+    const LINKED: u32 = 1;
+
+    #[test]
+    fn the_best_ptx_is_taken() {
+        let lz4 = lz4_flex::block::compress(b".target sm_80\n// packed");
+        let image = fatbin(&[
+            (2, 90, 0, b"machine code", 0),
+            (1, 75, 0, b".target sm_75", 0),
+            (1, 80, FLAG_LZ4, &lz4, 23),
+            (1, 90, 0, b".version 8.0\n.target sm_90a, debug", 0),
+            (1, 100, 0, b".target sm_100", 0),
+        ]);
+        assert_eq!(ptx_of(SINGLE, &image, 90), Ok(vec![".target sm_80\n// packed".to_owned()]));
+        assert_eq!(ptx_of(SINGLE, &image, 75), Ok(vec![".target sm_75".to_owned()]));
+        let refused = ptx_of(SINGLE, &image, 50).unwrap_err();
+        assert_eq!(refused.code(), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+        assert!(refused.to_string().contains("machine code for 9.0"), "{refused}");
+    }
+
+    #[test]
+    fn text_ends_at_its_nul_and_cubins_are_named() {
+        assert_eq!(ptx_of(SINGLE, b".version 8.0\0rest", 90), Ok(vec![".version 8.0".to_owned()]));
+        assert_eq!(
+            ptx_of(SINGLE, b"\x7fELF....", 90).unwrap_err().code(),
+            CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+        );
+        assert_eq!(ptx_of(SINGLE, b"\xff\xfe", 90).unwrap_err().code(), CUresult::CUDA_ERROR_INVALID_IMAGE);
+        assert_eq!(ptx_of(7, b"", 90).unwrap_err().code(), CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
+
+    #[test]
+    fn linked_images_give_the_parts_ptx() {
+        let object = |text: &[u8]| fatbin(&[(1, 75, 0, text, 0)]);
+        let cubin_only = fatbin(&[(2, 90, 0, b"code", 0)]);
+        let image =
+            [fatbin(&[]), object(b"one"), cubin_only.clone(), object(b"two"), object(b"one")].concat();
+        assert_eq!(ptx_of(LINKED, &image, 90), Ok(vec!["one".to_owned(), "two".to_owned()]));
+        let image = [object(b"linked"), cubin_only].concat();
+        assert_eq!(ptx_of(LINKED, &image, 90), Ok(vec!["linked".to_owned()]));
+        assert!(ptx_of(LINKED, &[], 90).is_err());
+    }
+
+    #[test]
+    fn damaged_images_are_refused() {
+        let zstd_garbage = fatbin(&[(1, 75, FLAG_ZSTD, b"no zstd frame", 100)]);
+        assert!(ptx_of(SINGLE, &zstd_garbage, 90).is_err());
+        let liar = fatbin(&[(1, 75, FLAG_LZ4, b"\x00", usize::MAX)]);
+        assert!(ptx_of(SINGLE, &liar, 90).is_err());
+        let good = fatbin(&[(1, 75, 0, b".target sm_75", 0)]);
+        for length in 4..good.len() {
+            assert!(ptx_of(SINGLE, &good[..length], 90).is_err(), "{length} bytes");
+        }
+    }
+}
