@@ -231,3 +231,50 @@ fn approximate_functions() {
         assert_eq!(bits, [0, 0x8000_0000, f32::MIN_POSITIVE.to_bits(), 0, 0.5_f32.to_bits()]);
     }
 }
+
+#[test]
+fn half_precision() {
+    use half::{bf16, f16};
+    for source in [include_str!("ptx/half.75.ptx"), include_str!("ptx/half.100.ptx")] {
+        let device = Device::new(&[source]);
+        let mut inputs: Vec<f32> = noise(300, 22).iter().map(|x| x * 40.0 - 20.0).collect();
+        inputs.extend([0.0, 1e-6, -3e-5, 6.1e-5, 255.9, -1000.0]);
+        let output = device.zeros::<f32>(inputs.len() * 16);
+        let params = Params::default().with(device.upload(&inputs)).with(output).with(inputs.len() as u32);
+        device.launch("halves", 5, 64, params);
+        let results = device.download::<f32>(output, inputs.len() * 16);
+        for (i, &x) in inputs.iter().enumerate() {
+            let (a, b) = (f16::from_f32(x), f16::from_f32(x * 0.37));
+            let (c, d) = (bf16::from_f32(x), bf16::from_f32(x * 0.37));
+            let fused =
+                |x: f16, y: f16, z: f16| f16::from_f64(x.to_f64().mul_add(y.to_f64(), z.to_f64())).to_f32();
+            let quarter = f16::from_f32(0.25);
+            let single = |value: f32| f16::from_f32(value).to_f32();
+            let brain = |value: f32| bf16::from_f32(value).to_f32();
+            let expected = [
+                single(a.to_f32() + b.to_f32()),
+                single(a.to_f32() * b.to_f32()),
+                fused(a, b, a),
+                single(a.to_f32() - b.to_f32()),
+                fused(a, a, quarter),
+                fused(b, b, quarter),
+                f32::from(u8::from(a < b)),
+                brain(c.to_f32() + d.to_f32()),
+                brain(c.to_f32() * d.to_f32()),
+                brain(c.to_f32() * d.to_f32()),
+                brain(c.to_f32() * d.to_f32()),
+                a.to_f32().trunc(),
+                single(i as f32),
+                single(a.to_f32().abs().sqrt()),
+                a.to_f32().max(b.to_f32()),
+                -a.to_f32(),
+            ];
+            for (k, &expected) in expected.iter().enumerate() {
+                let got = results[i * 16 + k];
+                // The square root is approximate on the device: one unit in the last place of a half.
+                let near = k == 13 && (got - expected).abs() <= expected * 1e-3;
+                assert!(got == expected || near, "result {k} of {x}: {got}, not {expected}");
+            }
+        }
+    }
+}
