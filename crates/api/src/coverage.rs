@@ -1,6 +1,8 @@
 //! What is supported: every entry point of `cuda.h`, how it is carried out, and since which CUDA version.
 
 use core::fmt;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// How an entry point is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +76,13 @@ pub enum Lookup {
 /// Finds the newest variant of `base` that CUDA `version` has, preferring the variant for the per-thread default
 /// stream when `per_thread` is set.
 pub fn lookup(base: &str, version: u32, per_thread: bool) -> Lookup {
-    let variants = || FUNCTIONS.iter().filter(|function| function.base == base);
+    static BY_BASE: LazyLock<HashMap<&str, Vec<&Function>>> = LazyLock::new(|| {
+        FUNCTIONS.iter().fold(HashMap::new(), |mut all, function| {
+            all.entry(function.base).or_insert_with(Vec::new).push(function);
+            all
+        })
+    });
+    let variants = || BY_BASE.get(base).into_iter().flatten().copied();
     if per_thread {
         let newest = variants()
             .filter_map(|function| function.per_thread)

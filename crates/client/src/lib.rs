@@ -1,15 +1,45 @@
-//! c
-#![allow(dead_code)]
-mod entry { use causeway_api::sys::CUresult; 
-#[derive(Clone,Copy)] pub enum DefaultStream { Legacy, PerThread }
-pub struct Address(pub *const core::ffi::c_void); unsafe impl Sync for Address {}
-pub fn enter(_i: usize, f: impl FnOnce() -> Result<(), CUresult>) -> CUresult { match f() { Ok(())=>CUresult::CUDA_SUCCESS, Err(e)=>e } }
-pub fn unsupported(_i: usize) -> CUresult { CUresult::CUDA_ERROR_NOT_SUPPORTED }
-pub unsafe fn text<'a>(p: *const core::ffi::c_char) -> Result<&'a str, CUresult> { unsafe { core::ffi::CStr::from_ptr(p) }.to_str().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE) }
-pub unsafe fn list<'a, T>(p: *const T, n: usize) -> Result<&'a [T], CUresult> { if n==0 { return Ok(&[]) } if p.is_null() { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) } Ok(unsafe { core::slice::from_raw_parts(p, n) }) }
-pub unsafe fn store<T: Copy>(_p: *mut T, _n: usize, _v: &[T]) -> Result<(), CUresult> { Ok(()) }
+//! Causeway's `libcuda.so.1`: the CUDA driver API, carried out by a server.
+//!
+//! Every name of `cuda.h` is exported. A call is answered here (*local*), appended to a batch of commands
+//! (*posted*), or waited for (*called*); the declaration list in `causeway-api` says which, and `stubs` holds the
+//! exported symbols made from it. From the outside in:
+//!
+//! | Module | Question it answers |
+//! |---|---|
+//! | `entry` | What does every call go through? |
+//! | [`calls`] | What does a call do that is not simply sent? |
+//! | `session` | How do commands leave, and how do replies come back? |
+//! | `handles`, `context`, `stream`, `event`, `module` | What is known here of the program's objects? |
+//! | `memory`, `host_memory`, `copy` | What is an address, and how do bytes move? |
+//! | `launch`, `image` | What does a kernel get, and where does a module's image end? |
+//! | `capture` | Which streams are being captured into a graph? |
+//! | `private` | What does NVIDIA's runtime ask for that `cuda.h` does not have? |
+//! | `process` | What happens at fork and at exit? |
+//! | [`environment`] | Which variables mean something? |
+
+mod calls;
+mod capture;
+mod context;
+mod copy;
+mod device;
+mod entry;
+pub mod environment;
+mod event;
+mod handles;
+mod host_memory;
+mod image;
+mod launch;
+mod log;
+mod memory;
+mod module;
+mod private;
+mod process;
+mod session;
+mod statistics;
+mod stream;
+
+/// The exported symbols, made from the declaration list.
+#[allow(clippy::undocumented_unsafe_blocks)]
+mod stubs {
+    causeway_api_macros::stubs!();
 }
-mod session { use causeway_api::sys::CUresult; use causeway_api::calls::Call; pub fn post(_r: &impl Call)->Result<(),CUresult>{Ok(())} pub fn call<C: Call>(_r:&C)->Result<C::Reply,CUresult>{Err(CUresult::CUDA_ERROR_UNKNOWN)} }
-mod handles { use causeway_api::sys::{self,CUresult}; use causeway_api::handle::*; pub fn create<K: Kind>()->Handle<K>{Handle::NULL} pub fn given<K:Kind>(r:K::Raw)->Result<Handle<K>,CUresult>{Ok(Handle::from_raw(r))} pub fn retire<K:Kind>(r:K::Raw)->Result<Handle<K>,CUresult>{Ok(Handle::from_raw(r))} pub fn stream(r: sys::CUstream, _d: crate::entry::DefaultStream)->Result<Handle<Stream>,CUresult>{Ok(Handle::from_raw(r))} }
-mod stubs { causeway_api_macros::stubs!(); }
-mod calls {}

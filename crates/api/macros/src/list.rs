@@ -107,6 +107,8 @@ pub struct Entry {
     pub kind: Kind,
     /// Who carries it out in the worker.
     pub executor: Executor,
+    /// Whether the client sends it from hand-written code, which keeps or adds something.
+    pub wrapped: bool,
     /// Its arguments in order.
     pub arguments: Vec<Argument>,
     /// The name that `cuGetProcAddress` knows it by.
@@ -172,10 +174,12 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
     let name = words.pop().ok_or("no name")?.to_owned();
     let mut executor = Executor::Gpu;
     let mut kind = None;
+    let mut wrapped = false;
     for word in words {
         match word {
             "engine" => executor = Executor::Engine,
             "aside" => executor = Executor::Aside,
+            "wrapped" => wrapped = true,
             "local" => kind = Some(Kind::Local),
             "posted" => kind = Some(Kind::Posted),
             "called" => kind = Some(Kind::Called),
@@ -195,6 +199,7 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
         name,
         kind: kind.ok_or("no kind of call")?,
         executor,
+        wrapped,
         arguments,
         since: 0,
         per_thread: None,

@@ -1,7 +1,8 @@
 //! The client's exported symbols.
 //!
 //! A stub of a posted or called entry checks what can be checked here, builds the request and hands it to the
-//! session; a stub of a local or hand-written entry calls the function of the same name in `crate::calls`.
+//! session; a stub of a local, hand-written or wrapped entry calls the function of the same name
+//! in `crate::calls`.
 
 use crate::list::{Argument, Entry, Kind, Mode};
 use crate::types::{c_argument, ident, marker, reply_part, request_field};
@@ -41,7 +42,8 @@ fn stub(entry: &Entry, index: usize, symbol: &str, default_stream: TokenStream) 
             #(let _ = #names;)*
             crate::entry::unsupported(#index)
         },
-        Kind::Local | Kind::Hand => {
+        Kind::Posted | Kind::Called if !entry.wrapped => wire_body(entry, index, &default_stream),
+        _ => {
             let name = ident(&entry.name);
             let default_stream = entry.per_thread.is_some().then(|| quote!(, #default_stream));
             let passed = if names.is_empty() && default_stream.is_some() {
@@ -55,7 +57,6 @@ fn stub(entry: &Entry, index: usize, symbol: &str, default_stream: TokenStream) 
                 crate::entry::enter(#index, || unsafe { crate::calls::#name(#passed) })
             }
         }
-        Kind::Posted | Kind::Called => wire_body(entry, index, &default_stream),
     };
     quote! {
         #[unsafe(no_mangle)]
@@ -67,7 +68,6 @@ fn stub(entry: &Entry, index: usize, symbol: &str, default_stream: TokenStream) 
 }
 
 fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> TokenStream {
-    let name = ident(&entry.name);
     let checks = entry.arguments.iter().filter_map(check);
     let reads = entry.arguments.iter().filter_map(|argument| read(argument, default_stream));
     let fields = entry
@@ -91,7 +91,6 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
         // SAFETY of the generated write: checked non-null above, valid by the contract of `cuda.h`.
         quote!(unsafe { #slot.write(request.#slot.as_raw()) };)
     });
-    let _ = name;
     let send = match entry.kind {
         Kind::Posted => quote!(crate::session::post(&request)?;),
         _ => {
@@ -143,6 +142,9 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
         }
         (Mode::Value, Some(_)) if argument.base == "CUstream" => {
             Some(quote!(let #name = crate::handles::stream(#name, #default_stream)?;))
+        }
+        (Mode::Value, None) if argument.base == "CUdevice" => {
+            Some(quote!(let #name = crate::device::on_server(#name)?;))
         }
         (Mode::Value, Some(marker)) => {
             Some(quote!(let #name = crate::handles::given::<#marker>(#name)?;))

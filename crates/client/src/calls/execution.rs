@@ -1,0 +1,162 @@
+//! Functions and launches.
+
+use super::Outcome;
+use crate::entry::{DefaultStream, give, list, offer};
+use crate::launch::{self, Arguments};
+use crate::module::{self, Owner};
+use crate::session::callbacks::{self, Address, Task};
+use crate::{capture, handles, session, stream};
+use causeway_api::calls;
+use causeway_api::sys::{
+    CUfunction, CUfunctionLoadingState, CUfunction_attribute, CUhostFn, CUlaunchConfig, CUmodule, CUresult,
+    CUstream,
+};
+use causeway_api::types::LaunchShape;
+use core::ffi::c_void;
+
+pub unsafe fn cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfunc: CUfunction) -> Outcome {
+    let (_, state) = module::given_function(hfunc)?;
+    let value = state.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(pi, value) }
+}
+
+pub unsafe fn cuFuncSetAttribute(hfunc: CUfunction, attribute: CUfunction_attribute, value: i32) -> Outcome {
+    let (function, state) = module::given_function(hfunc)?;
+    session::call(&calls::function_attribute_set { function, attribute, value })?;
+    state.note_attribute(attribute, value);
+    Ok(())
+}
+
+pub unsafe fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> Outcome {
+    let (_, state) = module::given_function(hfunc)?;
+    let module = match state.owner {
+        Owner::Module(module) => module,
+        Owner::Library(library) => module::given_library(library.as_raw())?.module()?,
+        Owner::Kernel(kernel, _) => match module::given_kernel(kernel.as_raw())?.1.owner {
+            Owner::Library(library) => module::given_library(library.as_raw())?.module()?,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        },
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { give(hmod, module.as_raw()) }
+}
+
+pub unsafe fn cuFuncGetName(name: *mut *mut c_void, hfunc: CUfunction) -> Outcome {
+    let (_, state) = module::given_function(hfunc)?;
+    // SAFETY: room for the result, or null. The text lives as long as the module is loaded.
+    unsafe { give(name, state.name.as_ptr().cast_mut().cast()) }
+}
+
+pub unsafe fn cuFuncGetParamInfo(
+    func: CUfunction,
+    paramIndex: usize,
+    paramOffset: *mut usize,
+    paramSize: *mut usize,
+) -> Outcome {
+    let (offset, size) = module::given_function(func)?.1.parameter(paramIndex)?;
+    // SAFETY: room for the offset, or null; the size may be left out.
+    unsafe {
+        give(paramOffset, offset)?;
+        offer(paramSize, size);
+    }
+    Ok(())
+}
+
+/// Asking for a function's attributes has loaded it.
+pub unsafe fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> Outcome {
+    module::given_function(function)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(state, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
+}
+
+pub unsafe fn cuLaunchKernel(
+    f: CUfunction,
+    gridDimX: u32,
+    gridDimY: u32,
+    gridDimZ: u32,
+    blockDimX: u32,
+    blockDimY: u32,
+    blockDimZ: u32,
+    sharedMemBytes: u32,
+    hStream: CUstream,
+    kernelParams: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    default_stream: DefaultStream,
+) -> Outcome {
+    let shape = LaunchShape {
+        grid: [gridDimX, gridDimY, gridDimZ],
+        block: [blockDimX, blockDimY, blockDimZ],
+        shared_bytes: sharedMemBytes,
+    };
+    let arguments = Arguments { addresses: kernelParams.cast(), extra: extra.cast() };
+    // SAFETY: the program passes what the function's parameters demand.
+    unsafe { launch::launch(f, shape, (hStream, default_stream), arguments, Vec::new()) }
+}
+
+pub unsafe fn cuLaunchKernelEx(
+    config: *const CUlaunchConfig,
+    f: CUfunction,
+    kernelParams: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    default_stream: DefaultStream,
+) -> Outcome {
+    // SAFETY: a configuration, or null; its list has `numAttrs` entries.
+    let (config, attributes) = unsafe {
+        let config = config.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        (config, launch::attributes(list(config.attrs, config.numAttrs as usize)?)?)
+    };
+    let shape = LaunchShape {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared_bytes: config.sharedMemBytes,
+    };
+    let arguments = Arguments { addresses: kernelParams.cast(), extra: extra.cast() };
+    // SAFETY: the program passes what the function's parameters demand.
+    unsafe { launch::launch(f, shape, (config.hStream, default_stream), arguments, attributes) }
+}
+
+pub unsafe fn cuLaunchCooperativeKernel(
+    f: CUfunction,
+    gridDimX: u32,
+    gridDimY: u32,
+    gridDimZ: u32,
+    blockDimX: u32,
+    blockDimY: u32,
+    blockDimZ: u32,
+    sharedMemBytes: u32,
+    hStream: CUstream,
+    kernelParams: *mut *mut c_void,
+    default_stream: DefaultStream,
+) -> Outcome {
+    let shape = LaunchShape {
+        grid: [gridDimX, gridDimY, gridDimZ],
+        block: [blockDimX, blockDimY, blockDimZ],
+        shared_bytes: sharedMemBytes,
+    };
+    let arguments = Arguments { addresses: kernelParams.cast(), extra: core::ptr::null() };
+    let attributes = vec![launch::cooperative()];
+    // SAFETY: the program passes what the function's parameters demand.
+    unsafe { launch::launch(f, shape, (hStream, default_stream), arguments, attributes) }
+}
+
+pub unsafe fn cuLaunchHostFunc(
+    hStream: CUstream,
+    function: CUhostFn,
+    userData: *mut c_void,
+    default_stream: DefaultStream,
+) -> Outcome {
+    let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let stream = stream::state(handles::stream(hStream, default_stream)?)?;
+    post_task(&stream, Task::Function { function, data: Address(userData), after: stream.ahead() })
+}
+
+/// Puts a task into a stream.
+pub fn post_task(stream: &stream::StreamState, task: Task) -> Outcome {
+    capture::refuse_host_work(stream)?;
+    let token = callbacks::register(task);
+    let request = calls::host_function { stream: stream.handle, token };
+    session::post_in(stream.context, &request).inspect_err(|_| callbacks::forget(token))?;
+    stream.add_hazard();
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Device memory, pinned host memory, and devices by PCI address.
+
+use super::Outcome;
+use super::device::give_text;
+use crate::entry::{give, offer, refuse_use, text};
+use crate::memory::{self, Origin};
+use crate::session::{self, session};
+use crate::{capture, context, device, host_memory};
+use causeway_api::calls;
+use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
+use core::ffi::{c_char, c_void};
+
+pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome {
+    if dptr.is_null() || bytesize == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    capture::refuse_unsafe()?;
+    let context = context::current_state()?;
+    let address = session::call(&calls::memory_allocate { size: bytesize })?;
+    memory::add(address, bytesize as u64, context.handle, context.device, Origin::Allocation);
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(dptr, address) }
+}
+
+pub unsafe fn cuMemAllocPitch_v2(
+    dptr: *mut CUdeviceptr,
+    pPitch: *mut usize,
+    WidthInBytes: usize,
+    Height: usize,
+    ElementSizeBytes: u32,
+) -> Outcome {
+    if dptr.is_null() || pPitch.is_null() || WidthInBytes == 0 || Height == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    capture::refuse_unsafe()?;
+    let context = context::current_state()?;
+    let request =
+        calls::memory_allocate_pitched { width: WidthInBytes, height: Height, element: ElementSizeBytes };
+    let (address, pitch) = session::call(&request)?;
+    let size = pitch.saturating_mul(Height) as u64;
+    memory::add(address, size, context.handle, context.device, Origin::Allocation);
+    // SAFETY: neither is null, so there is room for both results.
+    unsafe {
+        give(dptr, address)?;
+        give(pPitch, pitch)
+    }
+}
+
+pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
+    if dptr == 0 {
+        return Ok(());
+    }
+    capture::refuse_unsafe()?;
+    let piece = memory::take(dptr)?;
+    session::call_in(piece.context, &calls::memory_free { address: dptr })
+}
+
+pub unsafe fn cuMemGetAddressRange_v2(
+    pbase: *mut CUdeviceptr,
+    psize: *mut usize,
+    dptr: CUdeviceptr,
+) -> Outcome {
+    let piece = memory::find(dptr).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+    // SAFETY: room for both results, or null.
+    unsafe {
+        offer(pbase, piece.base);
+        offer(psize, piece.size as usize);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> Outcome {
+    // SAFETY: the same arguments.
+    unsafe { cuMemHostAlloc(pp, bytesize, 0) }
+}
+
+pub unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) -> Outcome {
+    /// Portable, mapped to the device, write-combined.
+    const KNOWN_FLAGS: u32 = 7;
+    if pp.is_null() || Flags & !KNOWN_FLAGS != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pp, host_memory::allocate(bytesize, Flags)?) }
+}
+
+pub unsafe fn cuMemFreeHost(p: *mut c_void) -> Outcome {
+    host_memory::free(p)
+}
+
+pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
+    let range = host_memory::find(p as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(pFlags, range.flags) }
+}
+
+pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32) -> Outcome {
+    /// Memory of another device.
+    const IO_MEMORY: u32 = 4;
+    /// Portable, mapped to the device, of another device, only read.
+    const KNOWN_FLAGS: u32 = 15;
+    if Flags & !KNOWN_FLAGS != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if Flags & IO_MEMORY != 0 {
+        return Err(refuse_use!("cuMemHostRegister of another device's memory"));
+    }
+    host_memory::register(p, bytesize, Flags)
+}
+
+pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> Outcome {
+    host_memory::unregister(p)
+}
+
+pub unsafe fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char) -> Outcome {
+    // SAFETY: NUL-terminated text, or null.
+    let wanted = pci_address(unsafe { text(pciBusId) }?).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let devices = &session()?.devices;
+    let found = devices.iter().position(|device| pci_address(&device.info.pci_bus_id) == Some(wanted));
+    let number = found.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(dev, number as CUdevice) }
+}
+
+pub unsafe fn cuDeviceGetPCIBusId(pciBusId: *mut c_void, len: i32, dev: CUdevice) -> Outcome {
+    // SAFETY: room for `len` bytes, or null.
+    unsafe { give_text(pciBusId, len, &device::device(dev)?.info.pci_bus_id) }
+}
+
+/// Domain, bus, device and function of `[domain:]bus:device[.function]`, in hexadecimal.
+fn pci_address(text: &str) -> Option<[u32; 4]> {
+    let (place, function) = text.trim().split_once('.').unwrap_or((text.trim(), "0"));
+    let parts: Vec<&str> = place.split(':').collect();
+    let [domain, bus, device] = match parts.as_slice() {
+        [bus, device] => ["0", bus, device],
+        [domain, bus, device] => [*domain, bus, device],
+        _ => return None,
+    };
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    Some([number(domain)?, number(bus)?, number(device)?, number(function)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses_are_compared_by_value() {
+        assert_eq!(pci_address("0000:3b:00.0"), Some([0, 0x3b, 0, 0]));
+        assert_eq!(pci_address("00000000:3B:00.0"), pci_address("3b:0"));
+        assert_eq!(pci_address("3b"), None);
+        assert_eq!(pci_address("0000:zz:00.0"), None);
+    }
+}

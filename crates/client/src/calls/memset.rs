@@ -1,0 +1,53 @@
+//! Memsets that CUDA calls synchronous: of device memory they are not, so they are posted to the default stream.
+
+use super::Outcome;
+use crate::entry::DefaultStream;
+use crate::{handles, memory, session};
+use causeway_api::calls;
+use causeway_api::sys::{CUdeviceptr, CUresult};
+
+macro_rules! memsets {
+    ($($linear:ident => $linear_request:ident, $pitched:ident => $pitched_request:ident, $field:ident: $type:ty;)*) => {$(
+        pub unsafe fn $linear(
+            dstDevice: CUdeviceptr,
+            $field: $type,
+            N: usize,
+            default_stream: DefaultStream,
+        ) -> Outcome {
+            let hStream = handles::stream(core::ptr::null_mut(), default_stream)?;
+            check(dstDevice, size_of::<$type>(), N)?;
+            session::post(&calls::$linear_request { dstDevice, $field, N, hStream })
+        }
+
+        pub unsafe fn $pitched(
+            dstDevice: CUdeviceptr,
+            dstPitch: usize,
+            $field: $type,
+            Width: usize,
+            Height: usize,
+            default_stream: DefaultStream,
+        ) -> Outcome {
+            let hStream = handles::stream(core::ptr::null_mut(), default_stream)?;
+            check(dstDevice, size_of::<$type>(), Width)?;
+            if Height > 1 && dstPitch < Width.saturating_mul(size_of::<$type>()) {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            session::post(&calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream })
+        }
+    )*};
+}
+
+memsets! {
+    cuMemsetD8_v2 => cuMemsetD8Async, cuMemsetD2D8_v2 => cuMemsetD2D8Async, uc: u8;
+    cuMemsetD16_v2 => cuMemsetD16Async, cuMemsetD2D16_v2 => cuMemsetD2D16Async, us: u16;
+    cuMemsetD32_v2 => cuMemsetD32Async, cuMemsetD2D32_v2 => cuMemsetD2D32Async, ui: u32;
+}
+
+/// Refuses elements that do not lie at a multiple of their size, and known memory that is too small.
+fn check(address: CUdeviceptr, element: usize, count: usize) -> Outcome {
+    let bytes = count.checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if !address.is_multiple_of(element as u64) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if bytes == 0 { Ok(()) } else { memory::check_range(address, bytes as u64) }
+}

@@ -1,0 +1,47 @@
+//! The entry points that are written by hand, named and grouped as in the declaration list.
+//!
+//! Each takes the arguments of its C function; those that have a variant for the per-thread default stream are
+//! told by a last argument which variant was called. What their callers must guarantee is what `cuda.h` and the
+//! driver API's manual demand; the `SAFETY` comments here rely on that and say only what is not obvious.
+#![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
+
+mod context;
+mod copy;
+mod debug;
+mod device;
+mod event;
+mod execution;
+mod graph;
+mod library;
+mod memory;
+mod memset;
+mod module;
+mod occupancy;
+mod peer;
+mod pool;
+mod startup;
+mod stream;
+mod unified;
+
+pub use context::*;
+pub use copy::*;
+pub use debug::*;
+pub use device::*;
+pub use event::*;
+pub use execution::*;
+pub use graph::*;
+pub use library::*;
+pub use memory::*;
+pub use memset::*;
+pub use module::*;
+pub use occupancy::*;
+pub use peer::*;
+pub use pool::*;
+pub use startup::*;
+pub use stream::*;
+pub use unified::*;
+
+use causeway_api::sys::CUresult;
+
+/// The outcome of an entry point.
+type Outcome = Result<(), CUresult>;

@@ -1,0 +1,303 @@
+//! Streams.
+
+use super::Outcome;
+use super::execution::post_task;
+use crate::entry::{DefaultStream, give, list, offer, refuse_use};
+use crate::handles;
+use crate::session::callbacks::{Address, Task};
+use crate::stream::{self, StreamState};
+use crate::{capture, context, event, session};
+use causeway_api::calls;
+use causeway_api::handle::Stream;
+use causeway_api::sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUresult, CUstream, CUstreamAttrID,
+    CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamCallback,
+    CUstreamCaptureMode, CUstreamCaptureStatus, CUsynchronizationPolicy,
+};
+use core::ffi::c_void;
+use std::sync::Arc;
+
+/// The stream that the program passed.
+fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
+    stream::state(handles::stream(raw, default_stream)?)
+}
+
+pub unsafe fn cuStreamCreate(phStream: *mut CUstream, Flags: u32) -> Outcome {
+    // SAFETY: the same arguments.
+    unsafe { cuStreamCreateWithPriority(phStream, Flags, 0) }
+}
+
+pub unsafe fn cuStreamCreateWithPriority(phStream: *mut CUstream, flags: u32, priority: i32) -> Outcome {
+    if phStream.is_null() || flags > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(phStream, stream::create(flags, priority)?.as_raw()) }
+}
+
+pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> Outcome {
+    // SAFETY: a mode, or null.
+    let mode = unsafe { mode.as_mut() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    *mode = capture::exchange_mode(*mode);
+    Ok(())
+}
+
+pub unsafe fn cuStreamDestroy_v2(hStream: CUstream) -> Outcome {
+    stream::destroy(handles::given::<Stream>(hStream)?)
+}
+
+pub unsafe fn cuStreamGetPriority(hStream: CUstream, priority: *mut i32, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(priority, given(hStream, ds)?.priority) }
+}
+
+pub unsafe fn cuStreamGetId(hStream: CUstream, streamId: *mut u64, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(streamId, given(hStream, ds)?.id) }
+}
+
+pub unsafe fn cuStreamGetFlags(hStream: CUstream, flags: *mut u32, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(flags, given(hStream, ds)?.flags) }
+}
+
+pub unsafe fn cuStreamGetDevice(hStream: CUstream, out: *mut CUdevice, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, context::state(given(hStream, ds)?.context)?.device) }
+}
+
+pub unsafe fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(pctx, given(hStream, ds)?.context.as_raw()) }
+}
+
+pub unsafe fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: u32, ds: DefaultStream) -> Outcome {
+    event::given(hEvent)?.delay(&*given(hStream, ds)?, Flags)
+}
+
+pub unsafe fn cuStreamAddCallback(
+    hStream: CUstream,
+    callback: CUstreamCallback,
+    userData: *mut c_void,
+    flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    let function = callback.filter(|_| flags == 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let stream = given(hStream, ds)?;
+    let after = stream.ahead();
+    let task = Task::Callback { function, stream: Address(hStream.cast()), data: Address(userData), after };
+    post_task(&stream, task)
+}
+
+pub unsafe fn cuStreamQuery(hStream: CUstream, ds: DefaultStream) -> Outcome {
+    given(hStream, ds)?.query()
+}
+
+pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outcome {
+    given(hStream, ds)?.synchronize()
+}
+
+pub unsafe fn cuStreamWaitValue32_v2(
+    stream: CUstream,
+    addr: CUdeviceptr,
+    value: u32,
+    flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    let state = given(stream, ds)?;
+    session::post(&calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
+    state.add_hazard();
+    Ok(())
+}
+
+pub unsafe fn cuStreamWaitValue64_v2(
+    stream: CUstream,
+    addr: CUdeviceptr,
+    value: u64,
+    flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    let state = given(stream, ds)?;
+    session::post(&calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
+    state.add_hazard();
+    Ok(())
+}
+
+/// The operations go into the stream one after the other; that they become visible together is not promised by
+/// CUDA either.
+pub unsafe fn cuStreamBatchMemOp_v2(
+    stream: CUstream,
+    count: u32,
+    paramArray: *const CUstreamBatchMemOpParams,
+    flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    /// CUDA takes no more in one batch.
+    const MOST: u32 = 256;
+    if count > MOST || flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let state = given(stream, ds)?;
+    // SAFETY: a list of `count` operations.
+    for operation in unsafe { list(paramArray, count as usize) }? {
+        // SAFETY: every form begins with its kind, which says which form it is.
+        unsafe { memory_operation(operation, stream, &state, ds) }?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `operation` must have the form that its kind says.
+unsafe fn memory_operation(
+    operation: &CUstreamBatchMemOpParams,
+    stream: CUstream,
+    state: &StreamState,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: as this function demands, in every branch.
+    unsafe {
+        match operation.operation {
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+                let wait = operation.waitValue;
+                cuStreamWaitValue32_v2(stream, wait.address, wait.__bindgen_anon_1.value, wait.flags, ds)
+            }
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+                let wait = operation.waitValue;
+                cuStreamWaitValue64_v2(stream, wait.address, wait.__bindgen_anon_1.value64, wait.flags, ds)
+            }
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
+                let write = operation.writeValue;
+                session::post(&calls::cuStreamWriteValue32_v2 {
+                    stream: state.handle,
+                    addr: write.address,
+                    value: write.__bindgen_anon_1.value,
+                    flags: write.flags,
+                })
+            }
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+                let write = operation.writeValue;
+                session::post(&calls::cuStreamWriteValue64_v2 {
+                    stream: state.handle,
+                    addr: write.address,
+                    value: write.__bindgen_anon_1.value64,
+                    flags: write.flags,
+                })
+            }
+            kind => Err(refuse_use!("stream memory operation {}", kind.0)),
+        }
+    }
+}
+
+pub unsafe fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode, ds: DefaultStream) -> Outcome {
+    capture::begin(&*given(hStream, ds)?, mode)
+}
+
+pub unsafe fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph, ds: DefaultStream) -> Outcome {
+    let stream = given(hStream, ds)?;
+    let ended = capture::end(&stream);
+    let graph = ended.as_ref().map_or(core::ptr::null_mut(), |graph| graph.as_raw());
+    // SAFETY: room for the result, or null.
+    unsafe { give(phGraph, graph) }?;
+    ended.map(|_| ())
+}
+
+pub unsafe fn cuStreamIsCapturing(
+    hStream: CUstream,
+    captureStatus: *mut CUstreamCaptureStatus,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(captureStatus, capture::status(&*given(hStream, ds)?).0) }
+}
+
+/// Nodes of a captured graph are known on the server only.
+fn refuse_nodes(wanted: bool, status: CUstreamCaptureStatus) -> Outcome {
+    if wanted && status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE {
+        return Err(refuse_use!("graph and dependencies of a running capture"));
+    }
+    Ok(())
+}
+
+pub unsafe fn cuStreamGetCaptureInfo_v2(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut u64,
+    graph_out: *mut CUgraph,
+    dependencies_out: *mut c_void,
+    numDependencies_out: *mut usize,
+    ds: DefaultStream,
+) -> Outcome {
+    let (status, id) = capture::status(&*given(hStream, ds)?);
+    let wants_nodes = !graph_out.is_null() || !dependencies_out.is_null() || !numDependencies_out.is_null();
+    refuse_nodes(wants_nodes, status)?;
+    // SAFETY: room for both results, or null.
+    unsafe {
+        give(captureStatus_out, status)?;
+        offer(id_out, id);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuStreamGetCaptureInfo_v3(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut u64,
+    graph_out: *mut CUgraph,
+    dependencies_out: *mut c_void,
+    edgeData_out: *mut c_void,
+    numDependencies_out: *mut usize,
+    ds: DefaultStream,
+) -> Outcome {
+    let dependencies = if dependencies_out.is_null() { edgeData_out } else { dependencies_out };
+    // SAFETY: the same arguments.
+    unsafe {
+        cuStreamGetCaptureInfo_v2(
+            hStream,
+            captureStatus_out,
+            id_out,
+            graph_out,
+            dependencies,
+            numDependencies_out,
+            ds,
+        )
+    }
+}
+
+pub unsafe fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream, ds: DefaultStream) -> Outcome {
+    // Every stream has the attributes that `cuStreamGetAttribute` reports, and none can be changed.
+    given(dstStream, ds)?;
+    given(srcStream, ds).map(|_| ())
+}
+
+pub unsafe fn cuStreamGetAttribute(
+    hStream: CUstream,
+    attr: CUstreamAttrID,
+    value: *mut CUstreamAttrValue,
+    ds: DefaultStream,
+) -> Outcome {
+    let stream = given(hStream, ds)?;
+    let mut found = CUstreamAttrValue::default();
+    match attr {
+        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {}
+        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
+            found.syncPolicy = CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO;
+        }
+        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PRIORITY => found.priority = stream.priority,
+        other => return Err(refuse_use!("stream attribute {}", other.0)),
+    }
+    // SAFETY: room for the result, or null.
+    unsafe { give(value, found) }
+}
+
+pub unsafe fn cuStreamSetAttribute(
+    hStream: CUstream,
+    attr: CUstreamAttrID,
+    _param: *const CUstreamAttrValue,
+    ds: DefaultStream,
+) -> Outcome {
+    given(hStream, ds)?;
+    Err(refuse_use!("setting stream attribute {}", attr.0))
+}

@@ -1,0 +1,156 @@
+//! Attributes of pointers, answered from the tables of device and pinned memory.
+
+use super::Outcome;
+use crate::entry::list;
+use crate::{host_memory, memory};
+use causeway_api::sys::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresult};
+use core::ffi::c_void;
+
+/// What an address is.
+enum Target {
+    Device(memory::Piece),
+    Pinned(host_memory::Range),
+    Unknown,
+}
+
+fn target(address: CUdeviceptr) -> Target {
+    match (memory::find(address), host_memory::find(address as usize)) {
+        (Some(piece), _) => Target::Device(piece),
+        (None, Some(range)) => Target::Pinned(range),
+        (None, None) => Target::Unknown,
+    }
+}
+
+/// The value of an attribute, as the bytes of its C type.
+fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) -> Result<Vec<u8>, CUresult> {
+    let word = |value: u32| Ok(value.to_ne_bytes().to_vec());
+    let long = |value: u64| Ok(value.to_ne_bytes().to_vec());
+    let flag = |value: bool| Ok(vec![u8::from(value)]);
+    let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    match (attribute, target) {
+        (_, Target::Unknown) => invalid,
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Device(piece)) => {
+            long(piece.context.value())
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Pinned(range)) => {
+            long(range.context.value())
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Target::Device(_)) => {
+            word(CUmemorytype::CU_MEMORYTYPE_DEVICE.0)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Target::Pinned(_)) => {
+            word(CUmemorytype::CU_MEMORYTYPE_HOST.0)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Target::Device(_))
+        | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, Target::Pinned(_)) => long(address),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Device(_)) => word(0),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, Target::Device(piece)) => long(piece.id),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, _)
+        | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, _)
+        | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, _)
+        | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, _) => flag(false),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Device(_)) => flag(true),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Pinned(_)) => flag(false),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, Target::Device(piece)) => {
+            word(piece.device as u32)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, Target::Pinned(range)) => {
+            word(crate::context::state(range.context)?.device as u32)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, Target::Device(piece)) => long(piece.base),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, Target::Pinned(range)) => {
+            long(range.base as u64)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, Target::Device(piece)) => long(piece.size),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, Target::Pinned(range)) => {
+            long(range.size as u64)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, _) => long(0),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, Target::Device(_)) => {
+            /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.
+            const READ_AND_WRITE: u32 = 3;
+            word(READ_AND_WRITE)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, _) => long(0),
+        _ => invalid,
+    }
+}
+
+/// Bytes of an attribute's C type, for those that may be asked of memory that is not CUDA's.
+fn size(attribute: CUpointer_attribute) -> usize {
+    match attribute {
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => 4,
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => 1,
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_P2P_TOKENS => 16,
+        _ => 8,
+    }
+}
+
+pub unsafe fn cuPointerGetAttribute(
+    data: *mut c_void,
+    attribute: CUpointer_attribute,
+    ptr: CUdeviceptr,
+) -> Outcome {
+    if data.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let bytes = value(&target(ptr), ptr, attribute)?;
+    // SAFETY: the program has room for the attribute's type.
+    unsafe { data.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
+    Ok(())
+}
+
+pub unsafe fn cuPointerGetAttributes(
+    numAttributes: u32,
+    attributes: *const CUpointer_attribute,
+    data: *mut *mut c_void,
+    ptr: CUdeviceptr,
+) -> Outcome {
+    let target = target(ptr);
+    // SAFETY: both lists have `numAttributes` entries.
+    let (attributes, places) =
+        unsafe { (list(attributes, numAttributes as usize)?, list(data, numAttributes as usize)?) };
+    for (attribute, place) in attributes.iter().zip(places) {
+        if place.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        // Unlike the call for one attribute, this one answers null for what an address does not have.
+        let bytes = value(&target, ptr, *attribute).unwrap_or_else(|_| {
+            let absent = *attribute == CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+            vec![if absent { 0xff } else { 0 }; size(*attribute)]
+        });
+        // SAFETY: the program has room for the attribute's type.
+        unsafe { place.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_cudas_has_no_attributes_and_a_list_of_them_is_empty() {
+        let mut kind = 77_u32;
+        let mut ordinal = 77_i32;
+        let attributes = [
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        ];
+        let mut places = [(&raw mut kind).cast::<c_void>(), (&raw mut ordinal).cast()];
+        // SAFETY: both lists have two entries, with room for the values.
+        unsafe {
+            let one = cuPointerGetAttribute(places[0], attributes[0], 0x10);
+            assert_eq!(one, Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+            cuPointerGetAttributes(2, attributes.as_ptr(), places.as_mut_ptr(), 0x10).unwrap();
+        }
+        assert_eq!((kind, ordinal), (0, -1));
+    }
+}

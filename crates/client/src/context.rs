@@ -1,0 +1,308 @@
+//! Contexts, and which one is current to a thread.
+//!
+//! The handle of a device's primary context is fixed, so it is known before anyone retains the context; on the
+//! server the context exists from the first retain to the last release. The stack of current contexts is the
+//! thread's own and never leaves the client: every command names its context.
+
+use crate::device::{self, Device};
+use crate::session::{self, session};
+use crate::stream::{self, StreamState};
+use crate::{event, handles, memory, module};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::{CUdevice, CUresult};
+use core::cell::{Cell, RefCell};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What the client keeps of a context.
+pub struct ContextState {
+    /// Its handle.
+    pub handle: Handle<Context>,
+    /// The program's number of its device.
+    pub device: CUdevice,
+    /// The legacy default stream of the context.
+    pub legacy_stream: Arc<StreamState>,
+    /// Limits and their values, as far as they are known.
+    pub limits: Mutex<HashMap<u32, usize>>,
+    flags: AtomicU32,
+    id: AtomicU64,
+    /// How often a primary context is retained; nothing for others.
+    retained: Option<Mutex<u32>>,
+}
+
+static PRIMARY: OnceLock<Box<[Arc<ContextState>]>> = OnceLock::new();
+static OTHERS: handles::Registry<Context, ContextState> = handles::Registry::new();
+
+thread_local! {
+    /// The current context, kept where no destructor can take it away before the program's own run.
+    static CURRENT: Cell<Handle<Context>> = const { Cell::new(Handle::NULL) };
+    /// The contexts below the current one.
+    static BELOW: RefCell<Vec<Handle<Context>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl ContextState {
+    fn new(handle: Handle<Context>, device: CUdevice, flags: u32, primary: bool) -> Arc<Self> {
+        Arc::new(Self {
+            handle,
+            device,
+            legacy_stream: StreamState::legacy(handle),
+            limits: Mutex::default(),
+            flags: AtomicU32::new(flags),
+            id: AtomicU64::new(next_id()),
+            retained: primary.then(Mutex::default),
+        })
+    }
+
+    /// Its flags.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// A number that no other context of the process has.
+    pub fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// Its device.
+    pub fn device(&self) -> Result<&'static Device, CUresult> {
+        device::device(self.device)
+    }
+
+    /// Whether it exists on the server.
+    pub fn is_active(&self) -> bool {
+        handles::is_valid(self.handle)
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Fixes the handles of the primary contexts of `devices` devices. Called once, before the session is open.
+pub fn prepare(devices: usize) {
+    PRIMARY.get_or_init(|| {
+        handles::reserve(devices as u32);
+        let state = |index| ContextState::new(Handle::new(index, 0), index as CUdevice, 0, true);
+        (0..devices as u32).map(state).collect()
+    });
+}
+
+/// The primary context of a device, whether or not it exists on the server.
+pub fn primary(device: CUdevice) -> Result<&'static Arc<ContextState>, CUresult> {
+    let index = usize::try_from(device).map_err(|_| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    PRIMARY.get().and_then(|all| all.get(index)).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+}
+
+/// What is kept of a context.
+pub fn state(handle: Handle<Context>) -> Result<Arc<ContextState>, CUresult> {
+    match PRIMARY.get().and_then(|all| all.get(handle.index() as usize)) {
+        Some(primary) if primary.handle == handle => Ok(primary.clone()),
+        _ => OTHERS.get(handle),
+    }
+}
+
+/// The context that the program passed.
+pub fn given(raw: causeway_api::sys::CUcontext) -> Result<Arc<ContextState>, CUresult> {
+    state(Handle::from_raw(raw))
+}
+
+/// The calling thread's current context, or null.
+#[inline]
+pub fn current_or_none() -> Handle<Context> {
+    CURRENT.get()
+}
+
+/// The calling thread's current context, which must exist.
+#[inline]
+pub fn current() -> Result<Handle<Context>, CUresult> {
+    let handle = CURRENT.get();
+    if handles::is_valid(handle) { Ok(handle) } else { missing(handle) }
+}
+
+#[cold]
+fn missing(handle: Handle<Context>) -> Result<Handle<Context>, CUresult> {
+    if handle.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    let state = state(handle).map_err(|_| CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    match &state.retained {
+        // A reset takes the context from the server, but whoever retained it may go on using it.
+        Some(retained) => {
+            let retained = retained.lock();
+            if *retained == 0 {
+                return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            }
+            activate(&state)?;
+            Ok(handle)
+        }
+        None => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
+    }
+}
+
+/// What is kept of the calling thread's current context, which must exist.
+pub fn current_state() -> Result<Arc<ContextState>, CUresult> {
+    state(current()?)
+}
+
+/// Replaces the calling thread's current context; null takes it away.
+pub fn set_current(handle: Handle<Context>) {
+    if handle.is_null() {
+        CURRENT.set(pop_below());
+    } else {
+        CURRENT.set(handle);
+    }
+}
+
+/// Puts a context on top of the calling thread's stack.
+pub fn push(handle: Handle<Context>) {
+    let below = CURRENT.replace(handle);
+    if !below.is_null() {
+        // After the thread's destructors there is no stack any more, and nobody left to pop.
+        let _ = BELOW.try_with(|stack| stack.borrow_mut().push(below));
+    }
+}
+
+/// Takes the top of the calling thread's stack.
+pub fn pop() -> Result<Handle<Context>, CUresult> {
+    let top = CURRENT.get();
+    if top.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    CURRENT.set(pop_below());
+    Ok(top)
+}
+
+fn pop_below() -> Handle<Context> {
+    BELOW.try_with(|stack| stack.borrow_mut().pop()).ok().flatten().unwrap_or(Handle::NULL)
+}
+
+/// Creates a context of `device` and makes it current.
+pub fn create(device: CUdevice, flags: u32) -> Result<Handle<Context>, CUresult> {
+    let ordinal = device::on_server(device)?;
+    let handle = handles::create::<Context>();
+    session::post_in(handle, &calls::context_create { context: handle, device: ordinal, flags })?;
+    OTHERS.insert(handle, ContextState::new(handle, device, flags, false));
+    push(handle);
+    Ok(handle)
+}
+
+/// Destroys a context that [`create`] made.
+pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
+    if state.retained.is_some() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    end_of_contents(state);
+    session::call_in(state.handle, &calls::context_destroy { context: state.handle })?;
+    handles::drop_handle(state.handle);
+    OTHERS.remove(state.handle);
+    if CURRENT.get() == state.handle {
+        CURRENT.set(pop_below());
+    }
+    Ok(())
+}
+
+/// Retains the primary context of a device; the first retain creates it on the server.
+pub fn retain(device: CUdevice) -> Result<Handle<Context>, CUresult> {
+    let state = primary(device)?;
+    let retained = state.retained.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let mut retained = retained.lock();
+    if !state.is_active() {
+        activate(state)?;
+    }
+    *retained += 1;
+    Ok(state.handle)
+}
+
+/// Undoes one retain; the last one takes the context from the server.
+pub fn release(device: CUdevice) -> Result<(), CUresult> {
+    let state = primary(device)?;
+    let retained = state.retained.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let mut retained = retained.lock();
+    if *retained == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    *retained -= 1;
+    if *retained > 0 || !state.is_active() {
+        return Ok(());
+    }
+    end_of_contents(state);
+    handles::suspend(state.handle);
+    let request =
+        calls::primary_context_release { context: state.handle, device: device::on_server(device)? };
+    session::post_in(state.handle, &request)
+}
+
+/// Destroys everything in the primary context of a device.
+pub fn reset(device: CUdevice) -> Result<(), CUresult> {
+    let state = primary(device)?;
+    let Some(retained) = state.retained.as_ref() else { return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) };
+    let _retained = retained.lock();
+    if !state.is_active() {
+        return Ok(());
+    }
+    end_of_contents(state);
+    handles::suspend(state.handle);
+    state.limits.lock().clear();
+    let request = calls::primary_context_reset { context: state.handle, device: device::on_server(device)? };
+    session::call_in(state.handle, &request)
+}
+
+/// Sets the flags with which the primary context of a device is created.
+pub fn set_primary_flags(device: CUdevice, flags: u32) -> Result<(), CUresult> {
+    primary(device)?.flags.store(flags, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Creates a primary context on the server.
+fn activate(state: &ContextState) -> Result<(), CUresult> {
+    session()?.faults().check()?;
+    state.id.store(next_id(), Ordering::Relaxed);
+    handles::revive(state.handle);
+    let request = calls::primary_context_retain {
+        context: state.handle,
+        device: device::on_server(state.device)?,
+        flags: state.flags(),
+    };
+    session::post_in(state.handle, &request)
+}
+
+/// Forgets everything that ends with a context.
+fn end_of_contents(state: &ContextState) {
+    crate::private::context_ends(state.handle);
+    stream::context_ends(state.handle);
+    event::context_ends(state.handle);
+    module::context_ends(state.handle);
+    memory::context_ends(state.handle);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stack_of_a_thread_pushes_pops_and_replaces() {
+        std::thread::spawn(|| {
+            let (a, b) = (Handle::new(1, 0), Handle::new(2, 0));
+            assert_eq!(pop(), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT));
+            push(a);
+            push(b);
+            assert_eq!(current_or_none(), b);
+            set_current(a);
+            assert_eq!(pop(), Ok(a));
+            assert_eq!(current_or_none(), a);
+            set_current(Handle::NULL);
+            assert!(current_or_none().is_null());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_without_context_is_told_so() {
+        std::thread::spawn(|| assert_eq!(current(), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT))).join().unwrap();
+    }
+}

@@ -1,0 +1,319 @@
+//! Copies between the program's memory and a device, and within devices.
+//!
+//! *To the device*: the source is read before the call returns, with one exception. An asynchronous copy from pinned
+//! memory is read when its stream reaches it, and what lies ahead there may still change the memory: a host function,
+//! a wait-value that another thread ends, a copy from a device. Then the stream tells us when it gets there, and the
+//! bytes are read and sent at that moment.
+//!
+//! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is done
+//! waits for them; into pageable memory, and for synchronous copies, the call waits.
+
+use crate::capture;
+use crate::host_memory;
+use crate::memory;
+use crate::session::callbacks::{self, Task};
+use crate::session::transfers::{self, Landing};
+use crate::session::{self, INLINE_BYTES, session};
+use crate::statistics;
+use crate::stream::StreamState;
+use causeway_api::calls;
+use causeway_api::sys::CUresult;
+use causeway_api::types::{Payload, Region};
+use core::slice;
+use std::time::Instant;
+
+/// Memory of the program of up to three dimensions.
+#[derive(Clone, Copy, Debug)]
+pub struct HostRegion {
+    /// Its first byte.
+    pub address: *mut u8,
+    /// Bytes from a row to the next.
+    pub row_pitch: usize,
+    /// Bytes from a slice to the next.
+    pub slice_pitch: usize,
+    /// Bytes of a row.
+    pub width: usize,
+    /// Rows of a slice.
+    pub height: usize,
+    /// Slices.
+    pub depth: usize,
+}
+
+// SAFETY: an address of the program, used only by code that says why it may.
+unsafe impl Send for HostRegion {}
+
+/// One side of a copy.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// Device memory.
+    Device(Region),
+    /// The program's memory.
+    Host(HostRegion),
+}
+
+/// When a copying call returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// When CUDA's synchronous copies do.
+    Synchronous,
+    /// When the copy has been put into its stream.
+    Asynchronous,
+}
+
+impl HostRegion {
+    /// `length` bytes in a row.
+    pub fn linear(address: *mut u8, length: usize) -> Self {
+        Self { address, row_pitch: length, slice_pitch: length, width: length, height: 1, depth: 1 }
+    }
+
+    fn bytes(&self) -> usize {
+        self.width * self.height * self.depth
+    }
+
+    fn is_contiguous(&self) -> bool {
+        (self.height <= 1 || self.row_pitch == self.width)
+            && (self.depth <= 1 || self.slice_pitch == self.width * self.height)
+    }
+
+    /// The addresses from its first byte to behind its last.
+    fn span(&self) -> (usize, usize) {
+        let start = self.address as usize;
+        let length = (self.depth - 1) * self.slice_pitch + (self.height - 1) * self.row_pitch + self.width;
+        (start, start.saturating_add(length))
+    }
+
+    fn is_pinned(&self) -> bool {
+        let (start, end) = self.span();
+        host_memory::is_pinned(start, end)
+    }
+
+    fn rows(self) -> impl Iterator<Item = *mut u8> {
+        (0..self.depth).flat_map(move |slice| {
+            (0..self.height)
+                .map(move |row| self.address.wrapping_add(slice * self.slice_pitch + row * self.row_pitch))
+        })
+    }
+
+    /// Its bytes one after the other.
+    ///
+    /// # Safety
+    /// The region must be readable.
+    unsafe fn pack(self) -> Vec<u8> {
+        let mut packed = Vec::with_capacity(self.bytes());
+        for row in self.rows() {
+            // SAFETY: each row lies in the region.
+            packed.extend_from_slice(unsafe { slice::from_raw_parts(row, self.width) });
+        }
+        packed
+    }
+
+    /// Takes as many bytes from `packed` as it has, row by row.
+    ///
+    /// # Safety
+    /// The region must be writable.
+    unsafe fn unpack(self, packed: &[u8]) {
+        for (row, bytes) in self.rows().zip(packed.chunks(self.width.max(1))) {
+            // SAFETY: each row lies in the region, and `bytes` is not longer than a row.
+            unsafe { row.copy_from(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+}
+
+/// Copies in the order of `stream`.
+///
+/// # Safety
+/// The program's memory must be valid as `cuMemcpy` and its like demand it.
+pub unsafe fn copy(destination: Place, source: Place, stream: &StreamState, mode: Mode) -> Result<(), CUresult> {
+    session()?.faults().check()?;
+    capture::refuse_implicit(stream)?;
+    // SAFETY: as this function demands, for all of these.
+    unsafe {
+        match (destination, source) {
+            (Place::Device(destination), Place::Device(source)) => {
+                within_device(destination, source, stream)
+            }
+            (Place::Device(destination), Place::Host(source)) => to_device(destination, source, stream, mode),
+            (Place::Host(destination), Place::Device(source)) => {
+                from_device(destination, source, stream, mode)
+            }
+            (Place::Host(destination), Place::Host(source)) => within_host(destination, source, stream),
+        }
+    }
+}
+
+fn within_device(destination: Region, source: Region, stream: &StreamState) -> Result<(), CUresult> {
+    let request = calls::copy_within_device { destination, source, stream: stream.handle };
+    session::post_in(stream.context, &request)
+}
+
+/// # Safety
+/// `source` must be readable, for an asynchronous copy from pinned memory until the stream has passed it.
+unsafe fn to_device(
+    destination: Region,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    capture::refuse_host_work(stream)?;
+    let is_deferred = stream.ahead().is_unsettled();
+    if is_deferred && mode == Mode::Synchronous {
+        stream.synchronize()?;
+    }
+    statistics::count_to_device(source.bytes());
+    if is_deferred && mode == Mode::Asynchronous && source.is_pinned() {
+        // SAFETY: readable until the stream has passed the copy.
+        return unsafe { read_later(destination, source, stream) };
+    }
+    // SAFETY: readable now, and CUDA forbids the program to change it before the copy is done.
+    unsafe {
+        if source.is_contiguous() {
+            send_now(destination, slice::from_raw_parts(source.address, source.bytes()), stream)?;
+        } else {
+            send_now(destination, &source.pack(), stream)?;
+        }
+    }
+    // Work that another stream gets right after this call finds the bytes on the device, as it does with a GPU
+    // that is near. Small ones travel with the commands and so are there first. An address that we do not know
+    // is judged by the server, and the caller of a synchronous copy must hear of it.
+    let is_certain = source.bytes() <= INLINE_BYTES && memory::find(destination.address).is_some();
+    if mode == Mode::Synchronous && !is_certain { stream.synchronize() } else { Ok(()) }
+}
+
+fn send_now(destination: Region, bytes: &[u8], stream: &StreamState) -> Result<(), CUresult> {
+    let post = |data| {
+        session::post_in(stream.context, &calls::copy_to_device { destination, stream: stream.handle, data })
+    };
+    if bytes.len() <= INLINE_BYTES {
+        return post(Payload::Inline(bytes));
+    }
+    let number = transfers::fresh_number();
+    let data = Payload::Transfer { number, length: bytes.len() as u64 };
+    if session()?.is_synchronous() {
+        // The posted copy is waited for, so its bytes must be on their way before it is.
+        // SAFETY: borrowed for the duration of the call.
+        unsafe { session()?.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
+        return post(data);
+    }
+    post(data)?;
+    // SAFETY: borrowed for the duration of the call.
+    unsafe { session()?.send_transfer(number, bytes.as_ptr(), bytes.len()) }
+}
+
+/// Lets the stream tell us when it reaches the copy, and reads the source then.
+///
+/// # Safety
+/// `source` must be readable until the stream has passed the copy.
+unsafe fn read_later(destination: Region, source: HostRegion, stream: &StreamState) -> Result<(), CUresult> {
+    let number = transfers::fresh_number();
+    let send = Box::new(move || {
+        let Ok(session) = session() else { return };
+        // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the link
+        // is lost, which every call reports.
+        let _ = unsafe {
+            if source.is_contiguous() {
+                session.send_transfer(number, source.address, source.bytes())
+            } else {
+                let packed = source.pack();
+                session.send_transfer(number, packed.as_ptr(), packed.len())
+            }
+        };
+    });
+    let token = callbacks::register(Task::Read { send, after: stream.ahead() });
+    let reached = calls::host_function { stream: stream.handle, token };
+    session::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
+    let data = Payload::Transfer { number, length: source.bytes() as u64 };
+    let request = calls::copy_to_device { destination, stream: stream.handle, data };
+    session::post_in(stream.context, &request)
+}
+
+/// # Safety
+/// `destination` must be writable, for an asynchronous copy into pinned memory until the copy is done.
+unsafe fn from_device(
+    destination: HostRegion,
+    source: Region,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    capture::refuse_host_work(stream)?;
+    let bytes = destination.bytes();
+    statistics::count_from_device(bytes);
+    let waits = mode == Mode::Synchronous || !destination.is_pinned();
+    let ahead = if waits { stream.ahead() } else { Default::default() };
+    if waits && bytes <= INLINE_BYTES {
+        let request = calls::copy_from_device_now { source, stream: stream.handle };
+        session::call_reading(stream.context, &request, |reply| {
+            let length = reply.count(1)?;
+            // SAFETY: writable as this function demands; `unpack` takes no more than the region has.
+            unsafe { destination.unpack(reply.take(length)?) };
+            Ok(())
+        })?;
+        return ahead.wait();
+    }
+    let landing = if destination.is_contiguous() {
+        Landing::Direct(destination.address, bytes)
+    } else {
+        let (start, end) = destination.span();
+        // SAFETY: writable until the transfer is done, as this function demands.
+        let store = Box::new(move |packed: &[u8]| unsafe { { destination }.unpack(packed) });
+        Landing::Spread { length: bytes, start, end, store }
+    };
+    // SAFETY: writable until the transfer is done, as this function demands.
+    let transfer = unsafe { transfers::expect(stream.context, landing) }?;
+    let request = calls::copy_from_device { source, stream: stream.handle, transfer: transfer.number() };
+    if let Err(status) = session::post_in(stream.context, &request) {
+        transfers::failed(transfer.number(), status);
+        return Err(status);
+    }
+    if !waits {
+        stream.add_transfer(transfer);
+        return Ok(());
+    }
+    let begun = Instant::now();
+    crate::entry::mark(crate::entry::Carried::Called);
+    session()?.flush()?;
+    let outcome = transfer.wait();
+    statistics::count_wait(begun.elapsed());
+    session()?.faults().take()?;
+    outcome?;
+    ahead.wait()
+}
+
+/// # Safety
+/// `destination` must be writable and `source` readable.
+unsafe fn within_host(
+    destination: HostRegion,
+    source: HostRegion,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    capture::refuse_host_work(stream)?;
+    stream.synchronize()?;
+    // SAFETY: as this function demands; the regions may overlap, so the bytes go through a buffer.
+    unsafe { destination.unpack(&source.pack()) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_slices_are_packed_and_unpacked() {
+        let mut memory: Vec<u8> = (0..48).collect();
+        let region = HostRegion {
+            address: memory.as_mut_ptr(),
+            row_pitch: 6,
+            slice_pitch: 24,
+            width: 2,
+            height: 3,
+            depth: 2,
+        };
+        assert!(!region.is_contiguous() && HostRegion::linear(region.address, 48).is_contiguous());
+        assert_eq!(region.span().1 - region.span().0, 24 + 12 + 2);
+        // SAFETY: the region lies within `memory`.
+        let packed = unsafe { region.pack() };
+        assert_eq!(packed, [0, 1, 6, 7, 12, 13, 24, 25, 30, 31, 36, 37]);
+        // SAFETY: as above.
+        unsafe { region.unpack(&[99; 4]) };
+        assert_eq!((memory[0], memory[1], memory[6], memory[7], memory[12]), (99, 99, 99, 99, 12));
+    }
+}

@@ -1,0 +1,131 @@
+//! Events as the client knows them: what lay before their last record.
+
+use crate::capture;
+use crate::context;
+use crate::handles::{self, Registry};
+use crate::session;
+use crate::stream::{Ahead, StreamState};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Event, Handle};
+use causeway_api::sys::{CUevent, CUevent_flags, CUresult};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// What the client keeps of an event.
+pub struct EventState {
+    handle: Handle<Event>,
+    context: Handle<Context>,
+    flags: u32,
+    /// Its last record; nothing before the first.
+    record: Mutex<Option<Record>>,
+}
+
+#[derive(Clone)]
+struct Record {
+    ahead: Ahead,
+    /// The capture in which it was recorded, 0 when there was none.
+    capture: u64,
+}
+
+static EVENTS: Registry<Event, EventState> = Registry::new();
+
+/// Creates an event in the current context.
+pub fn create(flags: u32) -> Result<Handle<Event>, CUresult> {
+    let known = CUevent_flags::CU_EVENT_BLOCKING_SYNC.0
+        | CUevent_flags::CU_EVENT_DISABLE_TIMING.0
+        | CUevent_flags::CU_EVENT_INTERPROCESS.0;
+    let interprocess = flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 != 0;
+    if flags & !known != 0 || interprocess && flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = context::current()?;
+    let handle = handles::create::<Event>();
+    session::post_in(context, &calls::event_create { event: handle, flags })?;
+    EVENTS.insert(handle, Arc::new(EventState { handle, context, flags, record: Mutex::new(None) }));
+    Ok(handle)
+}
+
+/// The event that the program passed.
+pub fn given(raw: CUevent) -> Result<Arc<EventState>, CUresult> {
+    EVENTS.get(Handle::from_raw(raw))
+}
+
+/// Destroys an event; a record that is not done yet completes all the same.
+pub fn destroy(raw: CUevent) -> Result<(), CUresult> {
+    let event = EVENTS.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    handles::drop_handle(event.handle);
+    session::post_in(event.context, &calls::event_destroy { event: event.handle })
+}
+
+/// Forgets the events of a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    for (handle, _) in EVENTS.select(|event| event.context == context) {
+        EVENTS.remove(handle);
+        handles::drop_handle(handle);
+    }
+}
+
+impl EventState {
+    /// Records the event in a stream of the same context.
+    pub fn record(&self, stream: &StreamState, flags: u32) -> Result<(), CUresult> {
+        if stream.context != self.context {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        capture::refuse_implicit(stream)?;
+        let request = calls::event_record { event: self.handle, stream: stream.handle, flags };
+        // Held while the command is sent, so that of two threads' records the later one is kept here too.
+        let mut record = self.record.lock();
+        session::post_in(stream.context, &request)?;
+        *record = Some(Record { ahead: stream.ahead(), capture: capture::of(stream) });
+        Ok(())
+    }
+
+    /// Makes a stream wait for the event's last record.
+    pub fn delay(&self, stream: &StreamState, flags: u32) -> Result<(), CUresult> {
+        let Some(record) = self.record.lock().clone() else { return Ok(()) };
+        if record.capture != 0 {
+            capture::join(stream, record.capture)?;
+        }
+        stream.inherit(&record.ahead);
+        let request = calls::stream_wait_event { stream: stream.handle, event: self.handle, flags };
+        session::post_in(stream.context, &request)
+    }
+
+    /// Waits until the last record is done and all bytes before it are in the program's memory.
+    pub fn synchronize(&self) -> Result<(), CUresult> {
+        let Some(record) = self.finished_record()? else { return Ok(()) };
+        session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
+        record.ahead.wait()
+    }
+
+    /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
+    pub fn query(&self) -> Result<(), CUresult> {
+        let Some(record) = self.finished_record()? else { return Ok(()) };
+        session::call_in(self.context, &calls::event_query { event: self.handle })?;
+        if record.ahead.is_done() { record.ahead.wait() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+    }
+
+    /// The time from this event to `end` in milliseconds.
+    pub fn elapsed(&self, end: &Self) -> Result<f32, CUresult> {
+        for event in [self, end] {
+            let timed = event.flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
+            match event.finished_record()? {
+                Some(record) if timed => {
+                    if !record.ahead.is_done() {
+                        return Err(CUresult::CUDA_ERROR_NOT_READY);
+                    }
+                }
+                _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            }
+        }
+        session::call_in(self.context, &calls::event_elapsed { start: self.handle, end: end.handle })
+    }
+
+    /// The last record, which must not belong to a capture.
+    fn finished_record(&self) -> Result<Option<Record>, CUresult> {
+        match self.record.lock().clone() {
+            Some(record) if record.capture != 0 => Err(CUresult::CUDA_ERROR_CAPTURED_EVENT),
+            record => Ok(record),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The handles that the program holds: made here, checked here.
+//!
+//! All kinds share one table of slots, as the worker's table does. A slot says which use of it is valid, so a
+//! null, foreign or freed handle is refused at once, without asking the server.
+
+use crate::entry::DefaultStream;
+use crate::{context, stream};
+use causeway_api::handle::{Context, Handle, Kind, Stream};
+use causeway_api::sys::{CUresult, CUstream};
+use parking_lot::{Mutex, RwLock};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SEGMENT: usize = 4096;
+const SEGMENTS: usize = 1024;
+
+/// A slot is not used again before this many others have been freed: a command of the worker that still waits for
+/// its stream may be the one that frees the old object.
+const REST: usize = 4096;
+
+/// What each slot holds: a whole handle while it is valid, else the epoch of the slot's next use.
+static SLOTS: [OnceLock<Box<[AtomicU64; SEGMENT]>>; SEGMENTS] = [const { OnceLock::new() }; SEGMENTS];
+static FREE: Mutex<Free> = Mutex::new(Free { next: 0, resting: VecDeque::new() });
+
+struct Free {
+    next: u32,
+    resting: VecDeque<u32>,
+}
+
+fn slot(index: u32) -> Option<&'static AtomicU64> {
+    let index = index as usize;
+    SLOTS.get(index / SEGMENT)?.get().map(|segment| &segment[index % SEGMENT])
+}
+
+fn slot_or_new(index: u32) -> &'static AtomicU64 {
+    let index = index as usize;
+    let segment = SLOTS[index / SEGMENT].get_or_init(|| Box::new([const { AtomicU64::new(0) }; SEGMENT]));
+    &segment[index % SEGMENT]
+}
+
+/// Keeps the first `count` slots for objects whose handles are fixed.
+pub fn reserve(count: u32) {
+    let mut free = FREE.lock();
+    free.next = free.next.max(count);
+}
+
+/// Makes a handle for a new object.
+///
+/// # Panics
+/// When the program holds four million objects.
+pub fn create<K: Kind>() -> Handle<K> {
+    let index = {
+        let mut free = FREE.lock();
+        if free.resting.len() > REST
+            && let Some(index) = free.resting.pop_front()
+        {
+            index
+        } else {
+            let index = free.next;
+            free.next += 1;
+            index
+        }
+    };
+    let slot = slot_or_new(index);
+    let handle = Handle::new(index, slot.load(Ordering::Relaxed) as u32);
+    slot.store(handle.value(), Ordering::Release);
+    handle
+}
+
+/// Makes a handle with a fixed place valid.
+pub fn revive<K: Kind>(handle: Handle<K>) {
+    slot_or_new(handle.index()).store(handle.value(), Ordering::Release);
+}
+
+/// Whether the handle is valid.
+#[inline]
+pub fn is_valid<K: Kind>(handle: Handle<K>) -> bool {
+    K::accepts(handle.tag())
+        && slot(handle.index()).is_some_and(|slot| slot.load(Ordering::Acquire) == handle.value())
+}
+
+/// The handle that the program passed, if it is valid.
+#[inline]
+pub fn given<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
+    let handle = Handle::from_raw(raw);
+    if is_valid(handle) { Ok(handle) } else { Err(refusal::<K>()) }
+}
+
+/// The handle that the program passed, which is not valid from now on.
+pub fn retire<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
+    let handle = given::<K>(raw)?;
+    if drop_handle(handle) { Ok(handle) } else { Err(refusal::<K>()) }
+}
+
+/// Makes a handle invalid; false when it was not valid. The slot may be used again.
+pub fn drop_handle<K: Kind>(handle: Handle<K>) -> bool {
+    let valid = suspend(handle);
+    if valid {
+        FREE.lock().resting.push_back(handle.index());
+    }
+    valid
+}
+
+/// Makes a handle with a fixed place invalid until it is revived; false when it was not valid.
+pub fn suspend<K: Kind>(handle: Handle<K>) -> bool {
+    let next = u64::from(handle.epoch().wrapping_add(1));
+    slot(handle.index()).is_some_and(|slot| {
+        slot.compare_exchange(handle.value(), next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+fn refusal<K: Kind>() -> CUresult {
+    if K::TAG == Context::TAG {
+        CUresult::CUDA_ERROR_INVALID_CONTEXT
+    } else {
+        CUresult::CUDA_ERROR_INVALID_HANDLE
+    }
+}
+
+/// The stream that the program passed; 0, 1 and 2 name default streams of the current context.
+#[inline]
+pub fn stream(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
+    const LEGACY: u64 = 1;
+    const PER_THREAD: u64 = 2;
+    match (Handle::<Stream>::from_raw(raw).value(), default_stream) {
+        (0, DefaultStream::Legacy) | (LEGACY, _) => {
+            context::current()?;
+            Ok(Handle::NULL)
+        }
+        (0, DefaultStream::PerThread) | (PER_THREAD, _) => stream::of_thread(),
+        _ => given(raw),
+    }
+}
+
+/// What the client keeps of objects of one sort, found by their handles.
+pub struct Registry<K, T> {
+    /// By slot.
+    entries: RwLock<Vec<Option<(Handle<K>, Arc<T>)>>>,
+}
+
+impl<K: Kind, T> Registry<K, T> {
+    /// Nothing is kept.
+    pub const fn new() -> Self {
+        Self { entries: RwLock::new(Vec::new()) }
+    }
+
+    /// Keeps `object` under `handle`.
+    pub fn insert(&self, handle: Handle<K>, object: Arc<T>) {
+        let index = handle.index() as usize;
+        let mut entries = self.entries.write();
+        if index >= entries.len() {
+            entries.resize_with(index + 1, || None);
+        }
+        entries[index] = Some((handle, object));
+    }
+
+    /// What is kept under `handle`.
+    #[inline]
+    pub fn get(&self, handle: Handle<K>) -> Result<Arc<T>, CUresult> {
+        match self.entries.read().get(handle.index() as usize) {
+            Some(Some((kept, object))) if kept.value() == handle.value() => Ok(object.clone()),
+            _ => Err(refusal::<K>()),
+        }
+    }
+
+    /// Takes out what is kept under `handle`.
+    pub fn remove(&self, handle: Handle<K>) -> Option<Arc<T>> {
+        let mut entries = self.entries.write();
+        let entry = entries.get_mut(handle.index() as usize)?;
+        entry.take_if(|(kept, _)| kept.value() == handle.value()).map(|(_, object)| object)
+    }
+
+    /// Everything that is kept and that `wanted` picks.
+    pub fn select(&self, wanted: impl Fn(&T) -> bool) -> Vec<(Handle<K>, Arc<T>)> {
+        self.entries.read().iter().flatten().filter(|(_, object)| wanted(object)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_api::handle::{Event, Function, Kernel};
+
+    #[test]
+    fn a_handle_is_valid_until_it_is_dropped_and_its_slot_rests() {
+        let handle = create::<Event>();
+        assert_eq!(given::<Event>(handle.as_raw()), Ok(handle));
+        assert_eq!(given::<Kernel>(handle.value() as _), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(retire::<Event>(handle.as_raw()), Ok(handle));
+        assert_eq!(retire::<Event>(handle.as_raw()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert!(!is_valid(handle) && create::<Event>().index() != handle.index());
+    }
+
+    #[test]
+    fn null_and_foreign_handles_are_refused() {
+        assert!(given::<Event>(core::ptr::null_mut()).is_err());
+        assert!(given::<Event>(0x7fff_1234_5678_usize as _).is_err());
+        assert!(given::<Event>(u64::MAX as usize as _).is_err());
+        assert_eq!(given::<Context>(core::ptr::null_mut()), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT));
+    }
+
+    #[test]
+    fn a_kernel_passes_for_a_function() {
+        let kernel = create::<Kernel>();
+        assert_eq!(given::<Function>(kernel.value() as _).unwrap().value(), kernel.value());
+    }
+
+    #[test]
+    fn a_registry_forgets_what_is_removed_and_refuses_older_uses_of_a_slot() {
+        let registry = Registry::<Event, u32>::new();
+        let (old, new) = (Handle::new(5, 0), Handle::new(5, 1));
+        registry.insert(old, Arc::new(1));
+        assert_eq!(registry.get(old).as_deref(), Ok(&1));
+        registry.insert(new, Arc::new(2));
+        assert!(registry.get(old).is_err() && registry.remove(old).is_none());
+        assert_eq!(registry.select(|value| *value == 2).len(), 1);
+        assert_eq!(registry.remove(new).as_deref(), Some(&2));
+        assert!(registry.get(new).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! Pinned memory of the program: plain memory of its own that copies may use without staging.
+//!
+//! Kernels cannot reach it, because it is on another machine; whoever asks for its device address is refused.
+
+use crate::context;
+use crate::session::transfers;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use core::ffi::c_void;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+
+/// A range of pinned memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range {
+    /// Its first address.
+    pub base: usize,
+    /// Its size in bytes.
+    pub size: usize,
+    /// The flags that the program gave.
+    pub flags: u32,
+    /// The context that was current.
+    pub context: Handle<Context>,
+    /// Whether the program brought the memory itself (`cuMemHostRegister`).
+    pub is_registered: bool,
+}
+
+static RANGES: RwLock<BTreeMap<usize, Range>> = RwLock::new(BTreeMap::new());
+const PAGE: usize = 4096;
+
+/// Allocates memory for `cuMemHostAlloc`: page-aligned and zeroed.
+pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
+    let context = context::current()?;
+    let mapped = size.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if size == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+    let address = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            mapped,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    let base = address as usize;
+    RANGES.write().insert(base, Range { base, size, flags, context, is_registered: false });
+    Ok(address)
+}
+
+/// Frees memory of [`allocate`], after the copies that still write to it.
+pub fn free(address: *mut c_void) -> Result<(), CUresult> {
+    let base = address as usize;
+    let range = take(base, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    transfers::wait_for_range(base, base + range.size);
+    // SAFETY: the mapping was made by `allocate` with this size and taken out of the table, so it is unmapped once;
+    // that nobody uses it any more is the program's promise.
+    unsafe { libc::munmap(address, range.size.next_multiple_of(PAGE)) };
+    Ok(())
+}
+
+/// Notes memory of the program as pinned.
+pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUresult> {
+    let context = context::current()?;
+    let base = address as usize;
+    let end = base.checked_add(size).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if base == 0 || size == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut ranges = RANGES.write();
+    if ranges.range(..end).next_back().is_some_and(|(_, range)| range.base + range.size > base) {
+        return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    }
+    ranges.insert(base, Range { base, size, flags, context, is_registered: true });
+    Ok(())
+}
+
+/// Undoes [`register`], after the copies that still write to the memory.
+pub fn unregister(address: *mut c_void) -> Result<(), CUresult> {
+    let base = address as usize;
+    let range = take(base, true).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+    transfers::wait_for_range(base, base + range.size);
+    Ok(())
+}
+
+fn take(base: usize, is_registered: bool) -> Option<Range> {
+    let mut ranges = RANGES.write();
+    ranges.get(&base).filter(|range| range.is_registered == is_registered)?;
+    ranges.remove(&base)
+}
+
+/// The pinned range in which an address lies.
+pub fn find(address: usize) -> Option<Range> {
+    let ranges = RANGES.read();
+    let (_, range) = ranges.range(..=address).next_back()?;
+    (address - range.base < range.size).then_some(*range)
+}
+
+/// Whether a whole range of addresses is pinned.
+pub fn is_pinned(start: usize, end: usize) -> bool {
+    find(start).is_some_and(|range| end <= range.base + range.size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_do_not_overlap_and_are_found_by_any_address_inside() {
+        let context = Handle::new(3, 3);
+        let base = 0x1000_usize;
+        RANGES.write().insert(base, Range { base, size: 100, flags: 0, context, is_registered: true });
+        assert!(is_pinned(base, base + 100) && is_pinned(base + 99, base + 100));
+        assert!(!is_pinned(base, base + 101) && !is_pinned(base - 1, base));
+        assert_eq!(free(base as *mut c_void), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(unregister(base as *mut c_void), Ok(()));
+        let again = unregister(base as *mut c_void);
+        assert_eq!(again, Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
+    }
+}

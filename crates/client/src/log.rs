@@ -1,0 +1,96 @@
+//! Lines on the program's standard error, each beginning with `causeway:`.
+//!
+//! The level comes from `CAUSEWAY_LOG`. A line is written with one `write`, without locks, so that logging is safe
+//! in a forked child and during exit, and so that lines of several threads do not mix.
+
+use core::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// How much is logged; a level includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Level {
+    /// Nothing at all.
+    Off,
+    /// What keeps the program from working as asked; the default.
+    Error,
+    /// Also the connection and failed calls.
+    Info,
+    /// Also decisions of the library.
+    Debug,
+    /// Also every call with its result.
+    Trace,
+}
+
+impl Level {
+    /// The level of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim() {
+            "off" => Some(Self::Off),
+            "error" => Some(Self::Error),
+            "info" => Some(Self::Info),
+            "debug" => Some(Self::Debug),
+            "trace" => Some(Self::Trace),
+            _ => None,
+        }
+    }
+}
+
+const UNREAD: u8 = u8::MAX;
+static LEVEL: AtomicU8 = AtomicU8::new(UNREAD);
+
+/// Whether lines of `level` are wanted.
+#[inline]
+pub fn wants(level: Level) -> bool {
+    let mut wanted = LEVEL.load(Ordering::Relaxed);
+    if wanted == UNREAD {
+        wanted = read_level();
+    }
+    wanted >= level as u8
+}
+
+#[cold]
+fn read_level() -> u8 {
+    let text = crate::environment::read("CAUSEWAY_LOG");
+    let level = text.as_deref().map_or(Some(Level::Error), Level::parse);
+    let wanted = level.unwrap_or(Level::Error) as u8;
+    LEVEL.store(wanted, Ordering::Relaxed);
+    if level.is_none() {
+        let given = text.unwrap_or_default();
+        write(Level::Error, format_args!("CAUSEWAY_LOG is {given:?}; use off, error, info, debug or trace"));
+    }
+    wanted
+}
+
+/// Writes one line if lines of `level` are wanted.
+pub fn write(level: Level, text: fmt::Arguments<'_>) {
+    if !wants(level) {
+        return;
+    }
+    let line = format!("causeway: {text}\n");
+    // SAFETY: the buffer is valid for its length. A failed write has nowhere to be reported.
+    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}
+
+macro_rules! error {
+    ($($text:tt)*) => { $crate::log::write($crate::log::Level::Error, format_args!($($text)*)) };
+}
+macro_rules! info {
+    ($($text:tt)*) => { $crate::log::write($crate::log::Level::Info, format_args!($($text)*)) };
+}
+macro_rules! debug {
+    ($($text:tt)*) => { $crate::log::write($crate::log::Level::Debug, format_args!($($text)*)) };
+}
+pub(crate) use {debug, error, info};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_known_by_name_and_ordered() {
+        assert_eq!(Level::parse(" debug "), Some(Level::Debug));
+        assert_eq!(Level::parse("loud"), None);
+        assert!(Level::Trace > Level::Error && Level::Off < Level::Error);
+    }
+}

@@ -1,0 +1,346 @@
+//! Modules, libraries and what is in them: functions, kernels, variables.
+//!
+//! The layout of a function's parameters and its attributes come with its handle, so launching it and asking about
+//! it need no round trip. A function is asked for once a module, however often the program does.
+
+use crate::handles::{self, Registry};
+use crate::image::Image;
+use crate::memory::{self, Origin};
+use crate::session::{self, INLINE_BYTES, session, transfers};
+use crate::{context, statistics};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
+use causeway_api::sys::{CUdeviceptr, CUfunction, CUfunction_attribute, CUlibrary, CUmodule, CUresult};
+use causeway_api::types::{FunctionInfo, Payload};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+
+/// A variable of a module: address and size.
+pub type Variable = (CUdeviceptr, usize);
+
+/// What the client keeps of a module.
+pub struct ModuleState {
+    handle: Handle<Module>,
+    context: Handle<Context>,
+    functions: Mutex<HashMap<String, Handle<Function>>>,
+    variables: Mutex<HashMap<String, Variable>>,
+}
+
+/// What the client keeps of a library.
+pub struct LibraryState {
+    handle: Handle<Library>,
+    kernels: Mutex<HashMap<String, Handle<Kernel>>>,
+    /// The library's module in each context that asked for it.
+    modules: Mutex<HashMap<Handle<Context>, Handle<Module>>>,
+    variables: Mutex<HashMap<(Handle<Context>, String), Variable>>,
+}
+
+/// What a function belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// A function of a module.
+    Module(Handle<Module>),
+    /// A kernel of a library.
+    Library(Handle<Library>),
+    /// The function of a kernel in a context.
+    Kernel(Handle<Kernel>, Handle<Context>),
+}
+
+/// What the client keeps of a function or kernel.
+pub struct FunctionState {
+    /// What it belongs to.
+    pub owner: Owner,
+    /// Its layout and the attributes that it had when it was asked for.
+    pub info: FunctionInfo,
+    /// Its name for C.
+    pub name: CString,
+    /// Bytes of its parameter buffer.
+    pub parameter_bytes: usize,
+    /// Its attributes now.
+    attributes: Mutex<Vec<(i32, i32)>>,
+    /// The function of a kernel in each context that asked for it.
+    functions: Mutex<HashMap<Handle<Context>, Handle<Function>>>,
+}
+
+static MODULES: Registry<Module, ModuleState> = Registry::new();
+static LIBRARIES: Registry<Library, LibraryState> = Registry::new();
+/// Functions and kernels: the driver takes one for the other.
+static FUNCTIONS: Registry<Function, FunctionState> = Registry::new();
+
+/// Gives `send` the bytes of an image as its command carries them; large ones leave first, as a transfer.
+fn with_payload(
+    image: &Image<'_>,
+    send: impl FnOnce(Payload<'_>) -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let bytes = image.bytes();
+    statistics::count_module(bytes.len());
+    if bytes.len() <= INLINE_BYTES {
+        return send(Payload::Inline(bytes));
+    }
+    let number = transfers::fresh_number();
+    // SAFETY: the bytes are borrowed for the duration of the call.
+    unsafe { session()?.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
+    send(Payload::Transfer { number, length: bytes.len() as u64 })
+}
+
+/// Loads a module into the current context.
+pub fn load(image: &Image<'_>) -> Result<Handle<Module>, CUresult> {
+    let context = context::current()?;
+    let module = handles::create::<Module>();
+    with_payload(image, |payload| {
+        let request = calls::module_load { module, form: image.form().number(), image: payload };
+        session::call_in(context, &request)
+    })?;
+    insert_module(module, context);
+    Ok(module)
+}
+
+fn insert_module(handle: Handle<Module>, context: Handle<Context>) {
+    let functions = Mutex::default();
+    MODULES.insert(handle, Arc::new(ModuleState { handle, context, functions, variables: Mutex::default() }));
+}
+
+/// Loads a library, which belongs to no context.
+pub fn load_library(image: &Image<'_>) -> Result<Handle<Library>, CUresult> {
+    let library = handles::create::<Library>();
+    with_payload(image, |payload| {
+        let request = calls::library_load { library, form: image.form().number(), image: payload };
+        session::call_in(context::current_or_none(), &request)
+    })?;
+    LIBRARIES.insert(
+        library,
+        Arc::new(LibraryState {
+            handle: library,
+            kernels: Mutex::default(),
+            modules: Mutex::default(),
+            variables: Mutex::default(),
+        }),
+    );
+    Ok(library)
+}
+
+/// The module that the program passed.
+pub fn given(raw: CUmodule) -> Result<Arc<ModuleState>, CUresult> {
+    MODULES.get(Handle::from_raw(raw))
+}
+
+/// The library that the program passed.
+pub fn given_library(raw: CUlibrary) -> Result<Arc<LibraryState>, CUresult> {
+    LIBRARIES.get(Handle::from_raw(raw))
+}
+
+/// The function or kernel that the program passed.
+#[inline]
+pub fn given_function(raw: CUfunction) -> Result<(Handle<Function>, Arc<FunctionState>), CUresult> {
+    let handle = Handle::from_raw(raw);
+    FUNCTIONS.get(handle).map(|state| (handle, state))
+}
+
+/// The kernel that the program passed.
+pub fn given_kernel(raw: causeway_api::sys::CUkernel) -> Result<(Handle<Kernel>, Arc<FunctionState>), CUresult> {
+    let handle = Handle::<Kernel>::from_raw(raw);
+    if handle.tag() != Kernel::TAG {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    FUNCTIONS.get(as_function(handle)).map(|state| (handle, state))
+}
+
+fn as_function(kernel: Handle<Kernel>) -> Handle<Function> {
+    Handle::from_value(kernel.value())
+}
+
+fn insert_function(handle: Handle<Function>, owner: Owner, info: FunctionInfo) {
+    let state = FunctionState {
+        owner,
+        name: CString::new(info.name.as_str()).unwrap_or_default(),
+        parameter_bytes: info.parameter_bytes(),
+        attributes: Mutex::new(info.attributes.clone()),
+        functions: Mutex::default(),
+        info,
+    };
+    FUNCTIONS.insert(handle, Arc::new(state));
+}
+
+/// A function or kernel goes with what it belongs to; no command frees it, so its slot is not used again.
+fn forget_function(handle: Handle<Function>) {
+    let Some(state) = FUNCTIONS.remove(handle) else { return };
+    handles::suspend(handle);
+    for (_, function) in state.functions.lock().drain() {
+        forget_function(function);
+    }
+}
+
+/// Unloads a module.
+pub fn unload(raw: CUmodule) -> Result<(), CUresult> {
+    let state = MODULES.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    handles::drop_handle(state.handle);
+    forget_contents(&state);
+    session::post_in(state.context, &calls::module_unload { module: state.handle })
+}
+
+fn forget_contents(state: &ModuleState) {
+    state.functions.lock().drain().for_each(|(_, function)| forget_function(function));
+    state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(address));
+}
+
+/// Unloads a library.
+pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
+    let state = LIBRARIES.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    handles::drop_handle(state.handle);
+    state.kernels.lock().drain().for_each(|(_, kernel)| forget_function(as_function(kernel)));
+    state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(address));
+    for (_, module) in state.modules.lock().drain() {
+        if let Some(module) = MODULES.remove(module) {
+            handles::suspend(module.handle);
+            forget_contents(&module);
+        }
+    }
+    session::post_in(context::current_or_none(), &calls::library_unload { library: state.handle })
+}
+
+/// Forgets what a context that ends had loaded.
+pub fn context_ends(context: Handle<Context>) {
+    for (handle, module) in MODULES.select(|module| module.context == context) {
+        MODULES.remove(handle);
+        handles::suspend(handle);
+        forget_contents(&module);
+    }
+    for (_, library) in LIBRARIES.select(|_| true) {
+        library.modules.lock().remove(&context);
+        library.variables.lock().retain(|(owner, _), _| *owner != context);
+        for kernel in library.kernels.lock().values() {
+            let Ok(kernel) = FUNCTIONS.get(as_function(*kernel)) else { continue };
+            let function = kernel.functions.lock().remove(&context);
+            function.into_iter().for_each(forget_function);
+        }
+    }
+}
+
+impl ModuleState {
+    /// The function of this name.
+    pub fn function(&self, name: &str) -> Result<Handle<Function>, CUresult> {
+        let mut functions = self.functions.lock();
+        if let Some(function) = functions.get(name) {
+            return Ok(*function);
+        }
+        let function = handles::create::<Function>();
+        let info =
+            session::call_in(self.context, &calls::module_function { function, module: self.handle, name })?;
+        insert_function(function, Owner::Module(self.handle), info);
+        functions.insert(name.to_owned(), function);
+        Ok(function)
+    }
+
+    /// The variable of this name.
+    pub fn variable(&self, name: &str) -> Result<Variable, CUresult> {
+        let mut variables = self.variables.lock();
+        if let Some(variable) = variables.get(name) {
+            return Ok(*variable);
+        }
+        let variable = session::call_in(self.context, &calls::module_global { module: self.handle, name })?;
+        note_variable(variable, self.context)?;
+        variables.insert(name.to_owned(), variable);
+        Ok(variable)
+    }
+
+    /// The names of its functions.
+    pub fn function_names(&self) -> Result<Vec<String>, CUresult> {
+        session::call_in(self.context, &calls::module_function_names { module: self.handle })
+    }
+}
+
+fn note_variable((address, size): Variable, context: Handle<Context>) -> Result<(), CUresult> {
+    let device = context::state(context)?.device;
+    memory::add(address, size as u64, context, device, Origin::Variable);
+    Ok(())
+}
+
+impl LibraryState {
+    /// The kernel of this name.
+    pub fn kernel(&self, name: &str) -> Result<Handle<Kernel>, CUresult> {
+        let mut kernels = self.kernels.lock();
+        if let Some(kernel) = kernels.get(name) {
+            return Ok(*kernel);
+        }
+        let kernel = handles::create::<Kernel>();
+        let request = calls::library_kernel { kernel, library: self.handle, name };
+        let info = session::call_in(context::current_or_none(), &request)?;
+        insert_function(as_function(kernel), Owner::Library(self.handle), info);
+        kernels.insert(name.to_owned(), kernel);
+        Ok(kernel)
+    }
+
+    /// The names of its kernels.
+    pub fn kernel_names(&self) -> Result<Vec<String>, CUresult> {
+        let request = calls::library_kernel_names { library: self.handle };
+        session::call_in(context::current_or_none(), &request)
+    }
+
+    /// Its module in the current context.
+    pub fn module(&self) -> Result<Handle<Module>, CUresult> {
+        let context = context::current()?;
+        let mut modules = self.modules.lock();
+        if let Some(module) = modules.get(&context) {
+            return Ok(*module);
+        }
+        let module = handles::create::<Module>();
+        session::call_in(context, &calls::library_module { module, library: self.handle })?;
+        insert_module(module, context);
+        modules.insert(context, module);
+        Ok(module)
+    }
+
+    /// The variable of this name in the current context.
+    pub fn variable(&self, name: &str) -> Result<Variable, CUresult> {
+        let key = (context::current()?, name.to_owned());
+        let mut variables = self.variables.lock();
+        if let Some(variable) = variables.get(&key) {
+            return Ok(*variable);
+        }
+        let variable = session::call_in(key.0, &calls::library_global { library: self.handle, name })?;
+        note_variable(variable, key.0)?;
+        variables.insert(key, variable);
+        Ok(variable)
+    }
+}
+
+impl FunctionState {
+    /// The function of a kernel in the current context.
+    pub fn function_of(&self, kernel: Handle<Kernel>) -> Result<Handle<Function>, CUresult> {
+        let context = context::current()?;
+        let mut functions = self.functions.lock();
+        if let Some(function) = functions.get(&context) {
+            return Ok(*function);
+        }
+        let function = handles::create::<Function>();
+        let info = session::call_in(context, &calls::kernel_function { function, kernel })?;
+        insert_function(function, Owner::Kernel(kernel, context), info);
+        functions.insert(context, function);
+        Ok(function)
+    }
+
+    /// The value of an attribute.
+    #[inline]
+    pub fn attribute(&self, attribute: CUfunction_attribute) -> Option<i32> {
+        let attributes = self.attributes.lock();
+        attributes.iter().find(|(number, _)| *number == attribute.0 as i32).map(|(_, value)| *value)
+    }
+
+    /// Notes that the server has set an attribute.
+    pub fn note_attribute(&self, attribute: CUfunction_attribute, value: i32) {
+        let number = attribute.0 as i32;
+        let mut attributes = self.attributes.lock();
+        match attributes.iter_mut().find(|(known, _)| *known == number) {
+            Some((_, known)) => *known = value,
+            None => attributes.push((number, value)),
+        }
+    }
+
+    /// Offset and size of a parameter.
+    pub fn parameter(&self, index: usize) -> Result<(usize, usize), CUresult> {
+        let parameter = self.info.parameters.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Ok((parameter.offset as usize, parameter.size as usize))
+    }
+}

@@ -1,0 +1,108 @@
+//! `CONTEXT_LOCAL_STORAGE`: values that each copy of the runtime keeps for each context, under a key of its own.
+//!
+//! The runtime reads its value in nearly every call, so reading takes one shared lock and nothing else.
+
+use crate::context;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::{CUcontext, CUresult};
+use core::ffi::c_void;
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// Called with the context, the key and the value when the context ends.
+pub type Destructor = Option<unsafe extern "C" fn(CUcontext, *mut c_void, *mut c_void)>;
+
+#[derive(Clone, Copy)]
+struct Value {
+    value: usize,
+    destructor: Destructor,
+}
+
+/// Context and key of a value.
+type Key = (u64, usize);
+
+static VALUES: LazyLock<RwLock<HashMap<Key, Value>>> = LazyLock::new(RwLock::default);
+
+/// The key of a value; a null context means the current one.
+fn key(context: CUcontext, key: *mut c_void) -> Result<Key, CUresult> {
+    let context =
+        if context.is_null() { context::current_or_none() } else { Handle::<Context>::from_raw(context) };
+    if context.is_null() { Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) } else { Ok((context.value(), key as usize)) }
+}
+
+/// Keeps a value; a second one under the same key is refused.
+pub fn put(context: CUcontext, name: *mut c_void, value: *mut c_void, destructor: Destructor) -> CUresult {
+    let key = match key(context, name) {
+        Ok(key) => key,
+        Err(status) => return status,
+    };
+    let mut values = VALUES.write();
+    if values.contains_key(&key) {
+        return CUresult::CUDA_ERROR_INVALID_HANDLE;
+    }
+    values.insert(key, Value { value: value as usize, destructor });
+    CUresult::CUDA_SUCCESS
+}
+
+/// Forgets a value without calling its destructor.
+pub fn delete(context: CUcontext, name: *mut c_void) -> CUresult {
+    match key(context, name) {
+        Ok(key) => match VALUES.write().remove(&key) {
+            Some(_) => CUresult::CUDA_SUCCESS,
+            None => CUresult::CUDA_ERROR_INVALID_HANDLE,
+        },
+        Err(status) => status,
+    }
+}
+
+/// The value under a key.
+pub fn get(context: CUcontext, name: *mut c_void) -> Result<*mut c_void, CUresult> {
+    let found = VALUES.read().get(&key(context, name)?).map(|value| value.value as *mut c_void);
+    found.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+}
+
+/// Forgets the values of a context that ends, and calls their destructors.
+pub fn context_ends(context: Handle<Context>) {
+    let mut ended = Vec::new();
+    VALUES.write().retain(|(owner, name), value| {
+        let ends = *owner == context.value();
+        if ends {
+            ended.push((*name, *value));
+        }
+        !ends
+    });
+    for (name, value) in ended {
+        if let Some(destructor) = value.destructor {
+            // SAFETY: the runtime gave the function to be called with these three once the context ends. No lock is
+            // held, so it may call us.
+            unsafe { destructor(context.as_raw(), name as *mut c_void, value.value as *mut c_void) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    static CALLED: AtomicUsize = AtomicUsize::new(0);
+
+    unsafe extern "C" fn count(_: CUcontext, name: *mut c_void, value: *mut c_void) {
+        assert_eq!((name as usize, value as usize), (0x10, 0x20));
+        CALLED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_value_is_kept_once_and_its_destructor_runs_when_the_context_ends() {
+        let handle = Handle::<Context>::new(4000, 7);
+        let (context, name, value) = (handle.as_raw(), 0x10 as *mut c_void, 0x20 as *mut c_void);
+        assert_eq!(get(context, name), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(put(context, name, value, Some(count)), CUresult::CUDA_SUCCESS);
+        assert_eq!(put(context, name, value, None), CUresult::CUDA_ERROR_INVALID_HANDLE);
+        assert_eq!(get(context, name), Ok(value));
+        context_ends(handle);
+        assert_eq!(CALLED.load(Ordering::Relaxed), 1);
+        assert_eq!(delete(context, name), CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+}

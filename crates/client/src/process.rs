@@ -1,0 +1,71 @@
+//! The life of this library in its process: before `cuInit`, in use, in a forked child, after exit.
+
+use crate::session;
+use causeway_api::sys::CUresult;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const FRESH: u8 = 0;
+const READY: u8 = 1;
+const FORKED: u8 = 2;
+const ENDED: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(FRESH);
+
+/// Entry points that answer before `cuInit`.
+const BEFORE_INIT: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGetExportTable",
+    "cuGetProcAddress",
+    "cuGetProcAddress_v2",
+];
+
+/// Whether a session is open and usable.
+#[inline]
+pub fn is_ready() -> bool {
+    STATE.load(Ordering::Acquire) == READY
+}
+
+/// Decides about a call of `symbol` while no session is usable.
+#[cold]
+pub fn admit(symbol: &str) -> Result<(), CUresult> {
+    let needs_session = !BEFORE_INIT.contains(&symbol);
+    match STATE.load(Ordering::Acquire) {
+        FORKED if needs_session || symbol == "cuInit" => Err(CUresult::CUDA_ERROR_NOT_INITIALIZED),
+        ENDED if needs_session || symbol == "cuInit" => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
+        FRESH if needs_session => Err(CUresult::CUDA_ERROR_NOT_INITIALIZED),
+        _ => Ok(()),
+    }
+}
+
+/// Says that the session is open; from here on fork and exit are watched.
+pub fn opened() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: both functions stay mapped, because the library is linked with `-z nodelete`. Should the system
+        // have no memory for the registration, fork and exit go unwatched; nothing else depends on it.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_forked_child));
+            libc::atexit(at_exit);
+        }
+    });
+    STATE.store(READY, Ordering::Release);
+}
+
+/// A child has none of our threads, and its parent goes on using the connections: it must let go of them.
+extern "C" fn in_forked_child() {
+    if STATE.load(Ordering::Acquire) == READY {
+        STATE.store(FORKED, Ordering::Release);
+        session::abandon_after_fork();
+    }
+}
+
+/// Runs before the destructors of the program and of the runtime, whose calls then get "deinitialised".
+extern "C" fn at_exit() {
+    if STATE.compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        session::close();
+    }
+}

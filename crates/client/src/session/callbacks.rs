@@ -1,0 +1,118 @@
+//! What the client does when a stream of the server reaches a point: host functions of the program, and reading
+//! pinned memory for copies that must not read it earlier.
+//!
+//! Host functions run on one thread, one after the other, as CUDA runs them. Reads have a thread of their own: a
+//! host function may wait for a stream whose next copy needs a read.
+
+use super::session;
+use crate::log::error;
+use crate::stream::Ahead;
+use causeway_api::sys::{CUresult, CUstream};
+use causeway_fabric::threads;
+use causeway_wire::codec::Encode;
+use causeway_wire::message::ClientMessage;
+use core::ffi::c_void;
+use crossbeam_channel::{Sender, unbounded};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::LazyLock;
+
+/// Something to do when a stream reaches a point.
+pub enum Task {
+    /// Run the function of `cuLaunchHostFunc`.
+    Function {
+        /// The function.
+        function: unsafe extern "C" fn(*mut c_void),
+        /// What it gets.
+        data: Address,
+        /// What lies ahead in the stream, whose bytes the function may read.
+        after: Ahead,
+    },
+    /// Run the function of `cuStreamAddCallback`.
+    Callback {
+        /// The function.
+        function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),
+        /// The stream as the program named it.
+        stream: Address,
+        /// What it gets.
+        data: Address,
+        /// What lies ahead in the stream, whose bytes the function may read.
+        after: Ahead,
+    },
+    /// Read pinned memory and send it as a transfer.
+    Read {
+        /// Sends the bytes.
+        send: Box<dyn FnOnce() + Send>,
+        /// What lies ahead in the stream, whose bytes may be what is to be read.
+        after: Ahead,
+    },
+}
+
+/// An address of the program that only the program looks behind.
+#[derive(Clone, Copy)]
+pub struct Address(pub *mut c_void);
+
+// SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
+unsafe impl Send for Address {}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+static TASKS: LazyLock<Mutex<HashMap<u64, Task>>> = LazyLock::new(Mutex::default);
+static FUNCTIONS: LazyLock<Sender<(u64, Task)>> = LazyLock::new(|| start("host functions"));
+static READS: LazyLock<Sender<(u64, Task)>> = LazyLock::new(|| start("host reads"));
+
+/// Keeps a task until the server names the token that this returns.
+pub fn register(task: Task) -> u64 {
+    let token = NEXT.fetch_add(1, Ordering::Relaxed);
+    TASKS.lock().insert(token, task);
+    token
+}
+
+/// Forgets a task whose command could not be sent.
+pub fn forget(token: u64) {
+    TASKS.lock().remove(&token);
+}
+
+/// A stream has reached the point of this token.
+pub fn reached(token: u64) {
+    let Some(task) = TASKS.lock().remove(&token) else {
+        error!("the server names a host function that does not exist");
+        return;
+    };
+    let queue = if matches!(task, Task::Read { .. }) { &READS } else { &FUNCTIONS };
+    if queue.send((token, task)).is_err() {
+        error!("a host function cannot run, because its thread could not be started");
+    }
+}
+
+fn start(name: &'static str) -> Sender<(u64, Task)> {
+    let (sender, receiver) = unbounded::<(u64, Task)>();
+    let started = threads::spawn(name, move || {
+        for (token, task) in receiver {
+            run(task);
+            if let Ok(session) = session() {
+                // A lost link has been reported by the thread that lost it.
+                let _ = session.link().send(|out| ClientMessage::HostDone { token }.encode(out));
+            }
+        }
+    });
+    if let Err(cause) = started {
+        error!("no thread for {name} could be started: {cause}");
+    }
+    sender
+}
+
+fn run(task: Task) {
+    let (Task::Function { after, .. } | Task::Callback { after, .. } | Task::Read { after, .. }) = &task;
+    // An error is reported by the stream; the program's code runs all the same, as the stream has come this far.
+    let _ = after.wait();
+    match task {
+        // SAFETY: the program gave function and argument to be called once on a thread of the driver.
+        Task::Function { function, data, .. } => unsafe { function(data.0) },
+        // SAFETY: as above.
+        Task::Callback { function, stream, data, .. } => unsafe {
+            function(stream.0.cast(), CUresult::CUDA_SUCCESS, data.0);
+        },
+        Task::Read { send, .. } => send(),
+    }
+}

@@ -1,0 +1,80 @@
+//! Opening the session: from `CAUSEWAY_ON` to a running connection.
+
+use super::{SESSION, Session, faults::Faults, receive, replies::Replies};
+use crate::log::{Level, info};
+use crate::{context, device, environment, log, process};
+use causeway_api::coverage::FINGERPRINT;
+use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
+use causeway_fabric::{ConnectOptions, Target, describe_process, threads};
+use causeway_wire::codec::Decoder;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Opens the session if it is not open yet. When there is no server, or it has no device for us, the program
+/// learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the log.
+pub fn open() -> Result<(), CUresult> {
+    /// What went wrong last time, so that a program that tries again and again logs it once.
+    static SAID: Mutex<String> = Mutex::new(String::new());
+    let mut said = SAID.lock();
+    if super::session().is_ok() {
+        return Ok(());
+    }
+    connect().map_err(|why| {
+        if *said != why {
+            log::write(Level::Error, format_args!("{why}"));
+            *said = why;
+        }
+        CUresult::CUDA_ERROR_NO_DEVICE
+    })
+}
+
+fn connect() -> Result<(), String> {
+    let started = Instant::now();
+    let on = environment::read("CAUSEWAY_ON").filter(|text| !text.trim().is_empty()).ok_or(
+        "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
+         `causeway run --on HOST:PORT -- PROGRAM`",
+    )?;
+    let target: Target = on.parse().map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
+    let hello = describe_process(FINGERPRINT, environment::for_worker());
+    let opened = causeway_fabric::connect(&target, hello, &ConnectOptions::default())
+        .map_err(|cause| cause.to_string())?;
+    let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
+        .value()
+        .map_err(|cause| format!("the server's list of devices makes no sense: {cause}"))?;
+    let devices = device::visible(&snapshot);
+    if devices.is_empty() {
+        opened.link.close();
+        return Err(format!(
+            "the server has {} device(s), and CUDA_VISIBLE_DEVICES lets the program see none",
+            snapshot.devices.len()
+        ));
+    }
+    info!(
+        "connected to {target} in {:.1} ms: {}, {} of {} device(s), first {}",
+        started.elapsed().as_secs_f64() * 1e3,
+        snapshot.backend,
+        devices.len(),
+        snapshot.devices.len(),
+        devices[0].info.name
+    );
+    context::prepare(devices.len());
+    let session: &'static Session = Box::leak(Box::new(Session {
+        link: opened.link,
+        replies: Replies::new(),
+        faults: Faults::default(),
+        devices,
+        snapshot,
+        synchronous: environment::is_on("CAUSEWAY_SYNC"),
+        started,
+    }));
+    session.link.start(Arc::new(receive::Events(session)));
+    let receiver = opened.receiver;
+    threads::spawn("replies", move || receive::run(session, receiver))
+        .map_err(|cause| format!("no thread for the server's replies could be started: {cause}"))?;
+    SESSION.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
+    process::opened();
+    Ok(())
+}

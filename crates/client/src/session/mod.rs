@@ -1,0 +1,194 @@
+//! The session with a server: opening it, and sending commands.
+//!
+//! There is one session in a process. It is opened by `cuInit`, never before, and is never freed: destructors of
+//! the program call us after everything else is gone.
+
+pub mod callbacks;
+mod connect;
+pub mod faults;
+mod receive;
+mod replies;
+pub mod transfers;
+
+pub use connect::open;
+
+use crate::device::Device;
+use crate::entry::{self, Carried};
+use crate::log::error;
+use crate::{context, environment, statistics};
+use causeway_api::calls::Call;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
+use causeway_fabric::Link;
+use causeway_wire::codec::{DecodeError, Decoder, Encode};
+use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
+use core::cell::Cell;
+use faults::{Faults, LOST};
+use replies::Replies;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::time::Instant;
+
+/// Commands and replies with more bulk data than this carry it as a transfer over the bulk lanes.
+pub const INLINE_BYTES: usize = 64 * 1024;
+
+/// The open session.
+pub struct Session {
+    link: Link,
+    replies: Replies,
+    faults: Faults,
+    /// The server's devices that the program sees, in the program's order.
+    pub devices: Vec<Device>,
+    /// The state of the server's driver when the session was opened.
+    pub snapshot: Snapshot,
+    /// Whether every command is waited for.
+    synchronous: bool,
+    started: Instant,
+}
+
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The open session.
+#[inline]
+pub fn session() -> Result<&'static Session, CUresult> {
+    let pointer = SESSION.load(Ordering::Acquire);
+    // SAFETY: the pointer is null or came from `Box::leak` and is never freed.
+    unsafe { pointer.as_ref() }.ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+}
+
+/// Sends a command of the calling thread's current context; nobody waits for its outcome.
+#[inline]
+pub fn post<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
+    post_in(context::current()?, request)
+}
+
+/// Sends a command of `context`; nobody waits for its outcome.
+#[inline]
+pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
+    let session = session()?;
+    if session.synchronous {
+        return call_in(context, request);
+    }
+    session.faults.check()?;
+    entry::mark(Carried::Posted);
+    session.link.append(|out| encode(out, 0, context, request)).map_err(|_| LOST)
+}
+
+/// Sends a command of the calling thread's current context and waits for its reply.
+pub fn call<C: Call>(request: &C) -> Result<C::Reply, CUresult> {
+    call_in(context::current()?, request)
+}
+
+/// Sends a command of `context` and waits for its reply.
+pub fn call_in<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Reply, CUresult> {
+    call_reading(context, request, |input| input.value())
+}
+
+/// Sends a command of `context`, waits for its reply and lets `read` take the results from it.
+///
+/// An error of an earlier posted call is reported here: before the command is sent when it is known by then, and
+/// after the reply when the command has no results or failed. So a command that made something is not forgotten.
+pub fn call_reading<C: Call, R>(
+    context: Handle<Context>,
+    request: &C,
+    read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
+) -> Result<R, CUresult> {
+    let session = session()?;
+    session.faults.take()?;
+    entry::mark(Carried::Called);
+    let waiting = session.replies.expect();
+    // The link may have been lost before this call could be failed with all the others.
+    session.faults.check()?;
+    session.link.send(|out| encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
+    let begun = Instant::now();
+    let result = waiting.wait(|status, payload| match status {
+        CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
+            error!("the reply to {} makes no sense: {cause}", C::OPCODE.name());
+            CUresult::CUDA_ERROR_UNKNOWN
+        }),
+        failure => Err(failure),
+    });
+    statistics::count_wait(begun.elapsed());
+    if let Err(status) = result
+        && faults::is_sticky(status)
+    {
+        session.faults.record(status);
+    }
+    if result.is_err() || size_of::<R>() == 0 {
+        session.faults.take()?;
+    }
+    result
+}
+
+fn encode<C: Call>(out: &mut Vec<u8>, call: u32, context: Handle<Context>, request: &C) {
+    let head =
+        CommandHead { call, thread: thread_number(), context: context.value(), opcode: C::OPCODE as u16 };
+    let open = begin_command(out, &head);
+    request.encode(out);
+    open.finish(out);
+}
+
+/// The number of the calling thread, counted from 1.
+fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+    if NUMBER.get() == 0 {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
+}
+
+impl Session {
+    /// The link to the worker.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The errors that wait to be reported.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Whether every command is waited for (`CAUSEWAY_SYNC`).
+    pub fn is_synchronous(&self) -> bool {
+        self.synchronous
+    }
+
+    /// Sends every command appended so far on its way now.
+    pub fn flush(&self) -> Result<(), CUresult> {
+        self.link.flush().map_err(|_| LOST)
+    }
+
+    /// Sends bulk bytes for a command that names the transfer.
+    ///
+    /// # Safety
+    /// `pointer` must be readable for `length` bytes; other threads may write to them.
+    pub unsafe fn send_transfer(&self, transfer: u64, pointer: *const u8, length: usize) -> Result<(), CUresult> {
+        // SAFETY: as this function demands.
+        unsafe { self.link.send_transfer_raw(transfer, pointer, length) }.map_err(|_| LOST)
+    }
+}
+
+/// Ends the session when the process ends.
+pub fn close() {
+    let Ok(session) = session() else { return };
+    // Errors have nobody left to go to: the worker notices the end of the connection all the same.
+    let _ = session.link.send(|out| ClientMessage::Goodbye.encode(out));
+    session.link.close();
+    if let Some(path) = environment::read("CAUSEWAY_STATS") {
+        let device = session.devices.first().map_or("", |device| device.info.name.as_str());
+        let report = statistics::report(device, &session.snapshot.backend, session.started);
+        if let Err(cause) = std::fs::write(&path, report) {
+            error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");
+        }
+    }
+}
+
+/// Lets go of the connections in a forked child, which shares them with its parent.
+pub fn abandon_after_fork() {
+    if let Ok(session) = session() {
+        session.link.abandon_after_fork();
+    }
+}

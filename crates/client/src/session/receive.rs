@@ -1,0 +1,77 @@
+//! The thread that takes what the worker says.
+
+use super::faults::LOST;
+use super::{Session, callbacks, transfers};
+use crate::log::{error, info};
+use causeway_api::calls::Opcode;
+use causeway_api::sys::CUresult;
+use causeway_fabric::{LinkError, LinkEvents, Receiver};
+use causeway_wire::message::{Messages, WorkerMessage};
+
+/// Hears from the link when it is lost.
+pub struct Events(pub &'static Session);
+
+impl LinkEvents for Events {
+    fn lost(&self, cause: &LinkError) {
+        self.0.lose(format_args!("the connection to the server is lost: {cause}"));
+    }
+}
+
+/// Deals with messages until the link ends.
+pub fn run(session: &'static Session, mut receiver: Receiver) {
+    // An error of the link has been reported through `Events`, or the end is our own doing.
+    while let Ok(body) = receiver.recv() {
+        for message in Messages::<WorkerMessage<'_>>::new(body) {
+            match message {
+                Ok(message) => deal_with(session, message),
+                Err(cause) => {
+                    session.lose(format_args!("the server sent a message that makes no sense: {cause}"));
+                    session.link.close();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn deal_with(session: &Session, message: WorkerMessage<'_>) {
+    match message {
+        WorkerMessage::Reply { call, status, payload } => {
+            if !session.replies.deliver(call, status, payload) {
+                info!("the server answered call {call}, which nobody waits for");
+            }
+        }
+        WorkerMessage::Failed { opcode, status } => {
+            let name = Opcode::from_number(opcode).map_or("an unknown call", Opcode::name);
+            info!("{name} failed with error {status}; the next call that waits reports it");
+            session.faults.record(CUresult(status));
+        }
+        WorkerMessage::HostCall { token } => callbacks::reached(token),
+        WorkerMessage::Output { bytes } => print(bytes),
+        WorkerMessage::TransferFailed { transfer, status } => {
+            session.faults.record(CUresult(status));
+            transfers::failed(transfer, CUresult(status));
+        }
+        WorkerMessage::Fatal { text } => session.lose(format_args!("the server ended the session: {text}")),
+    }
+}
+
+impl Session {
+    /// Nothing can be done any more: every call that waits, and every later one, fails.
+    fn lose(&self, why: core::fmt::Arguments<'_>) {
+        if self.faults.lose() && crate::process::is_ready() {
+            error!("{why}. Every further CUDA call fails with error {} (device unavailable)", LOST.0);
+        }
+        self.replies.fail_all(LOST);
+    }
+}
+
+/// What kernels print goes through the program's own `stdout`, so that it appears in order with what the program
+/// itself prints, as with a GPU of its own.
+fn print(bytes: &[u8]) {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+    }
+    // SAFETY: the C library's stream lives as long as the process, and locks itself.
+    unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stdout) };
+}

@@ -1,0 +1,117 @@
+//! Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names.
+
+use crate::entry::Carried;
+use causeway_api::coverage::FUNCTIONS;
+use std::fmt::Write;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How often one entry point was called, by how the call was carried out.
+#[derive(Default)]
+struct Counts([AtomicU64; 3]);
+
+static CALLS: LazyLock<Box<[Counts]>> = LazyLock::new(|| FUNCTIONS.iter().map(|_| Counts::default()).collect());
+static WAIT_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
+static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
+static BYTES_TO_DEVICE: AtomicU64 = AtomicU64::new(0);
+static BYTES_FROM_DEVICE: AtomicU64 = AtomicU64::new(0);
+static WAITS: AtomicU64 = AtomicU64::new(0);
+
+const NAMES: [&str; 3] = ["local", "posted", "called"];
+
+/// Counts a call of the entry point with this index.
+#[inline]
+pub fn count_call(index: usize, carried: Carried) {
+    CALLS[index].0[carried as usize].fetch_add(1, Relaxed);
+}
+
+/// Counts a wait for the server.
+pub fn count_wait(time: Duration) {
+    WAITS.fetch_add(1, Relaxed);
+    WAIT_NANOSECONDS.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+}
+
+/// Counts bytes of an image sent.
+pub fn count_module(bytes: usize) {
+    MODULE_BYTES.fetch_add(bytes as u64, Relaxed);
+}
+
+/// Counts bytes copied to a device.
+pub fn count_to_device(bytes: usize) {
+    BYTES_TO_DEVICE.fetch_add(bytes as u64, Relaxed);
+}
+
+/// Counts bytes copied from a device.
+pub fn count_from_device(bytes: usize) {
+    BYTES_FROM_DEVICE.fetch_add(bytes as u64, Relaxed);
+}
+
+/// The report. `device` and `backend` are for people; `started` is when the session was opened.
+pub fn report(device: &str, backend: &str, started: Instant) -> String {
+    let mut totals = [0_u64; 3];
+    let mut calls = String::new();
+    for (function, counts) in FUNCTIONS.iter().zip(CALLS.iter()) {
+        let counts = [0, 1, 2].map(|kind: usize| counts.0[kind].load(Relaxed));
+        if counts.iter().all(|count| *count == 0) {
+            continue;
+        }
+        let separator = if calls.is_empty() { "" } else { "," };
+        let _ = write!(calls, "{separator}\n    {}: {{", quoted(function.symbol));
+        let mut first = true;
+        for ((name, count), total) in NAMES.iter().zip(counts).zip(&mut totals) {
+            *total += count;
+            if count > 0 {
+                let _ = write!(calls, "{}\"{name}\": {count}", if first { "" } else { ", " });
+                first = false;
+            }
+        }
+        calls.push('}');
+    }
+    let [local, posted, called] = totals;
+    let wait_seconds = WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9;
+    format!(
+        "{{\n  \"device\": {},\n  \"backend\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
+         \"called\": {called},\n  \"waits\": {},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
+         \"bytes_to_device\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \
+         \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
+        quoted(device),
+        quoted(backend),
+        WAITS.load(Relaxed),
+        BYTES_TO_DEVICE.load(Relaxed),
+        BYTES_FROM_DEVICE.load(Relaxed),
+        MODULE_BYTES.load(Relaxed),
+        started.elapsed().as_secs_f64(),
+    )
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            control if control < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(control));
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_counts_by_how_calls_were_carried_out() {
+        let index = FUNCTIONS.iter().position(|function| function.symbol == "cuProfilerStop").unwrap();
+        count_call(index, Carried::Posted);
+        count_call(index, Carried::Called);
+        let text = report("a \"device\"", "none\n", Instant::now());
+        assert!(text.contains("\"cuProfilerStop\": {\"posted\": 1, \"called\": 1}"), "{text}");
+        assert!(text.contains(r#""device": "a \"device\"""#) && text.contains(r#""none\u000a""#), "{text}");
+    }
+}

@@ -1,0 +1,247 @@
+//! Streams as the client knows them: what their work may still write to or read from the program's memory.
+
+use crate::capture;
+use crate::context;
+use crate::handles::{self, Registry};
+use crate::session::transfers::{self, Transfer};
+use crate::session::{self};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::sys::{CUresult, CUstream_flags};
+use core::cell::RefCell;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the client keeps of a stream.
+pub struct StreamState {
+    /// Its handle; null for a legacy default stream.
+    pub handle: Handle<Stream>,
+    /// The context it belongs to.
+    pub context: Handle<Context>,
+    /// `CUstream_flags`.
+    pub flags: u32,
+    /// Its priority; the smaller number goes first.
+    pub priority: i32,
+    /// A number that no other stream of the process has or had.
+    pub id: u64,
+    /// The capture that it takes part in, 0 when there is none.
+    pub(crate) capture: AtomicU64,
+    /// Transfers that its copies began.
+    transfers: Mutex<Vec<Arc<Transfer>>>,
+    /// When work was last appended that lets the program's own code run, or waits for it; 0 when that is over.
+    hazard: AtomicU64,
+}
+
+/// What lies before a point of a stream, as far as the program's memory is concerned.
+#[derive(Clone, Default)]
+pub struct Ahead {
+    /// Copies from the device whose bytes are not there yet.
+    pub transfers: Vec<Arc<Transfer>>,
+    /// Whether the program's own code may run before the point is reached: a host function, or whatever another
+    /// thread does before it lets a wait-value end.
+    pub hazard: bool,
+}
+
+impl Ahead {
+    /// Waits until the bytes of every copy are there.
+    pub fn wait(&self) -> Result<(), CUresult> {
+        self.transfers.iter().try_for_each(|transfer| transfer.wait())
+    }
+
+    /// Whether the bytes of every copy are there.
+    pub fn is_done(&self) -> bool {
+        self.transfers.iter().all(|transfer| transfer.is_done())
+    }
+
+    /// Whether memory of the program may still change before the point is reached.
+    pub fn is_unsettled(&self) -> bool {
+        self.hazard || !self.is_done()
+    }
+}
+
+static STREAMS: Registry<Stream, StreamState> = Registry::new();
+/// Whether any stream ever had a hazard, so that programs without pay one load.
+static ANY_HAZARD: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static OF_THREAD: RefCell<ThreadStreams> = const { RefCell::new(ThreadStreams(Vec::new())) };
+}
+
+/// The per-thread default streams of one thread, one a context.
+struct ThreadStreams(Vec<(Handle<Context>, Handle<Stream>)>);
+
+impl Drop for ThreadStreams {
+    fn drop(&mut self) {
+        if !crate::process::is_ready() {
+            return;
+        }
+        for (context, stream) in self.0.drain(..) {
+            if handles::is_valid(context) {
+                // Nobody is left to hear of an error; the context frees the stream at the latest.
+                let _ = destroy(stream);
+            }
+        }
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl StreamState {
+    fn new(handle: Handle<Stream>, context: Handle<Context>, flags: u32, priority: i32) -> Arc<Self> {
+        Arc::new(Self {
+            handle,
+            context,
+            flags,
+            priority,
+            id: next_id(),
+            capture: AtomicU64::new(0),
+            transfers: Mutex::default(),
+            hazard: AtomicU64::new(0),
+        })
+    }
+
+    /// The legacy default stream of a context.
+    pub fn legacy(context: Handle<Context>) -> Arc<Self> {
+        Self::new(Handle::NULL, context, 0, 0)
+    }
+
+    /// Whether it is a legacy default stream.
+    pub fn is_legacy(&self) -> bool {
+        self.handle.is_null()
+    }
+
+    /// Whether it and the legacy default stream wait for each other.
+    fn is_blocking(&self) -> bool {
+        self.flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0
+    }
+
+    /// Notes a copy from the device.
+    pub fn add_transfer(&self, transfer: Arc<Transfer>) {
+        let mut transfers = self.transfers.lock();
+        transfers.retain(|transfer| !transfer.is_done());
+        transfers.push(transfer);
+    }
+
+    /// Notes work that lets the program's own code run before later work.
+    pub fn add_hazard(&self) {
+        static SEQUENCE: AtomicU64 = AtomicU64::new(1);
+        ANY_HAZARD.store(true, Ordering::Release);
+        self.hazard.store(SEQUENCE.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Makes what lies before an event lie before this stream's later work too.
+    pub fn inherit(&self, ahead: &Ahead) {
+        for transfer in ahead.transfers.iter().filter(|transfer| !transfer.is_done()) {
+            self.add_transfer(transfer.clone());
+        }
+        if ahead.hazard {
+            self.add_hazard();
+        }
+    }
+
+    /// What lies before the stream's end now. For a blocking stream that includes the legacy default stream,
+    /// and for that one all blocking streams.
+    pub fn ahead(&self) -> Ahead {
+        let mut ahead = Ahead::default();
+        if !transfers::any_pending() && !ANY_HAZARD.load(Ordering::Acquire) {
+            return ahead;
+        }
+        self.add_own(&mut ahead);
+        if self.is_legacy() {
+            let blocking = |stream: &StreamState| stream.context == self.context && stream.is_blocking();
+            STREAMS.select(blocking).iter().for_each(|(_, stream)| stream.add_own(&mut ahead));
+        } else if self.is_blocking()
+            && let Ok(context) = context::state(self.context)
+        {
+            context.legacy_stream.add_own(&mut ahead);
+        }
+        ahead
+    }
+
+    fn add_own(&self, ahead: &mut Ahead) {
+        ahead.transfers.extend(self.transfers.lock().iter().filter(|t| !t.is_done()).cloned());
+        ahead.hazard |= self.hazard.load(Ordering::Acquire) != 0;
+    }
+
+    /// Waits until everything in the stream is done and its bytes are in the program's memory.
+    pub fn synchronize(&self) -> Result<(), CUresult> {
+        capture::refuse_wait(self)?;
+        let ahead = self.ahead();
+        let hazard = self.hazard.load(Ordering::Acquire);
+        session::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
+        ahead.wait()?;
+        // Unless another thread appended a new one meanwhile, the hazard is over.
+        let _ = self.hazard.compare_exchange(hazard, 0, Ordering::AcqRel, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether everything in the stream is done and its bytes are there; "not ready" is an error.
+    pub fn query(&self) -> Result<(), CUresult> {
+        capture::refuse_wait(self)?;
+        let ahead = self.ahead();
+        session::call_in(self.context, &calls::stream_query { stream: self.handle })?;
+        if ahead.is_done() { ahead.wait() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+    }
+}
+
+/// Creates a stream in the current context.
+pub fn create(flags: u32, priority: i32) -> Result<Handle<Stream>, CUresult> {
+    let context = context::current_state()?;
+    let (lowest, highest) = context.device()?.info.stream_priorities;
+    let priority = priority.clamp(highest.min(lowest), lowest.max(highest));
+    let handle = handles::create::<Stream>();
+    session::post_in(context.handle, &calls::stream_create { stream: handle, flags, priority })?;
+    STREAMS.insert(handle, StreamState::new(handle, context.handle, flags, priority));
+    Ok(handle)
+}
+
+/// Destroys a stream; what is in it is still carried out.
+pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
+    let state = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    handles::drop_handle(handle);
+    session::post_in(state.context, &calls::stream_destroy { stream: handle })
+}
+
+/// What is kept of a stream; null means the legacy default stream of the current context.
+pub fn state(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
+    if handle.is_null() { Ok(context::current_state()?.legacy_stream.clone()) } else { STREAMS.get(handle) }
+}
+
+/// The calling thread's default stream in the current context, created at its first use.
+pub fn of_thread() -> Result<Handle<Stream>, CUresult> {
+    let context = context::current()?;
+    let known = OF_THREAD.try_with(|streams| {
+        streams.borrow().0.iter().find(|(owner, _)| *owner == context).map(|(_, stream)| *stream)
+    });
+    match known {
+        Ok(Some(stream)) if handles::is_valid(stream) => Ok(stream),
+        Ok(_) => {
+            let stream = create(0, 0)?;
+            OF_THREAD.with_borrow_mut(|streams| {
+                streams.0.retain(|(owner, _)| *owner != context);
+                streams.0.push((context, stream));
+            });
+            Ok(stream)
+        }
+        // The thread is ending, its streams with it.
+        Err(_) => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
+    }
+}
+
+/// Every stream that takes part in a capture.
+pub fn in_capture(id: u64) -> Vec<Arc<StreamState>> {
+    let taking_part = STREAMS.select(|stream| stream.capture.load(Ordering::Acquire) == id);
+    taking_part.into_iter().map(|(_, stream)| stream).collect()
+}
+
+/// Forgets the streams of a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    for (handle, _) in STREAMS.select(|stream| stream.context == context) {
+        STREAMS.remove(handle);
+        handles::drop_handle(handle);
+    }
+}
