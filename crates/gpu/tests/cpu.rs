@@ -2,7 +2,6 @@
 
 mod cpu_client;
 
-use causeway_api::calls::Request;
 use causeway_api::handle::{self, Handle, Native};
 use causeway_api::image::Form;
 use causeway_api::sys::{CUfunction_attribute, CUlimit, CUmemPool_attribute, CUresult};

@@ -62,14 +62,18 @@ impl Scheduler {
         if external {
             state.refuse_capturing(stream)?;
         }
-        let (point, captured) = match state.tips(stream)? {
-            Some(tips) => (None, Some(tips)),
-            None => (Some(state.push(stream, Vec::new(), Action::Record { event: id, record })?), None),
-        };
+        let captured = state.tips(stream)?;
+        let capturing = captured.is_some();
         if let Some(event) = state.events.get_mut(&id) {
-            *event = Event { record, point, captured, time: None, ..*event };
+            *event = Event { record, point: None, captured, time: None, ..*event };
         }
-        self.call_threads(&mut state);
+        if capturing {
+            return Ok(());
+        }
+        let point = self.submit(&mut state, stream, Vec::new(), Action::Record { event: id, record })?;
+        if let Some(event) = state.events.get_mut(&id).filter(|event| event.record == record) {
+            event.point = Some(point);
+        }
         Ok(())
     }
 
@@ -95,9 +99,7 @@ impl Scheduler {
         if point.stream == stream || state.has_reached(point) {
             return Ok(());
         }
-        state.push(stream, vec![point], Action::Pass)?;
-        self.call_threads(&mut state);
-        Ok(())
+        self.submit(&mut state, stream, vec![point], Action::Pass).map(drop)
     }
 
     /// Whether the event's last record has been reached.

@@ -88,26 +88,47 @@ impl Scheduler {
 
     /// Carries out a stream's commands for as long as it can.
     fn serve(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, id: StreamId) {
-        while !state.stopped {
-            match state.step(id, self) {
-                Step::Stop => return,
-                Step::Call(callback) => MutexGuard::unlocked(state, callback),
-                Step::Pass { action, bytes } => {
-                    self.finish(state, id, bytes);
+        while !state.stopped && self.advance(state, id) {}
+    }
+
+    /// Carries out the one command that an idle stream has just been given, on the calling thread.
+    pub(super) fn serve_front(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, id: StreamId) {
+        if state.stopped || !self.advance(state, id) {
+            return;
+        }
+        let Some(stream) = state.streams.get_mut(&id) else { return };
+        if !stream.queue.is_empty() {
+            state.make_ready(id);
+        } else if stream.closing {
+            state.streams.remove(&id);
+        } else {
+            stream.activity = Activity::Idle;
+        }
+    }
+
+    /// Does what the front of a stream's queue asks for; says whether the stream can go on.
+    fn advance(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, id: StreamId) -> bool {
+        match state.step(id, self) {
+            Step::Stop => return false,
+            Step::Call(callback) => MutexGuard::unlocked(state, callback),
+            Step::Pass { action, bytes } => {
+                self.finish(state, id, bytes);
+                if !matches!(action, Action::Pass) {
                     MutexGuard::unlocked(state, || drop(action));
                 }
-                Step::Run { operation, bytes, context } => {
-                    let writes = operation.writes_memory();
-                    self.execute(state, operation, &context);
-                    if context.outcome().is_err() {
-                        state.wake_all_of(context.id);
-                    } else if writes {
-                        state.wake_value_waits(self);
-                    }
-                    self.finish(state, id, bytes);
+            }
+            Step::Run { operation, bytes, context } => {
+                let writes = operation.writes_memory();
+                self.execute(state, operation, &context);
+                if context.outcome().is_err() {
+                    state.wake_all_of(context.id);
+                } else if writes {
+                    state.wake_value_waits(self);
                 }
+                self.finish(state, id, bytes);
             }
         }
+        true
     }
 
     fn finish(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, id: StreamId, bytes: usize) {

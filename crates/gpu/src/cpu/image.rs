@@ -67,20 +67,26 @@ pub(super) fn ptx_of(form: u32, image: &[u8], capability: u32) -> Result<Vec<Str
 
 /// The PTX of a program that was linked from several objects. Each object has its own; the one that the device
 /// linker made has PTX only when it was asked to keep that, and is of use when the objects have none.
+///
+/// Objects without PTX for this device are left out: NVIDIA's device runtime, which every such program is linked
+/// with, is one. If something refers to them after all, linking the others says so.
 fn ptx_of_parts(image: &[u8], capability: u32) -> Result<Vec<String>, ImageError> {
     let fatbins = split_linked(image).ok_or(ImageError::Damaged("it does not end where its parts end"))?;
-    let parts = fatbins.iter().map(|part| entries(part)).collect::<Result<Vec<_>, _>>()?;
-    let Some((linked, objects)) = parts.split_first() else {
+    let Some((linked, objects)) = fatbins.split_first() else {
         return Err(ImageError::Damaged("it has no parts"));
     };
     let mut texts = Vec::new();
-    for object in objects.iter().filter(|object| object.iter().any(|entry| entry.is_ptx())) {
-        let ptx = best_of(object, capability)?;
-        if !texts.contains(&ptx) {
-            texts.push(ptx);
+    for object in objects {
+        match best_of(&entries(object)?, capability) {
+            Ok(ptx) if texts.contains(&ptx) => {}
+            Ok(ptx) => texts.push(ptx),
+            Err(ImageError::NoPtx { found, .. }) => {
+                tracing::debug!("an object is left out of a program: {found}")
+            }
+            Err(damaged) => return Err(damaged),
         }
     }
-    if texts.is_empty() { best_of(linked, capability).map(|text| vec![text]) } else { Ok(texts) }
+    if texts.is_empty() { best_of(&entries(linked)?, capability).map(|text| vec![text]) } else { Ok(texts) }
 }
 
 /// An entry of a fat binary.

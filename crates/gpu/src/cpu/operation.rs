@@ -10,6 +10,9 @@ use causeway_ptx::memory::{AddressSpace, MemoryError};
 use parking_lot::RwLock;
 use std::sync::Arc;
 
+/// Moving up to this many bytes takes less time than waking a thread: at 10 GB/s it is 3 microseconds.
+const QUICK_BYTES: u64 = 32 << 10;
+
 /// What operations work with.
 pub(super) struct Machine {
     pub(super) space: Arc<AddressSpace>,
@@ -190,6 +193,16 @@ impl Operation {
         })
     }
 
+    /// Whether it takes less time than waking a thread for it.
+    pub(super) fn is_quick(&self) -> bool {
+        match self {
+            Self::Launch(_) | Self::Graph(_) => false,
+            Self::Free { .. } | Self::Release { .. } | Self::WriteValue { .. } => true,
+            Self::Fill { region, .. } | Self::CopyIn { destination: region, .. } => is_small(region),
+            Self::Copy { source: region, .. } | Self::CopyOut { source: region, .. } => is_small(region),
+        }
+    }
+
     /// Whether it may change memory that a stream waits on.
     pub(super) fn writes_memory(&self) -> bool {
         !matches!(self, Self::CopyOut { .. } | Self::Free { .. } | Self::Release { .. })
@@ -218,6 +231,12 @@ impl Operation {
     pub(super) fn bytes(&self) -> usize {
         if let Self::Launch(launch) = self { launch.parameter_bytes() } else { 0 }
     }
+}
+
+/// Whether moving a region's bytes takes a few microseconds at most.
+fn is_small(region: &Region) -> bool {
+    region.bytes().is_some_and(|bytes| bytes <= QUICK_BYTES)
+        && region.height.saturating_mul(region.depth) <= 16
 }
 
 #[cfg(test)]

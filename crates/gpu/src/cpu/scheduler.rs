@@ -16,7 +16,7 @@ use super::stream::{
 };
 use crate::{Completion, CuResult};
 use causeway_api::sys::CUresult;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -90,17 +90,33 @@ impl Scheduler {
         if state.usable(stream)?.capturing.is_some() {
             return state.capture_operation(stream, operation);
         }
-        state.push(stream, Vec::new(), Action::Run(operation))?;
-        self.call_threads(&mut state);
-        Ok(())
+        self.submit(&mut state, stream, Vec::new(), Action::Run(operation)).map(drop)
     }
 
     /// Appends what a capture cannot hold; gives the point after it.
     pub(super) fn issue_uncaptured(self: &Arc<Self>, stream: StreamId, action: Action) -> CuResult<Point> {
         let mut state = self.state.lock();
         state.refuse_capturing(stream)?;
-        let point = state.push(stream, Vec::new(), action)?;
-        self.call_threads(&mut state);
+        self.submit(&mut state, stream, Vec::new(), action)
+    }
+
+    /// Appends a command and sees to it that it is carried out.
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        stream: StreamId,
+        after: Vec<Point>,
+        action: Action,
+    ) -> CuResult<Point> {
+        let quick = action.is_quick();
+        let (point, was_idle) = state.push(stream, after, action)?;
+        if was_idle && quick {
+            // Another thread would take longer to wake up than this takes.
+            self.serve_front(state, stream);
+        } else if was_idle {
+            state.make_ready(stream);
+        }
+        self.call_threads(state);
         Ok(point)
     }
 
@@ -158,13 +174,15 @@ impl Scheduler {
 impl State {
     /// The stream of this number, if calls in its context can still succeed.
     pub(super) fn usable(&self, stream: StreamId) -> CuResult<&Stream> {
-        let stream = self.streams.get(&stream).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let open = self.streams.get(&stream).filter(|stream| !stream.closing);
+        let stream = open.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         stream.context.check()?;
         Ok(stream)
     }
 
-    /// Appends a command to a stream's queue.
-    pub(super) fn push(&mut self, id: StreamId, mut after: Vec<Point>, action: Action) -> CuResult<Point> {
+    /// Appends a command to a stream's queue. Also tells whether the stream was idle, in which case it has to be
+    /// served now or made ready.
+    fn push(&mut self, id: StreamId, mut after: Vec<Point>, action: Action) -> CuResult<(Point, bool)> {
         self.refuse_implicit_capture(id)?;
         if self.queued_bytes >= MOST_QUEUED_BYTES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
@@ -176,10 +194,7 @@ impl State {
         stream.queue.push_back(command);
         stream.issued += 1;
         let point = Point { stream: id, sequence: stream.issued };
-        if stream.activity == Activity::Idle {
-            self.make_ready(id);
-        }
-        Ok(point)
+        Ok((point, stream.activity == Activity::Idle))
     }
 
     /// Adds the points that a new command of `id` comes after because of the legacy default stream: its commands

@@ -42,6 +42,17 @@ pub(super) enum Action {
     Gate { reached: Option<Box<dyn FnOnce() + Send>>, open: Arc<AtomicBool> },
 }
 
+impl Action {
+    /// Whether it takes less time than waking a thread for it.
+    pub(super) fn is_quick(&self) -> bool {
+        match self {
+            Self::Run(operation) => operation.is_quick(),
+            Self::Pass | Self::Record { .. } | Self::WaitValue(_) => true,
+            Self::Gate { .. } => false,
+        }
+    }
+}
+
 /// An entry of a stream's queue.
 pub(super) struct Command {
     /// Points of other streams that must be reached before.
