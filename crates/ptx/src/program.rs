@@ -348,7 +348,7 @@ fn layout_kernel(image: &Image, function: FunctionId) -> Result<KernelLayout, Co
 }
 
 /// Bytes of local memory on the deepest chain of calls from a function, and whether there is a deepest one.
-fn local_depth(image: &Image, root: FunctionId, known: &mut Vec<Option<u64>>) -> (u64, bool) {
+fn local_depth(image: &Image, root: FunctionId, known: &mut [Option<u64>]) -> (u64, bool) {
     // Depth first with a stack of its own, since chains of calls in hostile text may be long.
     let own =
         |id: FunctionId| image.functions[id].function.body.as_ref().map_or(0, |body| frame_layout(body).size);

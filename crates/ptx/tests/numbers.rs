@@ -42,10 +42,10 @@ fn expected_integer(x: i64, y: i64) -> u64 {
     mix(x.wrapping_div(y | 1) as u64);
     mix(x.wrapping_rem(y | 1) as u64);
     mix(x as u64 / (y as u64 | 1));
-    mix((i128::from(x) * i128::from(y) >> 64) as u64);
-    mix((u128::from(x as u64) * u128::from(y as u64) >> 64) as u64);
-    mix(signed((i64::from(ix) * i64::from(iy) >> 32) as i32));
-    mix(u64::from(ux) * u64::from(uy) >> 32);
+    mix(((i128::from(x) * i128::from(y)) >> 64) as u64);
+    mix(((u128::from(x as u64) * u128::from(y as u64)) >> 64) as u64);
+    mix(signed(((i64::from(ix) * i64::from(iy)) >> 32) as i32));
+    mix((u64::from(ux) * u64::from(uy)) >> 32);
     mix(u64::from(ux.count_ones()));
     mix(u64::from(x.count_ones()));
     mix(u64::from(ux.leading_zeros()));

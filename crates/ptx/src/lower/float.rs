@@ -321,6 +321,9 @@ impl Translator<'_, '_> {
             let b = self.read(instruction, 2, scalar)?;
             let result = self.integer_extremum(scalar, maximum, a, b);
             let result = if relu {
+                if matches!(scalar, Scalar::U16x2 | Scalar::S16x2) {
+                    return unsupported("`.relu` on packed integers");
+                }
                 let zero = self.constant(super::operands::machine_type(scalar), 0);
                 self.b.ins().smax(result, zero)
             } else {

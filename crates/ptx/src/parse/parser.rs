@@ -451,26 +451,23 @@ impl<'s> Parser<'s, '_> {
             self.position += 2;
         }
         let symbol = self.name("the name of a symbol")?.to_owned();
-        let mut addend = 0;
-        for _ in 0..2 {
-            if self.take('+') {
-                addend = self.integer()?;
-            } else if self.peek() == TokenKind::Punctuation('-') {
-                addend = self.integer()?;
-            }
-            if generic && self.peek() == TokenKind::Punctuation(')') && addend == 0 {
-                self.position += 1;
-            } else {
-                break;
-            }
+        // The offset may stand inside or behind the parentheses of `generic( )`.
+        let mut addend = self.addend()?;
+        if generic {
+            self.expect(')')?;
+            addend = addend.wrapping_add(self.addend()?);
         }
         let offset = variable.initial.len() as u64;
-        variable.pointers.push(Pointer { offset, width, shift, symbol, addend, generic });
+        variable.pointers.push(Pointer { offset, width, shift, symbol, addend });
         Ok(())
     }
 
+    /// `+4`, `-4` or nothing.
+    fn addend(&mut self) -> Result<i64, SyntaxError> {
+        if self.take('+') || self.peek() == TokenKind::Punctuation('-') { self.integer() } else { Ok(0) }
+    }
+
     fn function(&mut self, linkage: Linkage, is_kernel: bool) -> Result<Function, SyntaxError> {
-        let line = self.line();
         if self.take_word(".attribute") {
             while !self.take(')') {
                 if self.advance() == TokenKind::End {
@@ -484,7 +481,7 @@ impl<'s> Parser<'s, '_> {
         let parameters =
             if self.peek() == TokenKind::Punctuation('(') { self.parameters()? } else { Vec::new() };
         let mut function =
-            Function { name, line, linkage, is_kernel, returns, parameters, max_threads: None, body: None };
+            Function { name, linkage, is_kernel, returns, parameters, max_threads: None, body: None };
         self.function_directives(&mut function)?;
         if self.peek() == TokenKind::Punctuation('{') {
             function.body = Some(body::parse(self, &function)?);

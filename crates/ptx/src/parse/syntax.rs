@@ -153,15 +153,12 @@ pub(crate) struct Pointer {
     pub(crate) shift: u32,
     pub(crate) symbol: String,
     pub(crate) addend: i64,
-    /// Whether `generic(symbol)` was written. Matters for shared and local symbols only.
-    pub(crate) generic: bool,
 }
 
 /// A kernel (`.entry`) or device function (`.func`).
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) name: String,
-    pub(crate) line: u32,
     pub(crate) linkage: Linkage,
     pub(crate) is_kernel: bool,
     pub(crate) returns: Vec<Variable>,

@@ -63,7 +63,7 @@ runtime_functions! {
 
     /// An access that failed its check.
     fn raise_access(thread, address: u64, size: u32) {
-        let misaligned = address % u64::from(size) != 0;
+        let misaligned = !address.is_multiple_of(u64::from(size));
         raise(thread, if misaligned { Raised::Misaligned { address, size } } else { Raised::IllegalAddress(address) })
     }
 
