@@ -34,7 +34,7 @@ struct SlicePitch {
 impl SlicePitch {
     fn of(region: &Region) -> CuResult<Self> {
         // The driver knows slices as multiples of rows only, and so does the API the client's call came from.
-        if region.row_pitch == 0 || region.slice_pitch % region.row_pitch != 0 {
+        if region.row_pitch == 0 || !region.slice_pitch.is_multiple_of(region.row_pitch) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         Ok(Self { row: region.row_pitch as usize, rows: (region.slice_pitch / region.row_pitch) as usize })

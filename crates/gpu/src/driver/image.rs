@@ -5,6 +5,7 @@
 //! process of the client that sent it.
 
 use super::Driver;
+use super::fatbin::{Capability, has_code_for};
 use crate::CuResult;
 use causeway_api::handle::{Library, Module, Native};
 use causeway_api::image::{self, FATBIN_HEADER_BYTES, Form, WRAPPER_MAGIC};
@@ -73,7 +74,8 @@ impl<'a> Prepared<'a> {
             Ok(Self::Fatbin(wrapper, fatbin))
         } else if bytes.starts_with(&image::ELF_MAGIC) {
             Ok(Self::Cubin(Aligned::new(bytes)))
-        } else if bytes.is_empty() {
+        } else if bytes.is_empty() || core::str::from_utf8(bytes).is_err() {
+            // Among others a wrapper, whose addresses a client must not choose.
             Err(CUresult::CUDA_ERROR_INVALID_IMAGE)
         } else {
             let mut text = bytes.to_vec();
@@ -90,42 +92,6 @@ impl<'a> Prepared<'a> {
             Self::Ptx(text) => text.as_ptr().cast(),
         }
     }
-}
-
-/// A device's compute capability.
-#[derive(Clone, Copy)]
-struct Capability {
-    major: u32,
-    minor: u32,
-}
-
-/// Whether a fat binary holds machine code that runs on a device.
-///
-/// An entry is `{u16 kind, u16 version, u32 header bytes, u64 payload bytes, .., u32 architecture at 28, ..}`;
-/// kind 2 is a cubin, and 90 is the architecture 9.0.
-fn has_code_for(fatbin: &[u8], device: Capability) -> bool {
-    let number = |bytes: &[u8], at: usize| -> Option<u32> {
-        Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-    };
-    let mut entries = fatbin.get(FATBIN_HEADER_BYTES..).unwrap_or_default();
-    while let (Some(kind), Some(header), Some(low), Some(high), Some(architecture)) =
-        (number(entries, 0), number(entries, 4), number(entries, 8), number(entries, 12), number(entries, 28))
-    {
-        let runs = architecture / 10 == device.major && architecture % 10 <= device.minor;
-        if kind & 0xffff == 2 && runs {
-            return true;
-        }
-        let length = u64::from(header) + (u64::from(high) << 32 | u64::from(low));
-        match usize::try_from(length)
-            .ok()
-            .filter(|length| *length >= 32)
-            .and_then(|length| entries.get(length..))
-        {
-            Some(rest) => entries = rest,
-            None => return false,
-        }
-    }
-    false
 }
 
 impl Driver {
@@ -275,42 +241,16 @@ impl Drop for Linker<'_> {
 mod tests {
     use super::*;
 
-    fn fatbin(entries: &[(u16, u32)]) -> Vec<u8> {
-        let mut body = Vec::new();
-        for (kind, architecture) in entries {
-            let mut entry = [0; 64 + 8];
-            entry[0..2].copy_from_slice(&kind.to_le_bytes());
-            entry[4..8].copy_from_slice(&64u32.to_le_bytes());
-            entry[8..16].copy_from_slice(&8u64.to_le_bytes());
-            entry[28..32].copy_from_slice(&architecture.to_le_bytes());
-            body.extend(entry);
-        }
-        let mut bytes = image::FATBIN_MAGIC.to_le_bytes().to_vec();
-        bytes.extend([1, 0, 16, 0]);
-        bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend(body);
-        bytes
-    }
-
-    #[test]
-    fn code_runs_on_its_own_generation() {
-        let bytes = fatbin(&[(1, 90), (2, 75)]);
-        let runs = |major, minor| has_code_for(&bytes, Capability { major, minor });
-        assert!(runs(7, 5) && !runs(7, 0) && !runs(9, 0));
-        assert!(has_code_for(&fatbin(&[(2, 75), (2, 90)]), Capability { major: 9, minor: 0 }));
-        assert!(!has_code_for(b"short", Capability { major: 9, minor: 0 }));
-        let mut endless = fatbin(&[(1, 90)]);
-        endless[16 + 4..16 + 16].fill(0);
-        assert!(!has_code_for(&endless, Capability { major: 9, minor: 0 }));
-    }
-
     #[test]
     fn images_are_told_apart_and_checked() {
-        let bytes = fatbin(&[(1, 90)]);
+        let mut bytes = image::FATBIN_MAGIC.to_le_bytes().to_vec();
+        bytes.extend([1, 0, 16, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([0; 8]);
         assert!(matches!(Prepared::new(&bytes), Ok(Prepared::Fatbin(wrapper, _)) if wrapper.version == 1));
         assert!(Prepared::new(&bytes[..bytes.len() - 1]).is_err());
         assert!(Prepared::new(&bytes[..7]).is_err());
         assert!(Prepared::new(b"").is_err());
+        assert!(Prepared::new(&WRAPPER_MAGIC.to_le_bytes()).is_err());
         assert!(matches!(Prepared::new(b"\x7fELF rest"), Ok(Prepared::Cubin(_))));
         assert!(matches!(Prepared::new(b".version 8.0"), Ok(Prepared::Ptx(text)) if text.ends_with(b"0\0")));
     }

@@ -2,6 +2,7 @@
 
 use super::functions::Functions;
 use causeway_api::sys::CUresult;
+use core::error::Error as _;
 use core::ffi::{CStr, c_void};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ const CLIENT_MARKER: &CStr = c"causeway_client_marker";
 pub enum LoadError {
     /// The library could not be opened.
     #[error(
-        "The NVIDIA driver library `{}` could not be loaded: {source}. Install NVIDIA's driver on this machine, name \
-         the library in CAUSEWAY_DRIVER, or serve the software GPU instead.", path.display()
+        "The NVIDIA driver library `{}` could not be loaded ({}). Install NVIDIA's driver on this machine, name \
+         the library in CAUSEWAY_DRIVER, or serve the software GPU instead.", path.display(), loader_text(source)
     )]
     NotFound {
         /// What was asked for.
@@ -67,6 +68,11 @@ impl LoadError {
             Self::Thread { .. } => CUresult::CUDA_ERROR_OPERATING_SYSTEM,
         }
     }
+}
+
+/// What the system's loader said, which `libloading` keeps behind its own words.
+fn loader_text(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 enum Part {

@@ -5,7 +5,7 @@
 //! | which library, and did it start | [`load`] |
 //! | what are the devices | [`snapshot`] |
 //! | which context is meant | [`context`], [`streams`] |
-//! | how does code come in and what does it hold | [`image`], [`function`] |
+//! | how does code come in and what does it hold | [`image`], [`fatbin`], [`function`] |
 //! | how is it started | [`launch`] |
 //! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
 //! | when is work done | [`waits`], [`events`] |
@@ -19,6 +19,7 @@ mod calls;
 mod context;
 mod copy;
 mod events;
+mod fatbin;
 mod function;
 mod functions;
 mod gate;
@@ -119,7 +120,8 @@ impl Driver {
     /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a whole
     /// and for contexts in which a capture goes on, which such a mark would break.
     fn after_each_stream(&self, context: Native<Context>, done: Completion) {
-        let streams: Vec<_> = self.streams.of(context).into_iter().filter(|stream| self.takes_marks(*stream)).collect();
+        let streams: Vec<_> =
+            self.streams.of(context).into_iter().filter(|stream| self.takes_marks(*stream)).collect();
         if streams.is_empty() {
             return done(Ok(()));
         }

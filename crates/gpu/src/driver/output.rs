@@ -5,6 +5,7 @@
 //! a call. A pipe would not do: the thread that empties it is the one that makes the driver write, and a device
 //! prints up to a megabyte at a time.
 
+use super::fatbin::may_print;
 use crate::OutputSink;
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
@@ -12,9 +13,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-
-/// The name by which device code calls the driver's `printf`.
-const PRINT: &[u8] = b"vprintf";
 
 /// Takes the output of kernels from standard output to a sink.
 #[derive(Default)]
@@ -130,9 +128,4 @@ impl Drop for Capture {
 
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-/// Whether code may print: its call is seen in a cubin's or PTX's names. Compressed code is taken to print.
-fn may_print(image: &[u8]) -> bool {
-    image.windows(PRINT.len()).any(|window| window == PRINT)
 }

@@ -1,0 +1,117 @@
+//! Memory: allocation, copies, pools.
+
+use crate::session::{Outcome, Session, check};
+use causeway_api::calls;
+use causeway_api::handle::Handle;
+use causeway_api::sys::CUmemPool_attribute;
+use causeway_api::types::Region;
+use causeway_gpu::Gpu;
+use std::time::Instant;
+
+pub fn allocate(session: &Session) -> Outcome {
+    let (address, pitch) =
+        session.call(calls::memory_allocate_pitched { width: 100, height: 8, element: 4 })?;
+    check(pitch >= 100, || format!("pitch {pitch}"))?;
+    let stream = Handle::NULL;
+    session.call(calls::cuMemsetD8Async { dstDevice: address, uc: 0xab, N: pitch * 8, hStream: stream })?;
+    session.call(calls::cuMemsetD32Async { dstDevice: address, ui: 0x0102_0304, N: 1, hStream: stream })?;
+    let bytes = session.read(&Region::linear(address, 6))?;
+    check(bytes == [4, 3, 2, 1, 0xab, 0xab], || format!("read {bytes:?}"))?;
+    session.free(address)?;
+    let (free, total) = session.call(calls::cuMemGetInfo_v2 {})?;
+    check(0 < free && free <= total, || format!("{free} bytes free of {total}"))?;
+    let zero = session.call(calls::memory_allocate { size: 0 });
+    check(zero.is_err(), || "nothing was allocated without an error".into())?;
+    Ok(format!("pitch {pitch}, {} MiB free", free >> 20))
+}
+
+pub fn copies(session: &Session) -> Outcome {
+    let (from, to) = (session.allocate(1 << 16)?, session.allocate(1 << 16)?);
+    let stream = Handle::NULL;
+    let layouts = [
+        Region::linear(0, 5000),
+        Region { address: 0, row_pitch: 512, slice_pitch: 0, width: 100, height: 7, depth: 1 },
+        Region { address: 0, row_pitch: 128, slice_pitch: 1280, width: 100, height: 7, depth: 5 },
+        Region { address: 0, row_pitch: 0, slice_pitch: 640, width: 64, height: 1, depth: 9 },
+    ];
+    for layout in layouts {
+        let bytes: Vec<u8> =
+            (0..layout.bytes().unwrap_or_default()).map(|index| (index % 251) as u8).collect();
+        let source = Region { address: from, ..layout };
+        session.write(&source, &bytes)?;
+        check(session.read(&source)? == bytes, || format!("{layout:?} does not come back"))?;
+        // Across the device into another layout, of the same size but packed.
+        let packed = Region { row_pitch: layout.width, slice_pitch: layout.width * layout.height, ..layout };
+        let destination = Region { address: to, ..packed };
+        session.call(calls::copy_within_device { destination, source, stream })?;
+        check(session.read(&destination)? == bytes, || {
+            format!("{layout:?} is not copied within the device")
+        })?;
+        let back = Region { address: from, row_pitch: 256, slice_pitch: 2560, ..layout };
+        session.call(calls::copy_within_device { destination: back, source: destination, stream })?;
+        check(session.read(&back)? == bytes, || format!("{layout:?} is not copied back within the device"))?;
+    }
+    let outside = Region::linear(0x10, 8);
+    check(session.write(&outside, &[0; 8]).is_err(), || "an address that is none was written to".into())?;
+    session.free(from)?;
+    session.free(to)?;
+    Ok(String::new())
+}
+
+pub fn rate(session: &Session) -> Outcome {
+    const BYTES: usize = 64 << 20;
+    let address = session.allocate(BYTES)?;
+    let stream = session.objects.native(Handle::NULL)?;
+    let begin = Instant::now();
+    let staging = session.driver.staging(BYTES)?;
+    let pinning = begin.elapsed();
+    let region = Region::linear(address, BYTES as u64);
+    let mut rates = [0.0; 2];
+    for (direction, rate) in rates.iter_mut().enumerate() {
+        let begin = Instant::now();
+        // SAFETY: `staging` has as many bytes and lives until the stream is done.
+        unsafe {
+            match direction {
+                0 => session.driver.start_copy_to_device(&region, staging.as_ptr(), stream)?,
+                _ => session.driver.start_copy_from_device(&region, staging.as_ptr(), stream)?,
+            }
+        }
+        session.finish(Handle::NULL)?;
+        *rate = BYTES as f64 / begin.elapsed().as_secs_f64() / 1e9;
+    }
+    drop(staging);
+    let begin = Instant::now();
+    drop(session.driver.staging(BYTES)?);
+    let again = begin.elapsed();
+    session.free(address)?;
+    Ok(format!(
+        "{:.1} GB/s in, {:.1} GB/s out, pinning {pinning:?}, from the pool {again:?}",
+        rates[0], rates[1]
+    ))
+}
+
+pub fn pools(session: &Session) -> Outcome {
+    let (own, default) = (session.handle(), session.handle());
+    session.call(calls::memory_pool_create { pool: own, device: 0, limit: 0 })?;
+    session.call(calls::memory_pool_default { pool: default, device: 0 })?;
+    let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    let reuse = CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC;
+    for (attribute, value) in [(threshold, 5 << 32), (reuse, 0), (reuse, 1)] {
+        session.call(calls::memory_pool_attribute_set { pool: own, attribute, value })?;
+        let read = session.call(calls::memory_pool_attribute_get { pool: own, attribute })?;
+        check(read == value, || format!("attribute {} was set to {value} and is {read}", attribute.0))?;
+    }
+    session.call(calls::memory_pool_current_set { device: 0, pool: own })?;
+    let stream = session.stream(1)?;
+    for pool in [own, default, Handle::NULL] {
+        let address = session.call(calls::memory_allocate_async { size: 4096, pool, stream })?;
+        session.call(calls::cuMemsetD8Async { dstDevice: address, uc: 1, N: 4096, hStream: stream })?;
+        session.call(calls::memory_free_async { address, stream })?;
+    }
+    session.finish(stream)?;
+    session.call(calls::memory_pool_current_set { device: 0, pool: Handle::NULL })?;
+    session.call(calls::cuMemPoolTrimTo { pool: own, minBytesToKeep: 0 })?;
+    session.call(calls::cuMemPoolDestroy { pool: own })?;
+    session.call(calls::stream_destroy { stream })?;
+    Ok(String::new())
+}
