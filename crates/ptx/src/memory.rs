@@ -227,16 +227,24 @@ impl AddressSpace {
             .checked_mul(count)
             .ok_or(MemoryError::OutsideAllocation { address, size: u64::MAX })?;
         allocations.check(address, size)?;
-        let Some(&first) = pattern.first() else { return Ok(()) };
+        let size = size as usize;
+        if size == 0 {
+            return Ok(());
+        }
+        let start = address as *mut u8;
         // SAFETY: the range is inside a live allocation, which is mapped writable and stays so while the lock is held.
         unsafe {
-            if pattern.iter().all(|&byte| byte == first) {
-                ptr::write_bytes(address as *mut u8, first, size as usize);
-            } else {
-                for index in 0..count as usize {
-                    let element = (address as *mut u8).add(index * pattern.len());
-                    ptr::copy_nonoverlapping(pattern.as_ptr(), element, pattern.len());
-                }
+            if pattern.iter().all(|byte| *byte == pattern[0]) {
+                start.write_bytes(pattern[0], size);
+                return Ok(());
+            }
+            // What is filled already is the source of the next piece, which doubles until it is as large as a cache likes.
+            start.copy_from_nonoverlapping(pattern.as_ptr(), pattern.len());
+            let mut filled = pattern.len();
+            while filled < size {
+                let piece = filled.min(size - filled).min(pattern.len() << 12);
+                start.add(filled).copy_from_nonoverlapping(start, piece);
+                filled += piece;
             }
         }
         Ok(())

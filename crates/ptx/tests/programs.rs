@@ -349,3 +349,13 @@ fn two_sources_are_linked() {
         assert_eq!(device.output.printed(), "even 0\nodd 1\n");
     }
 }
+
+#[test]
+fn asynchronous_copies_and_groups() {
+    for_each_target!("pipeline", |device: &Device| {
+        let numbers: Vec<i32> = (0..256 * 5).map(|i| i * 31 % 97).collect();
+        let (input, output) = (device.upload(&numbers), device.zeros::<i32>(2));
+        device.launch("sum_of_tiles", 1, 256, Params::default().with(input).with(output).with(5_u32));
+        assert_eq!(device.download::<i32>(output, 2), [numbers.iter().sum::<i32>(), 86]);
+    });
+}

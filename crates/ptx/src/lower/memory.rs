@@ -36,30 +36,9 @@ pub(super) enum AccessSpace {
 
 /// Modifiers that only advise caches, order or scope. Order needs no instruction here beyond what
 /// [`Translator::load_memory`] does: x86 keeps loads and stores in order, and fences are translated as such.
-const HINTS: [&str; 23] = [
-    "ca",
-    "cg",
-    "cs",
-    "cv",
-    "lu",
-    "wb",
-    "wt",
-    "nc",
-    "weak",
-    "cta",
-    "cluster",
-    "gpu",
-    "sys",
-    "noftz",
-    "unified",
-    "mmio",
-    "L1",
-    "L2",
-    "uniform",
-    "evict_first",
-    "evict_last",
-    "no_allocate",
-    "evict_normal",
+const HINTS: [&str; 17] = [
+    "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "weak", "cta", "cluster", "gpu", "sys", "noftz",
+    "unified", "mmio", "uniform",
 ];
 
 impl Form<'_> {
@@ -361,6 +340,44 @@ impl Translator<'_, '_> {
             Name::Return(index) => Place::Memory(self.returns[*index], offset),
             Name::Module(name) => return invalid(format!("`{name}` is not a parameter")),
         })
+    }
+
+    /// `cp.async` and its groups: the copy is made at once, so that waiting for it is nothing.
+    pub(super) fn copy_async(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        if !form.flag("async") {
+            return unsupported("copies other than `cp.async`");
+        }
+        if form.choice(&["commit_group", "wait_group", "wait_all"]).is_some() {
+            return form.finish();
+        }
+        form.ignore_hints();
+        if form.choice(&["shared", "shared::cta"]).is_none() || !form.flag("global") {
+            return unsupported("copies other than from global to shared memory");
+        }
+        form.finish()?;
+        let Operand::Integer(size @ (4 | 8 | 16)) = self.operand(instruction, 2)? else {
+            return invalid("the size is not 4, 8 or 16");
+        };
+        let size = *size as u32;
+        // With a smaller source size the rest is filled with zeros.
+        let source_size = match instruction.operands.get(3) {
+            Some(operand) => Some(self.value(operand, Scalar::U32)?),
+            None => None,
+        };
+        let source = self.place(AccessSpace::Global, &instruction.operands[1], size)?;
+        let target = self.place(AccessSpace::Shared, &instruction.operands[0], size)?;
+        for offset in (0..size as i32).step_by(4) {
+            let mut word = self.load_at(source, offset, types::I32, false);
+            if let Some(source_size) = source_size {
+                let present =
+                    self.b.ins().icmp_imm_s(IntCC::UnsignedGreaterThan, source_size, i64::from(offset));
+                let zero = self.constant(types::I32, 0);
+                word = self.b.ins().select(present, word, zero);
+            }
+            self.store_at(target, offset, word, false);
+        }
+        Ok(())
     }
 
     /// `cvta`: generic addresses are window base plus offset, and global addresses are generic ones already.

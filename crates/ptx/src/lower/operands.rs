@@ -117,6 +117,9 @@ impl Translator<'_, '_> {
                 let value = self.register(*register);
                 Ok(self.b.ins().bxor_imm_u(value, 1))
             }
+            Operand::Integer(value) if scalar == Scalar::Pred => {
+                Ok(self.constant(ty, i64::from(*value != 0)))
+            }
             Operand::Integer(value) => self.integer_constant(*value, ty),
             Operand::Single(bits) => match ty {
                 types::F32 => Ok(self.single(*bits)),

@@ -47,6 +47,7 @@ const INSTRUCTIONS: &[(&str, Lowering)] = &[
     ("cnot", |t, i| t.integer_unary(i, |t, s, a| t.logical_not(s, a))),
     ("copysign", |t, i| t.float_plain(i, 2, |t, v| t.b.ins().fcopysign(v[1], v[0]))),
     ("cos", |t, i| t.float_function(i, runtime::cosine as *const () as usize, 0)),
+    ("cp", |t, i| t.copy_async(i)),
     ("cvt", |t, i| t.convert(i)),
     ("cvta", |t, i| t.convert_address(i)),
     ("discard", |_, _| Ok(())),

@@ -13,9 +13,6 @@ use crate::lower::PATIENCE;
 
 type Thread = Coroutine<(), (), Outcome, SlabStack>;
 
-/// Threads that a slab has stacks for: the most a block may have.
-const MOST_THREADS: usize = crate::MAX_THREADS_PER_BLOCK as usize;
-
 /// Runs the blocks of one launch, one after the other.
 pub(super) struct Runner<'l> {
     launch: &'l Launch<'l>,
@@ -56,7 +53,7 @@ impl<'l> Runner<'l> {
     /// Prepares the contexts that all blocks of a launch share.
     pub(super) fn new(
         launch: &'l Launch<'l>,
-        arena: &'l mut Arena,
+        arena: &'l Arena,
         traps: &'l TrapState,
         worker: u32,
         workers: u32,
@@ -94,9 +91,7 @@ impl<'l> Runner<'l> {
                 launch: std::ptr::from_ref(launch).cast(),
             })
             .collect();
-        let stacks = arena.stacks.get_or_insert_with(|| {
-            StackSlab::new(MOST_THREADS).expect("the address space of a process holds the stacks of a block")
-        });
+        let stacks = arena.stacks.as_ref().expect("an arena has stacks before it is worked with");
         Self {
             launch,
             stacks,

@@ -1,7 +1,7 @@
 //! Functions of the runtime that compiled code calls, with C calling convention.
 //!
 //! They run on a coroutine's small stack and may be abandoned at any point where they suspend or read device memory,
-//! so they hold no lock and own nothing there.
+//! so they hold no lock and own nothing there. What the host does with a message runs on the worker's own stack.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -119,7 +119,7 @@ runtime_functions! {
         let reader = printf::DeviceReader { space: launch.space };
         let count = match printf::format(&reader, *format, *arguments) {
             Ok(text) => {
-                launch.print(&text);
+                (*(*thread).yielder).on_parent_stack(|| launch.print(&text));
                 text.len() as u32
             }
             Err(address) => raise(thread, Raised::IllegalAddress(address)),
@@ -146,7 +146,8 @@ runtime_functions! {
             "{}:{}: {}: block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}] Assertion `{}` failed.",
             text(*file), *line, text(*function), text(*message),
         );
-        launch.assertion(message, (*thread).place());
+        let place = (*thread).place();
+        (*(*thread).yielder).on_parent_stack(|| launch.assertion(message, place));
         raise(thread, Raised::Assert)
     }
 

@@ -42,7 +42,7 @@ pub(crate) const WARP: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: u64,
-    /// Made when the first block needs coroutines.
+    /// Made when the arena is first used.
     stacks: Option<StackSlab>,
 }
 
@@ -62,6 +62,14 @@ impl Arena {
     /// Bytes of local memory each of `threads` threads can have.
     pub(crate) fn local_limit(threads: u64) -> u64 {
         (Self::LOCAL.end - Self::LOCAL.start) / threads.max(1)
+    }
+
+    /// Reserves stacks for the threads of a block, unless the arena has them. Whether it has them now.
+    fn make_stacks(&mut self) -> bool {
+        if self.stacks.is_none() {
+            self.stacks = StackSlab::new(crate::MAX_THREADS_PER_BLOCK as usize);
+        }
+        self.stacks.is_some()
     }
 
     fn parameters(&self) -> u64 {
@@ -118,16 +126,22 @@ impl Launch<'_> {
     /// Runs blocks until there are none left. Called by every thread that helps.
     pub(crate) fn work(&self, workers: u32) {
         let Some(mut arena) = self.space.take_arena() else {
-            self.fail(Fault::OutOfResources {
-                kernel: self.kernel.to_owned(),
-                reason: "no memory could be reserved for the block's shared and local memory".to_owned(),
-            });
+            self.fail(
+                self.out_of_resources("no memory could be reserved for the block's shared and local memory"),
+            );
             return;
         };
+        if !arena.make_stacks() {
+            self.fail(
+                self.out_of_resources("no memory could be reserved for the stacks of the block's threads"),
+            );
+            self.space.return_arena(arena);
+            return;
+        }
         let worker = self.progress.workers.fetch_add(1, Ordering::Relaxed);
         let state = signals::TrapState::default();
         state.scope(|| {
-            let mut runner = block::Runner::new(self, &mut arena, &state, worker, workers);
+            let mut runner = block::Runner::new(self, &arena, &state, worker, workers);
             let blocks = self.blocks();
             // Claiming several blocks at once keeps the counter out of the way of small ones.
             let chunk = (blocks / (u64::from(workers) * 8)).clamp(1, 256);
@@ -147,6 +161,10 @@ impl Launch<'_> {
             }
         });
         self.space.return_arena(arena);
+    }
+
+    fn out_of_resources(&self, reason: &str) -> Fault {
+        Fault::OutOfResources { kernel: self.kernel.to_owned(), reason: reason.to_owned() }
     }
 
     /// Ends the launch with a fault; the first one counts.
