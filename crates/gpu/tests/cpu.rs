@@ -202,6 +202,21 @@ fn memory_is_filled_and_copied_in_two_dimensions() {
 }
 
 #[test]
+fn long_copies_arrive_whole() {
+    let client = Client::new();
+    let bytes = (20 << 20) + 3;
+    let mut sent = client.gpu.staging(bytes).unwrap();
+    for (index, byte) in sent.as_mut_slice().iter_mut().enumerate() {
+        *byte = (index % 251) as u8;
+    }
+    let address = client.gpu.memory_allocate(bytes).unwrap();
+    let region = Region::linear(address, bytes as u64);
+    // SAFETY: the staging lives until the download is through, which comes after in the stream.
+    unsafe { client.gpu.start_copy_to_device(&region, sent.as_ptr(), LEGACY) }.unwrap();
+    assert_eq!(client.download::<u8>(address, bytes, LEGACY).unwrap(), sent.as_slice());
+}
+
+#[test]
 fn freed_memory_is_out_of_reach() {
     let client = Client::new();
     let (free, total) = client.gpu.cuMemGetInfo_v2().unwrap();

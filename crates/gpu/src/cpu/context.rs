@@ -171,9 +171,14 @@ impl Contexts {
 
     /// The calling thread's context, if calls in it can still succeed.
     pub(super) fn current(&self) -> CuResult<Arc<Context>> {
-        let current = CURRENT.with_borrow(Clone::clone).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        let current = self.entered()?;
         current.check()?;
         Ok(current)
+    }
+
+    /// The calling thread's context, whatever has become of it.
+    pub(super) fn entered(&self) -> CuResult<Arc<Context>> {
+        CURRENT.with_borrow(Clone::clone).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
     }
 }
 

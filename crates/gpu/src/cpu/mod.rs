@@ -26,6 +26,7 @@ mod options;
 mod pool;
 mod region;
 mod scheduler;
+mod staging;
 mod stream;
 
 pub use options::{InvalidMemorySize, Options};
@@ -33,7 +34,6 @@ pub use options::{InvalidMemorySize, Options};
 use crate::{Completion, CuResult, Gate, Gpu, OutputSink, Staging};
 use causeway_api::handle::{self, Native};
 use causeway_api::snapshot::Snapshot;
-use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
 use causeway_ptx::memory::{AddressSpace, ReservationError};
 use context::{Context, Contexts};
@@ -42,13 +42,11 @@ use memory::Memory;
 use module::Modules;
 use operation::{HostDestination, HostSource, Machine, Operation};
 use scheduler::Scheduler;
+use staging::StagingPool;
 use std::io;
 use std::sync::Arc;
 use stream::{Action, StreamId};
 use thiserror::Error;
-
-/// Host memory starts at a multiple of this, so that copies run at full speed.
-const STAGING_ALIGNMENT: usize = 4096;
 
 /// Why the software GPU could not be started.
 #[derive(Debug, Error)]
@@ -72,6 +70,7 @@ pub struct SoftwareGpu {
     modules: Arc<Modules>,
     memory: Arc<Memory>,
     graphs: Graphs,
+    staging: Arc<StagingPool>,
 }
 
 impl SoftwareGpu {
@@ -101,6 +100,7 @@ impl SoftwareGpu {
             modules: Arc::new(Modules::new(Arc::clone(&space))),
             memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler))),
             graphs: Graphs::default(),
+            staging: Arc::default(),
             space,
             scheduler,
         })
@@ -178,31 +178,24 @@ impl Gpu for SoftwareGpu {
     }
 
     fn staging(&self, bytes: usize) -> CuResult<Staging> {
-        let size = bytes.max(1);
-        let layout = std::alloc::Layout::from_size_align(size, STAGING_ALIGNMENT)
-            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        // SAFETY: the layout is not empty.
-        let address = unsafe { std::alloc::alloc_zeroed(layout) };
-        if address.is_null() {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        // SAFETY: the memory was just allocated with this layout.
-        let release = move |address, _| unsafe { std::alloc::dealloc(address, layout) };
-        // SAFETY: the memory is zeroed, `bytes` long at least, and freed by `release` alone.
-        Ok(unsafe { Staging::new(address, bytes, release) })
+        self.staging.take(bytes)
     }
 
+    // A fault does not keep these from waiting: an operation that was under way when it came may still use memory
+    // that its owner keeps for as long as the completion has not been called. The completion gets the fault.
+
     fn after(&self, stream: Native<handle::Stream>, done: Completion) -> CuResult<()> {
-        self.scheduler.after_stream(self.stream(stream)?, done)
+        let stream = if stream == Native::NULL { self.contexts.entered()?.legacy } else { stream.value() };
+        self.scheduler.after_stream(stream, done)
     }
 
     fn after_event(&self, event: Native<handle::Event>, done: Completion) -> CuResult<()> {
-        let context = self.contexts.current()?;
+        let context = self.contexts.entered()?;
         self.scheduler.after_event(event.value(), context, done)
     }
 
     fn after_context(&self, done: Completion) -> CuResult<()> {
-        self.scheduler.after_context(&self.contexts.current()?, done)
+        self.scheduler.after_context(&self.contexts.entered()?, done)
     }
 
     fn gate(
@@ -218,7 +211,6 @@ impl Gpu for SoftwareGpu {
     }
 
     fn memory_free(&self, address: u64) -> CuResult<()> {
-        self.contexts.current()?;
         self.memory.free(address)
     }
 

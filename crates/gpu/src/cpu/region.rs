@@ -35,6 +35,9 @@ fn extent(region: &Region) -> Option<u64> {
     region.address.checked_add(extent).map(|_| extent)
 }
 
+/// The longest run: memory cannot be allocated or freed while one is moved, so that has to end soon.
+const LONGEST_RUN: u64 = 8 << 20;
+
 /// The region's runs of contiguous bytes, as (address, offset in contiguous memory, length). The region has
 /// passed [`check`], so nothing overflows.
 fn runs(region: &Region) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
@@ -43,10 +46,13 @@ fn runs(region: &Region) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
         (Some(bytes), true) => Region::linear(region.address, bytes),
         (Some(_), false) => *region,
     };
-    (0..region.depth).flat_map(move |slice| {
-        (0..region.height).map(move |row| {
-            let address = region.address + slice * region.slice_pitch + row * region.row_pitch;
-            (address, (slice * region.height + row) * region.width, region.width)
+    let rows = (0..region.depth).flat_map(move |slice| (0..region.height).map(move |row| (slice, row)));
+    rows.flat_map(move |(slice, row)| {
+        let address = region.address + slice * region.slice_pitch + row * region.row_pitch;
+        let offset = (slice * region.height + row) * region.width;
+        (0..region.width.div_ceil(LONGEST_RUN)).map(move |piece| {
+            let start = piece * LONGEST_RUN;
+            (address + start, offset + start, LONGEST_RUN.min(region.width - start))
         })
     })
 }

@@ -130,8 +130,11 @@ impl Scheduler {
     /// Calls `done` when everything that a stream holds now is done.
     pub(super) fn after_stream(&self, stream: StreamId, done: Completion) -> CuResult<()> {
         let mut state = self.state.lock();
-        state.refuse_capturing(stream)?;
-        let context = Arc::clone(&state.usable(stream)?.context);
+        let waited = state.streams.get(&stream).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let (context, is_capturing) = (Arc::clone(&waited.context), waited.capturing.is_some());
+        if is_capturing {
+            state.refuse_capturing(stream)?;
+        }
         let points = state.held(stream);
         let fired = state.watch(&points, context, done);
         drop(state);
