@@ -1,2 +1,113 @@
-//! c
-fn main() {}
+//! The program `causeway`: serves GPUs, and runs CUDA programs on GPUs that are elsewhere.
+//!
+//! | Module      | Question it answers                                                          |
+//! |-------------|------------------------------------------------------------------------------|
+//! | `serve`     | How is a server started and ended?                                           |
+//! | `run`       | How does a program come to run on a server's GPU?                            |
+//! | `devices`   | Which GPUs does a server have?                                               |
+//! | `api`       | Which driver functions are supported?                                        |
+//! | `demo`      | Does all of it work on this machine?                                         |
+//! | `embedded`  | How does a command bring its own server?                                     |
+//! | `launch`    | How is a program started so that signals and exit codes come through?         |
+//! | `library`   | Where is the client library?                                                 |
+//! | `report`    | What did a program do, in words and numbers?                                 |
+//! | `logging`   | Where do log lines go, and how do they look?                                 |
+
+mod api;
+mod demo;
+mod devices;
+mod embedded;
+mod launch;
+mod library;
+mod logging;
+mod report;
+mod run;
+mod serve;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Run CUDA programs on GPUs that are elsewhere.
+///
+/// A server with a GPU runs `causeway serve`. On any other machine `causeway run --on SERVER -- PROGRAM` runs an
+/// unmodified CUDA program there: its calls of the CUDA driver are carried to the server.
+#[derive(Debug, Parser)]
+#[command(name = "causeway", version, after_long_help = ENVIRONMENT, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Offer this machine's GPUs to clients.
+    Serve(serve::Arguments),
+    /// Run a program on a server's GPU, or on the software GPU.
+    Run(run::Arguments),
+    /// List the GPUs of a server.
+    Devices(devices::Arguments),
+    /// List the functions of the CUDA driver API and how each is carried out.
+    Api(api::Arguments),
+    /// Run a CUDA program on the software GPU over TCP and say what happened.
+    Demo(demo::Arguments),
+    /// Serve one client; started by `causeway serve`.
+    #[command(hide = true)]
+    Worker(logging::Options),
+}
+
+/// The end of `causeway --help`.
+const ENVIRONMENT: &str = "\
+Environment variables:
+  CAUSEWAY_ON       The server: HOST:PORT, or the connect string that `causeway serve` printed.
+                    `causeway run` sets it for the program; a program that is started with it
+                    and finds our libcuda.so.1 needs no `causeway run`.
+  CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; 4 if not set.
+  CAUSEWAY_SYNC     1: every call waits for its outcome, so that errors appear where they are made.
+  CAUSEWAY_STATS    A file that gets counts of calls and bytes, as JSON, when the program ends.
+  CAUSEWAY_LOG      What the client library says on standard error: off, error (if not set), info,
+                    debug or trace.
+  CAUSEWAY_LIB_DIR  The folder with our libcuda.so.1. If not set: the folder of the program
+                    `causeway`, or ../lib/causeway seen from there.
+
+CUDA_VISIBLE_DEVICES and the other CUDA_* variables of the program have their usual meaning; they
+are interpreted by the client library or given to the server's driver.
+
+Exit codes of `causeway run`: the program's own; a signal that ends the program ends `causeway run`
+too; 127 when the program is not found, 126 when it cannot be started, 125 for other trouble.";
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::serve(&arguments).map_err(Trouble::of(1)),
+        Command::Run(arguments) => {
+            run::run(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
+        }
+        Command::Devices(arguments) => devices::devices(&arguments).map_err(Trouble::of(1)),
+        Command::Api(arguments) => api::api(&arguments).map_err(Trouble::of(1)),
+        Command::Demo(arguments) => {
+            demo::demo(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
+        }
+        Command::Worker(arguments) => {
+            logging::start(&arguments);
+            Ok(causeway_server::broker::worker_main())
+        }
+    };
+    outcome.unwrap_or_else(|trouble| {
+        // When nobody reads our standard error there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "causeway: {}", trouble.text);
+        ExitCode::from(trouble.code)
+    })
+}
+
+/// What a command failed with: a sentence and an exit code.
+struct Trouble {
+    text: String,
+    code: u8,
+}
+
+impl Trouble {
+    fn of<E: std::error::Error>(code: u8) -> impl Fn(E) -> Self {
+        move |error| Self { text: error.to_string(), code }
+    }
+}

@@ -1,0 +1,57 @@
+//! Which driver functions are supported?
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use causeway_api::coverage::{FUNCTIONS, Function, Kind};
+use clap::Args;
+
+/// List the functions of the CUDA driver API and how each is carried out.
+///
+/// local: answered in the client. posted: sent without waiting. called: waits for the server's reply. by hand: one of these,
+/// as the arguments demand. not supported: the function is there and returns CUDA_ERROR_NOT_SUPPORTED.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// List only what is not supported, and why.
+    #[arg(long)]
+    not_supported: bool,
+}
+
+/// Prints the table and how many functions there are of each kind.
+pub fn api(arguments: &Arguments) -> io::Result<ExitCode> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match print(arguments, &mut out).and_then(|()| out.flush()) {
+        // As with `causeway api | head`: who asked has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        printed => printed.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn print(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<()> {
+    let unsupported = |function: &&Function| matches!(function.kind, Kind::Unsupported { .. });
+    let width = FUNCTIONS.iter().map(|function| function.symbol.len()).max().unwrap_or_default();
+    writeln!(out, "{:width$}  since  carried out", "function")?;
+    for function in FUNCTIONS.iter().filter(|function| !arguments.not_supported || unsupported(function)) {
+        let since = format!("{}.{}", function.since / 1000, function.since % 1000 / 10);
+        write!(out, "{:width$}  {since:>5}  {}", function.symbol, function.kind)?;
+        if let Kind::Unsupported { reason } = function.kind {
+            write!(out, ": {reason}")?;
+        }
+        if let Some(variant) = function.per_thread {
+            write!(out, " (also {})", variant.symbol)?;
+        }
+        writeln!(out)?;
+    }
+    let count = |kind: Kind| FUNCTIONS.iter().filter(|function| function.kind == kind).count();
+    let missing = FUNCTIONS.iter().filter(unsupported).count();
+    writeln!(
+        out,
+        "\n{} functions: {} supported ({} local, {} posted, {} called, {} by hand), {missing} not supported",
+        FUNCTIONS.len(),
+        FUNCTIONS.len() - missing,
+        count(Kind::Local),
+        count(Kind::Posted),
+        count(Kind::Called),
+        count(Kind::Hand),
+    )
+}

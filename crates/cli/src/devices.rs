@@ -1,0 +1,139 @@
+//! Which GPUs does a server have?
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use causeway_api::coverage::FINGERPRINT;
+use causeway_api::snapshot::{Device, Snapshot};
+use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, connect, describe_process};
+use causeway_server::broker::StartError;
+use causeway_wire::codec::{DecodeError, Decoder};
+use clap::Args;
+use thiserror::Error;
+
+use crate::embedded::Embedded;
+use crate::report::binary;
+
+/// Numbers of `CUdevice_attribute` that are shown.
+const MULTIPROCESSORS: i32 = 16;
+const CAPABILITY_MAJOR: i32 = 75;
+const CAPABILITY_MINOR: i32 = 76;
+
+/// List the GPUs of a server.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: the software GPU of
+    /// this machine.
+    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
+    on: Option<String>,
+}
+
+/// Why there is no list.
+#[derive(Debug, Error)]
+pub enum DevicesError {
+    /// The server's address makes no sense.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The server gives no session.
+    #[error(transparent)]
+    Server(#[from] ConnectError),
+    /// The private server does not start.
+    #[error(transparent)]
+    Embedded(#[from] StartError),
+    /// The server's list makes no sense.
+    #[error("the server's list of devices cannot be understood: {0}")]
+    Damaged(#[from] DecodeError),
+    /// Nobody reads the list.
+    #[error("the list cannot be printed: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Prints the list.
+pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
+    let on = arguments.on.as_deref().map(str::trim).filter(|on| !on.is_empty());
+    let mut embedded = None;
+    let target: Target = match on {
+        Some(on) => on.parse()?,
+        None => embedded.insert(Embedded::start(false)?).target().clone(),
+    };
+    let hello = describe_process(FINGERPRINT, Vec::new());
+    let session = connect(&target, hello, &ConnectOptions::default())?;
+    let snapshot: Snapshot = Decoder::new(&session.welcome.snapshot).value()?;
+    session.link.close();
+    let version = snapshot.driver_version;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{} at {}, CUDA {}.{}", snapshot.backend, target, version / 1000, version % 1000 / 10)?;
+    for line in table(&snapshot.devices) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The lines of the table, with columns as wide as they must be.
+fn table(devices: &[Device]) -> Vec<String> {
+    let head = ["no", "name", "memory", "capability", "multiprocessors", "PCI", "UUID"].map(str::to_owned);
+    let rows: Vec<[String; 7]> = devices
+        .iter()
+        .enumerate()
+        .map(|(number, device)| {
+            let attribute = |wanted: i32| {
+                let found = device.attributes.iter().find(|(attribute, _)| *attribute == wanted);
+                found.map_or_else(|| "?".to_owned(), |(_, value)| value.to_string())
+            };
+            [
+                number.to_string(),
+                device.name.clone(),
+                binary(device.total_memory),
+                format!("{}.{}", attribute(CAPABILITY_MAJOR), attribute(CAPABILITY_MINOR)),
+                attribute(MULTIPROCESSORS),
+                device.pci_bus_id.clone(),
+                uuid(&device.uuid),
+            ]
+        })
+        .collect();
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| {
+            rows.iter().chain([&head]).map(|row| row[column].chars().count()).max().unwrap_or_default()
+        })
+        .collect();
+    let line = |row: &[String; 7]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    [&head].into_iter().chain(&rows).map(line).collect()
+}
+
+/// As nvidia-smi writes it.
+fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::from("GPU-");
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let device = Device {
+            name: "NVIDIA H200".into(),
+            total_memory: 141 << 30,
+            pci_bus_id: "0000:3b:00.0".into(),
+            attributes: vec![(75, 9), (76, 0), (16, 132)],
+            ..Device::default()
+        };
+        let lines = table(&[device]);
+        assert_eq!(lines[0], "no  name         memory     capability  multiprocessors  PCI           UUID");
+        assert_eq!(
+            lines[1],
+            "0   NVIDIA H200  141.0 GiB  9.0         132              0000:3b:00.0  \
+             GPU-00000000-0000-0000-0000-000000000000"
+        );
+    }
+}

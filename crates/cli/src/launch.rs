@@ -1,0 +1,169 @@
+//! How is a program started so that signals and exit codes come through?
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+
+use causeway_fabric::Target;
+use thiserror::Error;
+
+/// Signals that end or notify a program and that `causeway run` passes on to it.
+const PASSED_ON: [i32; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Why a program could not be run.
+#[derive(Debug, Error)]
+pub enum LaunchError {
+    /// There is no such program.
+    #[error("{}: no such program", .0.display())]
+    NotFound(OsString),
+    /// The program is there and cannot be started.
+    #[error("{}: the program cannot be started: {cause}", program.display())]
+    NotStarted {
+        /// The program.
+        program: OsString,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The program's end could not be waited for.
+    #[error("the program's end cannot be waited for: {0}")]
+    Wait(io::Error),
+}
+
+impl LaunchError {
+    /// The exit code that a shell would give.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound(_) => 127,
+            Self::NotStarted { .. } => 126,
+            Self::Wait(_) => 125,
+        }
+    }
+}
+
+fn not_started(program: &OsStr) -> impl Fn(io::Error) -> LaunchError {
+    move |cause| match cause.kind() {
+        io::ErrorKind::NotFound => LaunchError::NotFound(program.to_owned()),
+        _ => LaunchError::NotStarted { program: program.to_owned(), cause },
+    }
+}
+
+/// The command that runs a program with our client library, which finds `server` by itself.
+pub fn command(program: &[OsString], server: &Target, library: &Path) -> Command {
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]).env("CAUSEWAY_ON", server.connect_string());
+    let mut path = library.as_os_str().to_owned();
+    if let Some(before) = std::env::var_os("LD_LIBRARY_PATH").filter(|before| !before.is_empty()) {
+        path.push(":");
+        path.push(before);
+    }
+    command.env("LD_LIBRARY_PATH", path);
+    command
+}
+
+/// Becomes the program; returns only when that fails.
+pub fn become_program(mut command: Command) -> LaunchError {
+    let cause = command.exec();
+    not_started(command.get_program())(cause)
+}
+
+/// Runs the program as a child until it ends, passing on the signals that come meanwhile.
+pub fn run_program(mut command: Command) -> Result<ExitStatus, LaunchError> {
+    let signals = Signals::block(&[PASSED_ON.as_slice(), &[libc::SIGCHLD]].concat());
+    let mask = signals.before;
+    // SAFETY: between fork and exec one async-signal-safe call is made, on a set that was copied into the closure.
+    unsafe {
+        command.pre_exec(move || {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(not_started(command.get_program()))?;
+    loop {
+        if let Some(status) = child.try_wait().map_err(LaunchError::Wait)? {
+            return Ok(status);
+        }
+        let signal = signals.wait();
+        if signal.number != libc::SIGCHLD && !signal.from_terminal {
+            pass_on(&child, signal.number);
+        }
+    }
+}
+
+fn pass_on(child: &Child, signal: i32) {
+    // SAFETY: the child has not been waited for, so its number means no other process. It may have ended already,
+    // which the next round notices.
+    unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+}
+
+/// Ends this process as the program ended: with its exit code, or by the same signal.
+pub fn end_like(status: ExitStatus) -> ExitCode {
+    if let Some(code) = status.code() {
+        return ExitCode::from(code as u8);
+    }
+    let signal = status.signal().unwrap_or(libc::SIGKILL);
+    // SAFETY: these calls take numbers and sets that live here. The core file, if any, has been the program's; ours
+    // would only hide it.
+    unsafe {
+        let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &no_core);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, core::ptr::null_mut());
+        libc::raise(signal);
+    }
+    // The signal does not end processes by default; a shell would say this.
+    ExitCode::from(128_u8.wrapping_add(signal as u8))
+}
+
+/// Signals that are kept back until they are waited for.
+pub struct Signals {
+    set: libc::sigset_t,
+    /// The mask of this thread before.
+    before: libc::sigset_t,
+}
+
+/// A signal that came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signal {
+    /// Which one.
+    pub number: i32,
+    /// Whether it came from a key of the terminal, and so to every process in the foreground.
+    pub from_terminal: bool,
+}
+
+impl Signals {
+    /// Keeps back these signals in this thread and in those that it starts from now on.
+    pub fn block(numbers: &[i32]) -> Self {
+        // SAFETY: the sets are plain data that the calls fill; only this thread's mask changes.
+        unsafe {
+            let mut set: libc::sigset_t = core::mem::zeroed();
+            let mut before: libc::sigset_t = core::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for number in numbers {
+                libc::sigaddset(&mut set, *number);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            Self { set, before }
+        }
+    }
+
+    /// Waits for the next of them.
+    pub fn wait(&self) -> Signal {
+        loop {
+            // SAFETY: the set was filled by `block`; `info` is plain data that the call fills.
+            let (number, info) = unsafe {
+                let mut info: libc::siginfo_t = core::mem::zeroed();
+                (libc::sigwaitinfo(&self.set, &mut info), info)
+            };
+            // The only failure is an interruption by a signal that is not ours.
+            if number > 0 {
+                return Signal { number, from_terminal: info.si_code == libc::SI_KERNEL };
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Where is the client library?
+//!
+//! A program finds the CUDA driver by the name `libcuda.so.1` in the folders of `LD_LIBRARY_PATH`, and a few libraries ask for
+//! `libcuda.so`. So there must be a folder in which our library has both names, and nothing else that could
+//! come before a library of the program.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The name that programs ask for.
+const NAME: &str = "libcuda.so.1";
+
+/// The name that cargo gives it, and that a few libraries ask for.
+const PLAIN_NAME: &str = "libcuda.so";
+
+/// The folder with both names that is made beside a library that cargo has built.
+const LINKS: &str = "causeway-lib";
+
+/// Why there is no client library.
+#[derive(Debug, Error)]
+pub enum LibraryError {
+    /// The folder that was named does not hold it.
+    #[error("CAUSEWAY_LIB_DIR is {0}, but there is no {NAME} in it")]
+    NotInNamedFolder(PathBuf),
+    /// It is in none of the usual places.
+    #[error(
+        "the client library {NAME} is neither beside {executable} nor in ../lib/causeway: build it with `cargo build \
+         --release -p causeway-client`, or name its folder in CAUSEWAY_LIB_DIR"
+    )]
+    NotFound {
+        /// This program.
+        executable: PathBuf,
+    },
+    /// The folder of links cannot be made.
+    #[error(
+        "the folder {folder} with links to the client library cannot be made ({cause}): make a folder with links named \
+             {NAME} and {PLAIN_NAME} to {library}, and name it in CAUSEWAY_LIB_DIR"
+    )]
+    Links {
+        /// The folder.
+        folder: PathBuf,
+        /// The library.
+        library: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The system does not say where this program is.
+    #[error("the system does not say where the program causeway is: {0}")]
+    Executable(io::Error),
+}
+
+/// The folder to put in front of `LD_LIBRARY_PATH`: the one named by `CAUSEWAY_LIB_DIR`, the one of this program, or
+/// `../lib/causeway` seen from there. Where cargo built both, a folder `causeway-lib` with links is made.
+pub fn folder() -> Result<PathBuf, LibraryError> {
+    if let Some(named) = std::env::var_os("CAUSEWAY_LIB_DIR").filter(|named| !named.is_empty()) {
+        let named = PathBuf::from(named);
+        return match std::path::absolute(&named) {
+            Ok(folder) if folder.join(NAME).exists() => Ok(folder),
+            _ => Err(LibraryError::NotInNamedFolder(named)),
+        };
+    }
+    let executable = std::env::current_exe().map_err(LibraryError::Executable)?;
+    find_beside(&executable)
+}
+
+fn find_beside(executable: &Path) -> Result<PathBuf, LibraryError> {
+    let beside = executable.parent().unwrap_or(Path::new("/"));
+    let installed = beside.parent().unwrap_or(Path::new("/")).join("lib").join("causeway");
+    for folder in [beside, &installed] {
+        if folder.join(NAME).exists() {
+            return Ok(folder.to_owned());
+        }
+    }
+    let library = beside.join(PLAIN_NAME);
+    if !library.exists() {
+        return Err(LibraryError::NotFound { executable: executable.to_owned() });
+    }
+    let folder = beside.join(LINKS);
+    match make_links(&folder) {
+        Ok(()) => Ok(folder),
+        Err(cause) => Err(LibraryError::Links { folder, library, cause }),
+    }
+}
+
+fn make_links(folder: &Path) -> io::Result<()> {
+    // Several programs may be starting at once; what another one has made is as good.
+    let or_there = |made: io::Result<()>| match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    or_there(std::fs::create_dir(folder))?;
+    for name in [NAME, PLAIN_NAME] {
+        or_there(symlink(Path::new("..").join(PLAIN_NAME), folder.join(name)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_found_where_it_is_installed_or_built() {
+        let root = tempfile::tempdir().unwrap();
+        let bin = root.path().join("bin");
+        let installed = root.path().join("lib").join("causeway");
+        std::fs::create_dir_all(&bin).unwrap();
+        std::fs::create_dir_all(&installed).unwrap();
+        let executable = bin.join("causeway");
+        let error = find_beside(&executable).unwrap_err();
+        assert!(error.to_string().contains("cargo build"), "{error}");
+
+        std::fs::write(bin.join(PLAIN_NAME), "built").unwrap();
+        for _ in 0..2 {
+            let folder = find_beside(&executable).unwrap();
+            assert_eq!(folder, bin.join(LINKS));
+            for name in [NAME, PLAIN_NAME] {
+                assert_eq!(std::fs::read(folder.join(name)).unwrap(), b"built");
+            }
+        }
+        std::fs::write(installed.join(NAME), "installed").unwrap();
+        assert_eq!(find_beside(&executable).unwrap(), installed);
+        std::fs::write(bin.join(NAME), "beside").unwrap();
+        assert_eq!(find_beside(&executable).unwrap(), bin);
+    }
+}

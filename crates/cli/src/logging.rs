@@ -1,0 +1,78 @@
+//! Where do log lines go, and how do they look?
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+
+use clap::{Args, ValueEnum};
+use tracing::level_filters::LevelFilter;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The least important lines that are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// Only what failed.
+    Error,
+    /// Also what a server's owner should look at.
+    Warn,
+    /// Also the beginning and end of each session.
+    Info,
+    /// Also what developers want to know.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// The options about logging.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Options {
+    /// How log lines look on standard error.
+    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    pub log: Format,
+    /// Which log lines are written.
+    #[arg(long, value_enum, default_value_t = Level::Info, value_name = "LEVEL")]
+    pub log_level: Level,
+}
+
+impl Options {
+    /// The arguments of a worker that logs likewise.
+    pub fn of_worker(&self) -> Vec<OsString> {
+        let name = |value: Option<clap::builder::PossibleValue>| {
+            OsString::from(value.expect("no value is skipped").get_name())
+        };
+        vec![
+            "worker".into(),
+            "--log".into(),
+            name(self.log.to_possible_value()),
+            "--log-level".into(),
+            name(self.log_level.to_possible_value()),
+        ]
+    }
+}
+
+/// Sends log lines to standard error from now on.
+pub fn start(options: &Options) {
+    let level = match options.log_level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    match options.log {
+        Format::Text => lines.init(),
+        Format::Json => lines.json().init(),
+    }
+}

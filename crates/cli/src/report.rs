@@ -1,0 +1,166 @@
+//! What did a program do, in words and numbers?
+//!
+//! The client library writes counts of calls and bytes to the file that `CAUSEWAY_STATS` names, when the program
+//! ends. Here they are read and put into words.
+
+use core::fmt::Write as _;
+use std::io;
+use std::process::Command;
+
+use serde_json::Value;
+use thiserror::Error;
+
+/// How many functions are listed by name.
+const NAMED: usize = 5;
+
+/// Why there is nothing to report.
+#[derive(Debug, Error)]
+pub enum ReportError {
+    /// No file can be made.
+    #[error("no temporary file for the report can be made: {0}")]
+    NoFile(io::Error),
+    /// The program left no report.
+    #[error(
+        "there is no report of the program: it made no CUDA call, was ended by a signal, or did not use our libcuda.so.1"
+    )]
+    NotWritten,
+    /// The report cannot be understood.
+    #[error("the report of the program cannot be understood: {0}")]
+    Damaged(serde_json::Error),
+}
+
+/// The file that the client library writes its report to.
+#[derive(Debug)]
+pub struct File {
+    folder: tempfile::TempDir,
+}
+
+impl File {
+    /// A place for a report; it goes with this value.
+    pub fn new() -> Result<Self, ReportError> {
+        Ok(Self { folder: tempfile::tempdir().map_err(ReportError::NoFile)? })
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("report.json")
+    }
+
+    /// Makes the program write its report here.
+    pub fn ask_for(&self, command: &mut Command) {
+        command.env("CAUSEWAY_STATS", self.path());
+    }
+
+    /// Reads what the program has written.
+    pub fn read(&self) -> Result<Report, ReportError> {
+        let text = std::fs::read(self.path()).map_err(|_| ReportError::NotWritten)?;
+        Ok(Report(serde_json::from_slice(&text).map_err(ReportError::Damaged)?))
+    }
+}
+
+/// What a program did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report(Value);
+
+impl Report {
+    fn number(&self, field: &str) -> u64 {
+        self.0[field].as_u64().unwrap_or(0)
+    }
+
+    fn text(&self, field: &str) -> &str {
+        self.0[field].as_str().unwrap_or("unknown")
+    }
+
+    /// A few lines for people.
+    pub fn summary(&self) -> String {
+        let seconds = |field: &str| self.0[field].as_f64().unwrap_or(0.0);
+        let calls = ["local", "posted", "called"].map(|kind| self.number(kind));
+        let [local, posted, called] = calls;
+        let total: u64 = calls.iter().sum();
+        let bytes = |field: &str| binary(self.number(field));
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "  device   {} ({})", self.text("device"), self.text("backend"));
+        let _ = writeln!(
+            out,
+            "  calls    {total}: {local} answered locally, {posted} posted without waiting, {called} called"
+        );
+        let _ = writeln!(
+            out,
+            "  bytes    {} to the device, {} from the device, {} of code",
+            bytes("bytes_to_device"),
+            bytes("bytes_from_device"),
+            bytes("module_bytes")
+        );
+        let _ = writeln!(
+            out,
+            "  time     {:.3} s since the session was opened, {:.3} s of it in {} waits for the server",
+            seconds("seconds"),
+            seconds("wait_seconds"),
+            self.number("waits")
+        );
+        let _ = writeln!(out, "  most often called: {}", self.most_often().join(", "));
+        out
+    }
+
+    fn most_often(&self) -> Vec<String> {
+        let mut functions: Vec<(u64, &str)> = self.0["calls"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, kinds)| {
+                let counts = kinds.as_object().into_iter().flat_map(|kinds| kinds.values());
+                (counts.filter_map(Value::as_u64).sum(), name.as_str())
+            })
+            .collect();
+        functions.sort_by_key(|(count, name)| (core::cmp::Reverse(*count), *name));
+        functions.truncate(NAMED);
+        functions.into_iter().map(|(count, name)| format!("{name} {count}x")).collect()
+    }
+}
+
+/// A number of bytes with a unit that is a power of two.
+pub fn binary(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = "bytes";
+    for larger in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_get_a_unit_that_fits() {
+        assert_eq!(binary(1023), "1023 bytes");
+        assert_eq!(binary(1024), "1.0 KiB");
+        assert_eq!(binary(150 << 30), "150.0 GiB");
+    }
+
+    #[test]
+    fn a_report_is_put_into_words() {
+        let report = Report(serde_json::json!({
+            "device": "Causeway software GPU", "backend": "software GPU 0.1.0",
+            "local": 20, "posted": 5, "called": 3, "waits": 4, "wait_seconds": 0.25, "seconds": 1.5,
+            "bytes_to_device": 2048, "bytes_from_device": 1024, "module_bytes": 100,
+            "calls": { "cuLaunchKernel": { "posted": 5 }, "cuDeviceGetAttribute": { "local": 20, "called": 1 } },
+        }));
+        let text = report.summary();
+        for part in [
+            "Causeway software GPU (software GPU 0.1.0)",
+            "28: 20 answered locally, 5 posted without waiting, 3 called",
+            "2.0 KiB to the device, 1.0 KiB from the device, 100 bytes of code",
+            "0.250 s of it in 4 waits",
+            "cuDeviceGetAttribute 21x, cuLaunchKernel 5x",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! How does a program come to run on a server's GPU?
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check};
+use causeway_server::broker::StartError;
+use clap::Args;
+use thiserror::Error;
+
+use crate::embedded::Embedded;
+use crate::launch::{self, LaunchError};
+use crate::library::{self, LibraryError};
+use crate::report::{self, ReportError};
+
+/// Run a program on a server's GPU, or on the software GPU.
+///
+/// The program is not changed: it finds our libcuda.so.1 in front of the machine's own. Without a server, a private one with
+/// the software GPU is started for the life of the program. Nothing is printed unless there is trouble or an
+/// option asks for it; the program's exit code and the signal that ends it come through.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: a private server
+    /// with the software GPU.
+    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
+    on: Option<String>,
+    /// Say at the end, on standard error, which calls were made and how many bytes were moved.
+    #[arg(long)]
+    stats: bool,
+    /// Say on standard error what is done.
+    #[arg(short, long)]
+    verbose: bool,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+impl Arguments {
+    /// The server that the program is to run on, unless it is a private one.
+    fn server(&self) -> Option<&str> {
+        self.on.as_deref().map(str::trim).filter(|on| !on.is_empty())
+    }
+}
+
+/// Why a program was not run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The server's address makes no sense.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The server does not answer as it should.
+    #[error(transparent)]
+    Server(#[from] ConnectError),
+    /// The private server does not start.
+    #[error(transparent)]
+    Embedded(#[from] StartError),
+    /// There is no client library.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The program does not start.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// There is no report to show.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+impl RunError {
+    /// The exit code: a shell's for a program that does not start, 125 for our own trouble.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Launch(error) => error.exit_code(),
+            _ => 125,
+        }
+    }
+}
+
+/// Runs the program; returns with its exit code, or ends this process by the same signal.
+pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
+    let library = library::folder()?;
+    let embedded = match arguments.server() {
+        Some(_) => None,
+        None => Some(Embedded::start(arguments.verbose)?),
+    };
+    let target = match (arguments.server(), &embedded) {
+        (_, Some(embedded)) => embedded.target().clone(),
+        (on, None) => {
+            let target: Target = on.unwrap_or_default().parse()?;
+            // Trouble is told here in one sentence, before the program starts.
+            check(&target, &ConnectOptions::default())?;
+            target
+        }
+    };
+    let mut command = launch::command(&arguments.program, &target, &library);
+    if arguments.verbose {
+        let kind = if embedded.is_some() { "a private server with the software GPU" } else { "the server" };
+        eprintln!("causeway: using {kind} at {target} and the client library in {}", library.display());
+        command.env("CAUSEWAY_LOG", "info");
+    }
+    if embedded.is_none() && !arguments.stats {
+        return Err(launch::become_program(command).into());
+    }
+    let report = arguments.stats.then(report::File::new).transpose()?;
+    if let Some(report) = &report {
+        report.ask_for(&mut command);
+    }
+    let status = launch::run_program(command)?;
+    // Before this process ends, which a signal may bring about at once.
+    drop(embedded);
+    if let Some(report) = report {
+        match report.read() {
+            Ok(report) => eprint!("{}", report.summary()),
+            // How the program ended matters more than its report.
+            Err(error) => eprintln!("causeway: {error}"),
+        }
+    }
+    Ok(launch::end_like(status))
+}
