@@ -184,7 +184,8 @@ fn pop_below() -> Handle<Context> {
 pub fn create(device: CUdevice, flags: u32) -> Result<Handle<Context>, CUresult> {
     let ordinal = device::on_server(device)?;
     let handle = handles::create::<Context>();
-    session::post_in(handle, &calls::context_create { context: handle, device: ordinal, flags })?;
+    // In no context: the one that the command makes cannot be entered before it.
+    session::post_in(Handle::NULL, &calls::context_create { context: handle, device: ordinal, flags })?;
     OTHERS.insert(handle, ContextState::new(handle, device, flags, false));
     push(handle);
     Ok(handle)
@@ -267,7 +268,8 @@ fn activate(state: &ContextState) -> Result<(), CUresult> {
         device: device::on_server(state.device)?,
         flags: state.flags(),
     };
-    session::post_in(state.handle, &request)
+    // In no context: the one that the command makes cannot be entered before it.
+    session::post_in(Handle::NULL, &request)
 }
 
 /// Forgets everything that ends with a context.

@@ -1,0 +1,138 @@
+//! Compares the declaration list and `sys` with NVIDIA's `cuda.h`, where the CUDA 13.0 toolkit is installed.
+//!
+//! `scripts` puts the toolkit into `~/.cache/causeway`; without it (or without `g++`) the tests say so and pass.
+
+use causeway_api::coverage::FUNCTIONS;
+use causeway_api::sys;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The folder that has `cuda.h`, if the toolkit is there.
+fn include() -> Option<PathBuf> {
+    let toolkit = PathBuf::from(std::env::var_os("HOME")?).join(".cache/causeway/cuda-13.0/nvidia/cu13/include");
+    let compiler = Command::new("g++").arg("--version").stdout(Stdio::null()).status();
+    if toolkit.join("cuda.h").is_file() && compiler.is_ok_and(|status| status.success()) {
+        return Some(toolkit);
+    }
+    eprintln!("skipped: no CUDA 13.0 toolkit in ~/.cache/causeway, or no g++");
+    None
+}
+
+/// What `g++` with these options makes of `source`.
+fn compile(options: &[&str], source: &str) -> Option<Vec<u8>> {
+    let include = include()?;
+    let mut compiler = Command::new("g++")
+        .args(options)
+        .args(["-w", "-x", "c++", "-", "-I"])
+        .arg(include)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("g++ was found before");
+    compiler.stdin.take().expect("a pipe was asked for").write_all(source.as_bytes()).expect("g++ reads all of it");
+    let output = compiler.wait_with_output().expect("g++ ends");
+    assert!(output.status.success(), "g++ refuses the program");
+    Some(output.stdout)
+}
+
+/// Every function that the header declares for the driver's own use, which are all that exist, with the number of its
+/// arguments.
+fn declared() -> Option<BTreeMap<String, usize>> {
+    let source = "#define __CUDA_API_VERSION_INTERNAL 1\n#include <cuda.h>\n";
+    let text = String::from_utf8(compile(&["-E", "-P"], source)?).expect("a header is text");
+    let mut functions = BTreeMap::new();
+    for declaration in text.split("CUresult cu").skip(1) {
+        let (name, rest) = declaration.split_once('(').expect("a declaration has arguments");
+        let mut depth = 1;
+        let mut commas = 0;
+        let mut arguments = String::new();
+        for letter in rest.chars() {
+            match letter {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                ',' if depth == 1 => commas += 1,
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+            arguments.push(letter);
+        }
+        let none = matches!(arguments.trim(), "" | "void");
+        functions.insert(format!("cu{}", name.trim()), if none { 0 } else { commas + 1 });
+    }
+    Some(functions)
+}
+
+#[test]
+fn the_list_has_every_function_of_the_header_with_its_arguments() {
+    let Some(declared) = declared() else { return };
+    assert!(declared.len() > 600, "only {} declarations were found", declared.len());
+    let mut listed = BTreeMap::new();
+    for function in FUNCTIONS {
+        listed.insert(function.symbol.to_owned(), function.arguments);
+        if let Some(variant) = function.per_thread {
+            listed.insert(variant.symbol.to_owned(), function.arguments);
+        }
+    }
+    let missing: Vec<_> = declared.keys().filter(|name| !listed.contains_key(*name)).collect();
+    assert!(missing.is_empty(), "in cuda.h, not in the list: {missing:?}");
+    let different: Vec<_> = declared
+        .iter()
+        .filter(|(name, arguments)| listed[*name] != **arguments)
+        .map(|(name, arguments)| format!("{name}: {arguments} in cuda.h, {} in the list", listed[name]))
+        .collect();
+    assert!(different.is_empty(), "{different:?}");
+    let extra: Vec<_> = listed.keys().filter(|name| !declared.contains_key(*name)).collect();
+    // The header keeps these only as types for those who ask by name.
+    let known = ["cuDeviceGetUuid"];
+    let unknown: Vec<_> = extra.iter().filter(|name| !known.contains(&name.as_str())).collect();
+    assert!(unknown.is_empty(), "in the list, not in cuda.h: {unknown:?}");
+}
+
+macro_rules! sizes {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), size_of::<sys::$name>(), align_of::<sys::$name>())),*] };
+}
+
+/// Types that programs and this project exchange by address.
+const SIZES: &[(&str, usize, usize)] = sizes!(
+    CUDA_ARRAY3D_DESCRIPTOR,
+    CUDA_ARRAY_DESCRIPTOR,
+    CUDA_GRAPH_INSTANTIATE_PARAMS,
+    CUDA_HOST_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS,
+    CUDA_MEMCPY2D,
+    CUDA_MEMCPY3D,
+    CUDA_MEMCPY3D_PEER,
+    CUDA_MEMSET_NODE_PARAMS,
+    CUDA_RESOURCE_DESC,
+    CUDA_TEXTURE_DESC,
+    CUaccessPolicyWindow,
+    CUctxCreateParams,
+    CUdevprop,
+    CUlaunchAttribute,
+    CUlaunchAttributeValue,
+    CUlaunchConfig,
+    CUmemAccessDesc,
+    CUmemAllocationProp,
+    CUmemLocation,
+    CUmemPoolProps,
+    CUmemPoolPtrExportData,
+    CUstreamAttrValue,
+    CUstreamBatchMemOpParams,
+    CUtensorMap,
+    CUuuid,
+);
+
+#[test]
+fn types_are_as_large_as_in_the_header() {
+    let checks: String = SIZES
+        .iter()
+        .map(|(name, size, align)| {
+            format!("static_assert(sizeof({name}) == {size} && alignof({name}) == {align}, \"{name}\");\n")
+        })
+        .collect();
+    compile(&["-std=c++17", "-fsyntax-only"], &format!("#include <cuda.h>\n{checks}"));
+}
