@@ -40,17 +40,13 @@ struct Arguments {
     command: Command,
 }
 
+// What the help says of a command stands at its arguments.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Offer this machine's GPUs to clients.
     Serve(serve::Arguments),
-    /// Run a program on a server's GPU, or on the software GPU.
     Run(run::Arguments),
-    /// List the GPUs of a server.
     Devices(devices::Arguments),
-    /// List the functions of the CUDA driver API and how each is carried out.
     Api(api::Arguments),
-    /// Run a CUDA program on the software GPU over TCP and say what happened.
     Demo(demo::Arguments),
     /// Serve one client; started by `causeway serve`.
     #[command(hide = true)]

@@ -1,0 +1,156 @@
+//! Whatever is encoded decodes as the same, and any bytes at all are decoded or refused.
+
+#[path = "../../../fuzz/src/lib.rs"]
+mod targets;
+
+use causeway_wire::chunk::{ChunkHeader, MAX_CHUNK};
+use causeway_wire::codec::{Decoder, Encode};
+use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
+use causeway_wire::handshake::{
+    Answer, ClientHello, LaneHello, LaneToken, Offer, Opening, SessionId, VersionRange, Welcome,
+};
+use causeway_wire::message::{ClientMessage, Command, Messages, WorkerMessage};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A message of a client that owns its payload: the fields of a command, a token, or the end.
+#[derive(Debug, Clone)]
+enum FromClient {
+    Command(u32, u32, u64, u16, Vec<u8>),
+    HostDone(u64),
+    Goodbye,
+}
+
+impl FromClient {
+    fn borrow(&self) -> ClientMessage<'_> {
+        match self {
+            Self::Command(call, thread, context, opcode, payload) => ClientMessage::Command(Command {
+                call: *call,
+                thread: *thread,
+                context: *context,
+                opcode: *opcode,
+                payload,
+            }),
+            Self::HostDone(token) => ClientMessage::HostDone { token: *token },
+            Self::Goodbye => ClientMessage::Goodbye,
+        }
+    }
+}
+
+fn from_client() -> impl Strategy<Value = FromClient> {
+    prop_oneof![
+        (any::<u32>(), any::<u32>(), any::<u64>(), any::<u16>(), vec(any::<u8>(), 0..200)).prop_map(
+            |(call, thread, context, opcode, payload)| {
+                FromClient::Command(call, thread, context, opcode, payload)
+            }
+        ),
+        any::<u64>().prop_map(FromClient::HostDone),
+        Just(FromClient::Goodbye),
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    vec(any::<char>(), 0..20).prop_map(|letters| letters.into_iter().collect())
+}
+
+fn offer() -> impl Strategy<Value = Offer> {
+    (any::<u16>(), any::<u16>(), any::<u64>(), text()).prop_map(|(oldest, newest, fingerprint, release)| {
+        Offer { versions: VersionRange { oldest, newest }, fingerprint, release }
+    })
+}
+
+fn client_hello() -> impl Strategy<Value = ClientHello> {
+    (offer(), any::<u32>(), text(), text(), vec((text(), text()), 0..5), any::<u32>()).prop_map(
+        |(offer, pid, host, program, environment, lanes)| ClientHello {
+            offer,
+            pid,
+            host,
+            program,
+            environment,
+            lanes,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn messages_of_clients(messages in vec(from_client(), 0..20)) {
+        let mut body = Vec::new();
+        messages.iter().for_each(|message| message.borrow().encode(&mut body));
+        let decoded: Vec<_> = Messages::<ClientMessage>::new(&body).collect::<Result<_, _>>().unwrap();
+        prop_assert_eq!(decoded, messages.iter().map(FromClient::borrow).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn messages_of_workers(call: u32, status: u32, opcode: u16, number: u64, payload in vec(any::<u8>(), 0..99), text in text()) {
+        let messages = [
+            WorkerMessage::Reply { call, status, payload: &payload },
+            WorkerMessage::Failed { opcode, status },
+            WorkerMessage::HostCall { token: number },
+            WorkerMessage::Output { bytes: &payload },
+            WorkerMessage::TransferFailed { transfer: number, status },
+            WorkerMessage::Fatal { text: &text },
+        ];
+        let mut body = Vec::new();
+        messages.iter().for_each(|message| message.encode(&mut body));
+        let decoded: Vec<_> = Messages::<WorkerMessage>::new(&body).collect::<Result<_, _>>().unwrap();
+        prop_assert_eq!(decoded, messages);
+    }
+
+    #[test]
+    fn headers_of_frames(length in 0..=MAX_BODY as u32, sequence: u64, acknowledgement: u64) {
+        let header = FrameHeader { kind: FrameKind::Messages, length, sequence, acknowledgement };
+        prop_assert_eq!(FrameHeader::parse(&header.to_bytes(), MAX_BODY), Ok(header));
+    }
+
+    #[test]
+    fn headers_of_chunks(transfer: u64, offset in 0..1_u64 << 50, length in 1..=MAX_CHUNK, after in 0..1_u64 << 50) {
+        let chunk = ChunkHeader { transfer, offset, total: offset + u64::from(length) + after, length };
+        prop_assert_eq!(ChunkHeader::parse(&chunk.to_bytes()), Ok(chunk));
+    }
+
+    #[test]
+    fn openings(hello in client_hello(), session: [u8; 16], token: [u8; 32], lane: u32) {
+        let mut bytes = Vec::new();
+        Opening::encode_session(&hello, &mut bytes);
+        match Decoder::new(&bytes).value().unwrap() {
+            Opening::Session { offer, rest } => {
+                prop_assert_eq!(ClientHello::decode_rest(offer, rest).unwrap(), hello);
+            }
+            Opening::Lane(_) => prop_assert!(false, "a session was taken for a lane"),
+        }
+        let lane = LaneHello { session: SessionId(session), token: LaneToken(token), lane };
+        let mut bytes = Vec::new();
+        Opening::encode_lane(&lane, &mut bytes);
+        prop_assert_eq!(Decoder::new(&bytes).value(), Ok(Opening::Lane(lane)));
+    }
+
+    #[test]
+    fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), snapshot in vec(any::<u8>(), 0..300)) {
+        let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.clone(), snapshot };
+        for answer in [Answer::Welcome(welcome), Answer::LaneReady, Answer::Refused { text: release }] {
+            let mut bytes = Vec::new();
+            answer.encode(&mut bytes);
+            prop_assert_eq!(Decoder::new(&bytes).value(), Ok(answer));
+        }
+    }
+
+    #[test]
+    fn any_bytes_at_all(bytes in vec(any::<u8>(), 0..300)) {
+        targets::frames(&bytes);
+        targets::messages(&bytes);
+        targets::handshake(&bytes);
+        targets::chunks(&bytes);
+    }
+
+    /// Random headers are hardly ever valid, so these are made of small numbers.
+    #[test]
+    fn chunks_in_any_order(chunks in vec((0..64_u64, 1..16_u32), 0..60)) {
+        let mut bytes = Vec::new();
+        for (offset, length) in chunks {
+            let (offset, length) = (offset * 64, (length * 64).min(4096 - offset as u32 * 64));
+            bytes.extend(ChunkHeader { transfer: 1, offset, total: 4096, length }.to_bytes());
+        }
+        targets::chunks(&bytes);
+    }
+}

@@ -1,0 +1,132 @@
+//! What must hold for any bytes from a peer: each function takes an input and panics when something does not.
+
+use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, Spans};
+use causeway_wire::codec::{Decode, Decoder, Encode};
+use causeway_wire::frame::{FrameHeader, FrameReader, HEADER_SIZE};
+use causeway_wire::handshake::{
+    Answer, ClientHello, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, negotiate,
+};
+use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
+use causeway_wire::sequence::Sequencer;
+
+/// The frames of a stream are the same however its bytes come in, and no more memory is used than they need.
+pub fn frames(bytes: &[u8]) {
+    const LIMIT: usize = 1 << 20;
+    let whole = read_frames(bytes, bytes.len().max(1), LIMIT);
+    for piece in [1, 23, 24, 25, 1000] {
+        assert_eq!(whole, read_frames(bytes, piece, LIMIT), "in pieces of {piece}");
+    }
+}
+
+/// The bodies of all frames, and whether the stream ended in an error.
+fn read_frames(bytes: &[u8], piece: usize, limit: usize) -> (Vec<(FrameHeader, Vec<u8>)>, bool) {
+    let mut reader = FrameReader::new(limit);
+    let mut sequencer = Sequencer::new();
+    let mut frames = Vec::new();
+    for mut rest in bytes.chunks(piece) {
+        while !rest.is_empty() {
+            let space = reader.space();
+            assert!(!space.is_empty() && space.len() <= 2 * (limit + HEADER_SIZE));
+            let count = space.len().min(rest.len());
+            space[..count].copy_from_slice(&rest[..count]);
+            reader.filled(count);
+            rest = &rest[count..];
+            loop {
+                match reader.next_frame() {
+                    Ok(Some(frame)) => {
+                        assert_eq!(FrameHeader::parse(&frame.header.to_bytes(), limit), Ok(frame.header));
+                        if sequencer.accept(&frame.header).is_err() {
+                            return (frames, true);
+                        }
+                        frames.push((frame.header, reader.body(&frame).to_vec()));
+                    }
+                    Ok(None) => break,
+                    Err(_) => return (frames, true),
+                }
+            }
+        }
+    }
+    (frames, false)
+}
+
+/// What decodes as messages is encoded as the same bytes again.
+pub fn messages(bytes: &[u8]) {
+    same_again::<ClientMessage>(bytes);
+    same_again::<WorkerMessage>(bytes);
+}
+
+fn same_again<'a, M: Decode<'a> + Encode>(bytes: &'a [u8]) {
+    let mut again = Vec::new();
+    for message in Messages::<M>::new(bytes) {
+        match message {
+            Ok(message) => message.encode(&mut again),
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                break;
+            }
+        }
+    }
+    assert!(bytes.starts_with(&again));
+}
+
+/// The first words of either end, and what is made of them.
+pub fn handshake(bytes: &[u8]) {
+    if let Some(first) = bytes.first_chunk::<PREFACE_SIZE>() {
+        if let Ok(preface) = Preface::parse(first) {
+            assert_eq!(preface.to_bytes(), *first);
+        }
+        if let Ok(answer) = PrefaceAnswer::parse(first) {
+            assert_eq!(PrefaceAnswer::parse(&answer.to_bytes()), Ok(answer));
+        }
+    }
+    let mut again = Vec::new();
+    match Decoder::new(bytes).value::<Opening>() {
+        Ok(Opening::Session { offer, rest }) => {
+            let ours = causeway_wire::handshake::Offer {
+                versions: causeway_wire::handshake::VERSIONS,
+                fingerprint: 7,
+                release: "0.1.0".into(),
+            };
+            if let Err(mismatch) = negotiate(&ours, &offer) {
+                assert!(mismatch.to_string().contains("install the same release"));
+            }
+            if let Ok(hello) = ClientHello::decode_rest(offer, rest) {
+                Opening::encode_session(&hello, &mut again);
+                assert_eq!(again, bytes);
+            }
+        }
+        Ok(Opening::Lane(hello)) => {
+            Opening::encode_lane(&hello, &mut again);
+            assert!(bytes.starts_with(&again));
+        }
+        Err(_) => {}
+    }
+    let mut again = Vec::new();
+    if let Ok(answer) = Decoder::new(bytes).value::<Answer>() {
+        answer.encode(&mut again);
+        assert!(bytes.starts_with(&again));
+    }
+}
+
+/// Chunks are claimed exactly when none of their bytes has been claimed before; the input is a row of headers.
+pub fn chunks(bytes: &[u8]) {
+    const TOTAL: u64 = 4096;
+    let mut spans = Spans::default();
+    let mut claimed = [false; TOTAL as usize];
+    let (headers, _) = bytes.as_chunks::<CHUNK_HEADER_SIZE>();
+    for header in headers {
+        let Ok(chunk) = ChunkHeader::parse(header) else { continue };
+        assert_eq!(chunk.to_bytes(), *header);
+        assert!(chunk.end() <= chunk.total);
+        if chunk.total != TOTAL {
+            continue;
+        }
+        let place = &mut claimed[chunk.offset as usize..chunk.end() as usize];
+        let free = !place.contains(&true);
+        assert_eq!(spans.claim(&chunk).is_ok(), free, "{chunk:?}");
+        if free {
+            place.fill(true);
+        }
+        assert_eq!(spans.covers(TOTAL), !claimed.contains(&false));
+    }
+}
