@@ -10,10 +10,9 @@ pub fn through_run(server: Option<&str>, program: &Path) -> Command {
     let mut command = Command::new(built::causeway());
     forget_environment(&mut command);
     command.arg("run");
-    match server {
-        Some(target) => command.args(["--on", target]),
-        None => command.args(["--gpu", "cpu"]),
-    };
+    if let Some(target) = server {
+        command.args(["--on", target]);
+    }
     command.arg("--").arg(program).env("LD_LIBRARY_PATH", built::programs_folder().join("lib"));
     command
 }

@@ -95,7 +95,7 @@ impl Server {
     pub fn must_be_well(&self) {
         let log = self.log();
         assert!(!self.process.has_exited(), "the server has ended; its log:\n{log}");
-        for word in ["panicked", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "signal 11", "signal 6"] {
+        for word in ["panicked", "was ended by signal", "was killed, for"] {
             assert!(!log.contains(word), "the server's log says {word}:\n{log}");
         }
     }
