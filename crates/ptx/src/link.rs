@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::parse::syntax::{Base, Function, Linkage, Module, Name, Operand, Space, Statement, Variable};
+use crate::parse::syntax::{
+    Base, Function, Instruction, Linkage, Module, Name, Operand, Space, Statement, Variable,
+};
 
 /// Index in [`Image::functions`].
 pub(crate) type FunctionId = usize;
@@ -99,8 +101,17 @@ pub(crate) struct Reach {
     pub(crate) calls_indirectly: bool,
 }
 
-const WAITING_OPCODES: [&str; 8] =
-    ["bar", "barrier", "shfl", "vote", "match", "activemask", "redux", "elect"];
+/// Opcodes that wait for other threads of the block.
+const WAITING_OPCODES: [&str; 9] =
+    ["bar", "barrier", "shfl", "vote", "match", "activemask", "redux", "elect", "nanosleep"];
+
+/// Whether an instruction waits for other threads. An ordered load counts, since a loop around it may poll for what
+/// another thread stores.
+fn waits_for_others(instruction: &Instruction) -> bool {
+    let ordered = |modifier: &String| matches!(modifier.as_str(), "volatile" | "relaxed" | "acquire");
+    WAITING_OPCODES.contains(&instruction.opcode.as_str())
+        || (instruction.opcode == "ld" && instruction.modifiers.iter().any(ordered))
+}
 
 /// Links the sources.
 pub(crate) fn link(modules: Vec<Module>) -> Result<Image, LinkError> {
@@ -219,7 +230,7 @@ impl Image {
             };
             for statement in &body.statements {
                 let Statement::Instruction(instruction) = statement else { continue };
-                linked.waits |= WAITING_OPCODES.contains(&instruction.opcode.as_str());
+                linked.waits |= waits_for_others(instruction);
                 linked.calls_indirectly |= instruction.opcode == "call"
                     && instruction.operands.iter().any(|operand| matches!(operand, Operand::Register(_)));
                 for operand in &instruction.operands {
