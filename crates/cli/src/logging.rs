@@ -5,6 +5,8 @@ use std::io::IsTerminal as _;
 
 use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -66,13 +68,15 @@ pub fn start(options: &Options) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(level)
+    // Libraries speak up only when something is wrong: the code generator would print every function that it makes.
+    let filter = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("causeway", level);
+    let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    match options.log {
-        Format::Text => lines.init(),
-        Format::Json => lines.json().init(),
-    }
+    let lines = match options.log {
+        Format::Text => lines.boxed(),
+        Format::Json => lines.json().boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
