@@ -94,10 +94,10 @@ static void check_bad_images() {
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, reinterpret_cast<void *>(sizeof(log))};
     const char wrong_ptx[] =
-        ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry f()\n{\n    no.such.instruction;\n}\n";
+        ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry f()\n{\n    mov.u32 ,;\n}\n";
     CUresult result = cuModuleLoadDataEx(&module, wrong_ptx, 2, options, values);
-    REQUIRE(result == CUDA_ERROR_INVALID_PTX, "PTX with an unknown instruction gave error %d", result);
-    REQUIRE(log[0] != '\0', "PTX with an unknown instruction left no message");
+    REQUIRE(result == CUDA_ERROR_INVALID_PTX, "PTX with a syntax error gave error %d", result);
+    REQUIRE(log[0] != '\0', "PTX with a syntax error left no message");
     const char nonsense[64] = "this is no module";
     result = cuModuleLoadData(&module, nonsense);
     REQUIRE(result != CUDA_SUCCESS, "a text that is no module was loaded");
