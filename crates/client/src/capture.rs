@@ -103,7 +103,7 @@ pub fn of(state: &StreamState) -> u64 {
 /// Lets a stream take part in the capture to which an event belongs that it waits for.
 pub fn join(state: &StreamState, id: u64) -> Result<(), CUresult> {
     if !CAPTURES.lock().contains_key(&id) {
-        return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT);
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     match state.capture.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Ok(()),
@@ -129,10 +129,15 @@ pub fn refuse_wait(state: &StreamState) -> Result<(), CUresult> {
     if id == 0 {
         return Ok(());
     }
+    spoil(id);
+    Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// Makes a capture end without a graph.
+pub fn spoil(id: u64) {
     if let Some(capture) = CAPTURES.lock().get_mut(&id) {
         capture.is_invalid = true;
     }
-    Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 }
 
 /// Refuses a copy to or from the program's memory, or a host function, in a stream that is being captured.
@@ -159,9 +164,7 @@ pub fn refuse_unsafe() -> Result<(), CUresult> {
         let forbids = match capture.mode {
             CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED => false,
             CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => capture.thread == thread,
-            _ => {
-                capture.thread == thread || own == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL
-            }
+            _ => capture.thread == thread || own == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
         };
         capture.is_invalid |= forbids;
         refused |= forbids;
@@ -170,14 +173,14 @@ pub fn refuse_unsafe() -> Result<(), CUresult> {
 }
 
 /// Refuses work in the legacy default stream that would have to wait for a stream that is being captured.
-pub fn refuse_implicit(state: &StreamState) -> Result<(), CUresult> {
-    if COUNT.load(Ordering::Acquire) == 0 || !state.is_legacy() {
+pub fn refuse_implicit() -> Result<(), CUresult> {
+    if COUNT.load(Ordering::Acquire) == 0 {
         return Ok(());
     }
-    let _ = context::current()?;
+    let context = context::current()?;
     let blocked = CAPTURES.lock().iter_mut().fold(false, |blocked, (_, capture)| {
         let blocks = stream::state(capture.origin)
-            .is_ok_and(|origin| origin.context == state.context && origin.flags & 1 == 0);
+            .is_ok_and(|origin| origin.context == context && origin.is_blocking());
         capture.is_invalid |= blocks;
         blocked | blocks
     });

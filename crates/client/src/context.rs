@@ -128,19 +128,8 @@ fn missing(handle: Handle<Context>) -> Result<Handle<Context>, CUresult> {
     if handle.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    let state = state(handle).map_err(|_| CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
-    match &state.retained {
-        // A reset takes the context from the server, but whoever retained it may go on using it.
-        Some(retained) => {
-            let retained = retained.lock();
-            if *retained == 0 {
-                return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
-            }
-            activate(&state)?;
-            Ok(handle)
-        }
-        None => Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
-    }
+    // Released, reset or destroyed; a primary context is valid again after the next retain.
+    Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
 }
 
 /// What is kept of the calling thread's current context, which must exist.
@@ -197,7 +186,8 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     end_of_contents(state);
-    session::call_in(state.handle, &calls::context_destroy { context: state.handle })?;
+    // A command that ends a context does not work in it.
+    session::call_in(Handle::NULL, &calls::context_destroy { context: state.handle })?;
     handles::drop_handle(state.handle);
     OTHERS.remove(state.handle);
     if CURRENT.get() == state.handle {
@@ -245,11 +235,13 @@ pub fn reset(device: CUdevice) -> Result<(), CUresult> {
     if !state.is_active() {
         return Ok(());
     }
+    let idle = session::call_in(state.handle, &calls::context_synchronize {});
     end_of_contents(state);
     handles::suspend(state.handle);
     state.limits.lock().clear();
     let request = calls::primary_context_reset { context: state.handle, device: device::on_server(device)? };
-    session::call_in(state.handle, &request)
+    // The work before it may have failed, and still the context is to be reset.
+    session::call_in(Handle::NULL, &request).and(idle)
 }
 
 /// Sets the flags with which the primary context of a device is created.
@@ -305,6 +297,8 @@ mod tests {
 
     #[test]
     fn a_thread_without_context_is_told_so() {
-        std::thread::spawn(|| assert_eq!(current(), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT))).join().unwrap();
+        std::thread::spawn(|| assert_eq!(current(), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)))
+            .join()
+            .unwrap();
     }
 }

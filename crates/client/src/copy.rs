@@ -123,15 +123,17 @@ impl HostRegion {
 ///
 /// # Safety
 /// The program's memory must be valid as `cuMemcpy` and its like demand it.
-pub unsafe fn copy(destination: Place, source: Place, stream: &StreamState, mode: Mode) -> Result<(), CUresult> {
+pub unsafe fn copy(
+    destination: Place,
+    source: Place,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
     session()?.faults().check()?;
-    capture::refuse_implicit(stream)?;
     // SAFETY: as this function demands, for all of these.
     unsafe {
         match (destination, source) {
-            (Place::Device(destination), Place::Device(source)) => {
-                within_device(destination, source, stream)
-            }
+            (Place::Device(destination), Place::Device(source)) => within_device(destination, source, stream),
             (Place::Device(destination), Place::Host(source)) => to_device(destination, source, stream, mode),
             (Place::Host(destination), Place::Device(source)) => {
                 from_device(destination, source, stream, mode)

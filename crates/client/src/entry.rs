@@ -84,6 +84,11 @@ fn trace(index: usize, result: CUresult) {
 
 /// Answers for an entry point that is not supported, and says so once.
 pub fn unsupported(index: usize) -> CUresult {
+    if !process::is_ready()
+        && let Err(refusal) = process::admit(FUNCTIONS[index].symbol)
+    {
+        return refusal;
+    }
     static SAID: LazyLock<Box<[AtomicBool]>> =
         LazyLock::new(|| FUNCTIONS.iter().map(|_| AtomicBool::new(false)).collect());
     if !SAID[index].swap(true, Ordering::Relaxed) {

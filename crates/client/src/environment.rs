@@ -41,7 +41,10 @@ pub static VARIABLES: &[Variable] = &[
     worker("CUDA_BINARY_LOADER_THREAD_COUNT", "threads that load binaries"),
     worker("CUDA_CACHE_DISABLE", "1: compiled PTX is not kept"),
     worker("CUDA_CACHE_MAXSIZE", "bytes of compiled PTX that are kept"),
-    worker("CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT", "part of the L2 cache for persisting data"),
+    worker(
+        "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
+        "part of the L2 cache for persisting data",
+    ),
     worker("CUDA_DEVICE_MAX_CONNECTIONS", "hardware queues of a context"),
     worker("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "hardware queues for copies of a context"),
     worker("CUDA_DISABLE_PTX_JIT", "1: PTX in images is not compiled"),
@@ -86,6 +89,8 @@ mod tests {
 
     #[test]
     fn the_worker_gets_only_its_own_variables() {
-        assert!(for_worker().iter().all(|(name, _)| name.starts_with("CUDA_") && name != "CUDA_VISIBLE_DEVICES"));
+        assert!(
+            for_worker().iter().all(|(name, _)| name.starts_with("CUDA_") && name != "CUDA_VISIBLE_DEVICES")
+        );
     }
 }

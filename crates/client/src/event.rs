@@ -71,7 +71,6 @@ impl EventState {
         if stream.context != self.context {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        capture::refuse_implicit(stream)?;
         let request = calls::event_record { event: self.handle, stream: stream.handle, flags };
         // Held while the command is sent, so that of two threads' records the later one is kept here too.
         let mut record = self.record.lock();
@@ -93,14 +92,14 @@ impl EventState {
 
     /// Waits until the last record is done and all bytes before it are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
-        let Some(record) = self.finished_record()? else { return Ok(()) };
+        let Some(record) = self.record_outside(CUresult::CUDA_ERROR_CAPTURED_EVENT)? else { return Ok(()) };
         session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
         record.ahead.wait()
     }
 
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
     pub fn query(&self) -> Result<(), CUresult> {
-        let Some(record) = self.finished_record()? else { return Ok(()) };
+        let Some(record) = self.record_outside(CUresult::CUDA_ERROR_INVALID_VALUE)? else { return Ok(()) };
         session::call_in(self.context, &calls::event_query { event: self.handle })?;
         if record.ahead.is_done() { record.ahead.wait() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
     }
@@ -109,7 +108,7 @@ impl EventState {
     pub fn elapsed(&self, end: &Self) -> Result<f32, CUresult> {
         for event in [self, end] {
             let timed = event.flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
-            match event.finished_record()? {
+            match event.record_outside(CUresult::CUDA_ERROR_INVALID_HANDLE)? {
                 Some(record) if timed => {
                     if !record.ahead.is_done() {
                         return Err(CUresult::CUDA_ERROR_NOT_READY);
@@ -121,11 +120,17 @@ impl EventState {
         session::call_in(self.context, &calls::event_elapsed { start: self.handle, end: end.handle })
     }
 
-    /// The last record, which must not belong to a capture.
-    fn finished_record(&self) -> Result<Option<Record>, CUresult> {
+    /// The last record. One in a capture is never done: asking for it is refused and spoils the capture.
+    fn record_outside(&self, refusal: CUresult) -> Result<Option<Record>, CUresult> {
         match self.record.lock().clone() {
-            Some(record) if record.capture != 0 => Err(CUresult::CUDA_ERROR_CAPTURED_EVENT),
-            record => Ok(record),
+            Some(record) if record.capture != 0 => {
+                capture::spoil(record.capture);
+                Err(refusal)
+            }
+            record => {
+                capture::refuse_unsafe()?;
+                Ok(record)
+            }
         }
     }
 }

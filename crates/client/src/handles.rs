@@ -4,7 +4,7 @@
 //! null, foreign or freed handle is refused at once, without asking the server.
 
 use crate::entry::DefaultStream;
-use crate::{context, stream};
+use crate::{capture, context, stream};
 use causeway_api::handle::{Context, Handle, Kind, Stream};
 use causeway_api::sys::{CUresult, CUstream};
 use parking_lot::{Mutex, RwLock};
@@ -119,9 +119,20 @@ fn refusal<K: Kind>() -> CUresult {
     }
 }
 
-/// The stream that the program passed; 0, 1 and 2 name default streams of the current context.
+/// The stream that the program passed to put work into it. Work in the legacy default stream is refused where it
+/// would have to wait for a stream that is being captured.
 #[inline]
 pub fn stream(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
+    let stream = stream_named(raw, default_stream)?;
+    if stream.is_null() {
+        capture::refuse_implicit()?;
+    }
+    Ok(stream)
+}
+
+/// The stream that the program passed; 0, 1 and 2 name default streams of the current context.
+#[inline]
+pub fn stream_named(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
     const LEGACY: u64 = 1;
     const PER_THREAD: u64 = 2;
     match (Handle::<Stream>::from_raw(raw).value(), default_stream) {

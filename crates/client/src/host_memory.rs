@@ -3,6 +3,7 @@
 //! Kernels cannot reach it, because it is on another machine; whoever asks for its device address is refused.
 
 use crate::context;
+use crate::memory;
 use crate::session::transfers;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -21,6 +22,8 @@ pub struct Range {
     pub flags: u32,
     /// The context that was current.
     pub context: Handle<Context>,
+    /// A number that no other piece of CUDA's memory has or had.
+    pub id: u64,
     /// Whether the program brought the memory itself (`cuMemHostRegister`).
     pub is_registered: bool,
 }
@@ -50,7 +53,9 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     let base = address as usize;
-    RANGES.write().insert(base, Range { base, size, flags, context, is_registered: false });
+    RANGES
+        .write()
+        .insert(base, Range { base, size, flags, context, id: memory::next_id(), is_registered: false });
     Ok(address)
 }
 
@@ -77,7 +82,7 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     if ranges.range(..end).next_back().is_some_and(|(_, range)| range.base + range.size > base) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
-    ranges.insert(base, Range { base, size, flags, context, is_registered: true });
+    ranges.insert(base, Range { base, size, flags, context, id: memory::next_id(), is_registered: true });
     Ok(())
 }
 
@@ -115,7 +120,7 @@ mod tests {
     fn ranges_do_not_overlap_and_are_found_by_any_address_inside() {
         let context = Handle::new(3, 3);
         let base = 0x1000_usize;
-        RANGES.write().insert(base, Range { base, size: 100, flags: 0, context, is_registered: true });
+        RANGES.write().insert(base, Range { base, size: 100, flags: 0, context, id: 0, is_registered: true });
         assert!(is_pinned(base, base + 100) && is_pinned(base + 99, base + 100));
         assert!(!is_pinned(base, base + 101) && !is_pinned(base - 1, base));
         assert_eq!(free(base as *mut c_void), Err(CUresult::CUDA_ERROR_INVALID_VALUE));

@@ -210,8 +210,7 @@ mod tests {
     #[test]
     fn wrappers_lead_to_one_image_or_to_linked_ones() {
         let (linked, first, second) = (fatbin(b"linked"), fatbin(b"1"), fatbin(b"22"));
-        let parts: [*const c_void; 3] =
-            [first.as_ptr().cast(), second.as_ptr().cast(), core::ptr::null()];
+        let parts: [*const c_void; 3] = [first.as_ptr().cast(), second.as_ptr().cast(), core::ptr::null()];
         let mut wrapper =
             Wrapper { magic: WRAPPER_MAGIC, version: 1, data: linked.as_ptr().cast(), parts: parts.as_ptr() };
         assert_eq!(found((&raw const wrapper).cast()), Ok(Image::Single(&linked)));

@@ -6,7 +6,8 @@ use crate::module::{self, FunctionState};
 use crate::{handles, session};
 use causeway_api::calls;
 use causeway_api::sys::{
-    CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUresult, CUstream,
+    CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUresult,
+    CUstream,
 };
 use causeway_api::types::{LaunchAttribute, LaunchShape, Parameter};
 use core::cell::RefCell;
@@ -41,9 +42,8 @@ pub unsafe fn launch(
     let (handle, state) = module::given_function(function)?;
     let stream = handles::stream(stream.0, stream.1)?;
     check(&shape, &state)?;
-    let send = |params: &[u8]| {
-        session::post(&calls::launch { function: handle, shape, stream, attributes, params })
-    };
+    let send =
+        |params: &[u8]| session::post(&calls::launch { function: handle, shape, stream, attributes, params });
     // SAFETY: as this function demands.
     if let Some(ready) = unsafe { ready_buffer(arguments) }? {
         return send(ready);
@@ -69,17 +69,33 @@ pub unsafe fn launch(
 
 /// Refuses a launch that the device or the function cannot have.
 fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresult> {
-    let limits = context::current_state()?.device()?.limits;
-    let fits = |sizes: [u32; 3], most: [u32; 3]| sizes.iter().zip(most).all(|(size, most)| (1..=most).contains(size));
+    let device = context::current_state()?.device()?;
+    let limits = device.limits;
+    let fits = |sizes: [u32; 3], most: [u32; 3]| {
+        sizes.iter().zip(most).all(|(size, most)| (1..=most).contains(size))
+    };
     let threads = shape.block.iter().map(|size| u64::from(*size)).product::<u64>();
-    if !fits(shape.grid, limits.grid) || !fits(shape.block, limits.block) || threads > u64::from(limits.threads) {
+    if !fits(shape.grid, limits.grid)
+        || !fits(shape.block, limits.block)
+        || threads > u64::from(limits.threads)
+    {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let most_threads = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
     if most_threads.is_some_and(|most| threads > most.max(0) as u64) {
-        return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        // The program asked for less (`__launch_bounds__`), or there are not enough registers.
+        let registers = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS).unwrap_or(0);
+        let available = device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
+        let needed = threads.saturating_mul(registers.max(0) as u64);
+        return Err(match available {
+            Some(available) if needed > available.max(0) as u64 => {
+                CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+            }
+            _ => CUresult::CUDA_ERROR_INVALID_VALUE,
+        });
     }
-    let most_shared = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+    let most_shared =
+        function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
     if most_shared.is_some_and(|most| i64::from(shape.shared_bytes) > i64::from(most)) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

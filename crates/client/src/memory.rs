@@ -38,9 +38,13 @@ static PIECES: RwLock<BTreeMap<CUdeviceptr, Piece>> = RwLock::new(BTreeMap::new(
 
 /// Notes memory that the server gave.
 pub fn add(base: CUdeviceptr, size: u64, context: Handle<Context>, device: CUdevice, origin: Origin) {
+    PIECES.write().insert(base, Piece { base, size, context, device, origin, id: next_id() });
+}
+
+/// A number for a piece of CUDA's memory, the device's or the host's.
+pub fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    PIECES.write().insert(base, Piece { base, size, context, device, origin, id });
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The piece in which an address lies.

@@ -139,7 +139,9 @@ pub fn given_function(raw: CUfunction) -> Result<(Handle<Function>, Arc<Function
 }
 
 /// The kernel that the program passed.
-pub fn given_kernel(raw: causeway_api::sys::CUkernel) -> Result<(Handle<Kernel>, Arc<FunctionState>), CUresult> {
+pub fn given_kernel(
+    raw: causeway_api::sys::CUkernel,
+) -> Result<(Handle<Kernel>, Arc<FunctionState>), CUresult> {
     let handle = Handle::<Kernel>::from_raw(raw);
     if handle.tag() != Kernel::TAG {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);

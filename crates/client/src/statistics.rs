@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 struct Counts([AtomicU64; 3]);
 
-static CALLS: LazyLock<Box<[Counts]>> = LazyLock::new(|| FUNCTIONS.iter().map(|_| Counts::default()).collect());
+static CALLS: LazyLock<Box<[Counts]>> =
+    LazyLock::new(|| FUNCTIONS.iter().map(|_| Counts::default()).collect());
 static WAIT_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
 static BYTES_TO_DEVICE: AtomicU64 = AtomicU64::new(0);

@@ -115,7 +115,7 @@ impl StreamState {
     }
 
     /// Whether it and the legacy default stream wait for each other.
-    fn is_blocking(&self) -> bool {
+    pub fn is_blocking(&self) -> bool {
         self.flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0
     }
 

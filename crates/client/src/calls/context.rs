@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use crate::entry::{give, offer, refuse_use};
-use crate::{capture, context, device, session};
 use crate::session::transfers;
+use crate::{capture, context, device, session};
 use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::{

@@ -74,17 +74,32 @@ fn anywhere(address: CUdeviceptr) -> impl FnOnce(usize) -> Result<Place, CUresul
     }
 }
 
-pub unsafe fn cuMemcpyHtoD_v2(to: CUdeviceptr, from: *mut c_void, bytes: usize, ds: DefaultStream) -> Outcome {
+pub unsafe fn cuMemcpyHtoD_v2(
+    to: CUdeviceptr,
+    from: *mut c_void,
+    bytes: usize,
+    ds: DefaultStream,
+) -> Outcome {
     // SAFETY: the program's promise.
     unsafe { linear(on_device(to), host(from), bytes, now(ds)) }
 }
 
-pub unsafe fn cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, ds: DefaultStream) -> Outcome {
+pub unsafe fn cuMemcpyDtoH_v2(
+    to: *mut c_void,
+    from: CUdeviceptr,
+    bytes: usize,
+    ds: DefaultStream,
+) -> Outcome {
     // SAFETY: the program's promise.
     unsafe { linear(host(to), on_device(from), bytes, now(ds)) }
 }
 
-pub unsafe fn cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, ds: DefaultStream) -> Outcome {
+pub unsafe fn cuMemcpyDtoD_v2(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    ds: DefaultStream,
+) -> Outcome {
     // SAFETY: no memory of the program is touched.
     unsafe { linear(on_device(to), on_device(from), bytes, now(ds)) }
 }
@@ -177,7 +192,11 @@ pub unsafe fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D, ds: DefaultStr
     unsafe { boxed(&in_three_dimensions(pCopy)?, now(ds)) }
 }
 
-pub unsafe fn cuMemcpy2DAsync_v2(pCopy: *const CUDA_MEMCPY2D, stream: CUstream, ds: DefaultStream) -> Outcome {
+pub unsafe fn cuMemcpy2DAsync_v2(
+    pCopy: *const CUDA_MEMCPY2D,
+    stream: CUstream,
+    ds: DefaultStream,
+) -> Outcome {
     // SAFETY: the program's promise.
     unsafe { boxed(&in_three_dimensions(pCopy)?, later(stream, ds)) }
 }
@@ -187,7 +206,11 @@ pub unsafe fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D, ds: DefaultStream) -> O
     unsafe { boxed(pCopy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, now(ds)) }
 }
 
-pub unsafe fn cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, stream: CUstream, ds: DefaultStream) -> Outcome {
+pub unsafe fn cuMemcpy3DAsync_v2(
+    pCopy: *const CUDA_MEMCPY3D,
+    stream: CUstream,
+    ds: DefaultStream,
+) -> Outcome {
     // SAFETY: the program's promise.
     unsafe { boxed(pCopy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, later(stream, ds)) }
 }
@@ -325,7 +348,10 @@ mod tests {
     #[test]
     fn offsets_move_the_box_and_pitches_default_to_its_own_size() {
         let Ok(Place::Device(region)) = side(64, 10, [4, 2, 3]).place([8, 5, 2]) else { panic!() };
-        assert_eq!((region.address, region.row_pitch, region.slice_pitch), (0x5000 + 4 + 128 + 1920, 64, 640));
+        assert_eq!(
+            (region.address, region.row_pitch, region.slice_pitch),
+            (0x5000 + 4 + 128 + 1920, 64, 640)
+        );
         let Ok(Place::Device(region)) = side(0, 0, [0; 3]).place([8, 5, 2]) else { panic!() };
         assert!(region.is_contiguous());
     }

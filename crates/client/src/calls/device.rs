@@ -98,7 +98,11 @@ pub unsafe fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev
     unsafe { give(pi, value) }
 }
 
-pub unsafe fn cuDeviceGetExecAffinitySupport(pi: *mut i32, _kind: CUexecAffinityType, dev: CUdevice) -> Outcome {
+pub unsafe fn cuDeviceGetExecAffinitySupport(
+    pi: *mut i32,
+    _kind: CUexecAffinityType,
+    dev: CUdevice,
+) -> Outcome {
     device(dev)?;
     // SAFETY: room for the result, or null.
     unsafe { give(pi, 0) }

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::entry::{DefaultStream, give};
-use crate::{capture, event, handles, stream};
+use crate::{event, handles, stream};
 use causeway_api::sys::{CUevent, CUresult, CUstream};
 
 pub unsafe fn cuEventCreate(phEvent: *mut CUevent, Flags: u32) -> Outcome {
@@ -29,15 +29,11 @@ pub unsafe fn cuEventRecordWithFlags(
 }
 
 pub unsafe fn cuEventQuery(hEvent: CUevent) -> Outcome {
-    let event = event::given(hEvent)?;
-    capture::refuse_unsafe()?;
-    event.query()
+    event::given(hEvent)?.query()
 }
 
 pub unsafe fn cuEventSynchronize(hEvent: CUevent) -> Outcome {
-    let event = event::given(hEvent)?;
-    capture::refuse_unsafe()?;
-    event.synchronize()
+    event::given(hEvent)?.synchronize()
 }
 
 pub unsafe fn cuEventDestroy_v2(hEvent: CUevent) -> Outcome {

@@ -8,7 +8,7 @@ use crate::session::callbacks::{self, Address, Task};
 use crate::{capture, handles, session, stream};
 use causeway_api::calls;
 use causeway_api::sys::{
-    CUfunction, CUfunctionLoadingState, CUfunction_attribute, CUhostFn, CUlaunchConfig, CUmodule, CUresult,
+    CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUhostFn, CUlaunchConfig, CUmodule, CUresult,
     CUstream,
 };
 use causeway_api::types::LaunchShape;

@@ -31,7 +31,11 @@ fn instantiate(graph: CUgraph, flags: u64) -> Result<Handle<GraphExec>, CUresult
         .map(|()| exec)
 }
 
-pub unsafe fn cuGraphInstantiateWithFlags(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: u64) -> Outcome {
+pub unsafe fn cuGraphInstantiateWithFlags(
+    phGraphExec: *mut CUgraphExec,
+    hGraph: CUgraph,
+    flags: u64,
+) -> Outcome {
     if phGraphExec.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -65,8 +69,7 @@ pub unsafe fn cuGraphInstantiateWithParams(
     /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`: upload to the stream that the parameters name.
     const UPLOAD: u64 = 2;
     // SAFETY: parameters, or null.
-    let params =
-        unsafe { instantiateParams.as_mut() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let params = unsafe { instantiateParams.as_mut() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     params.hErrNode_out = core::ptr::null_mut();
     params.result_out = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_ERROR;
     // SAFETY: the same arguments.
@@ -81,7 +84,11 @@ pub unsafe fn cuGraphInstantiateWithParams(
     session::post(&calls::cuGraphUpload { hGraph, hStream })
 }
 
-pub unsafe fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream, default_stream: DefaultStream) -> Outcome {
+pub unsafe fn cuGraphLaunch(
+    hGraph: CUgraphExec,
+    hStream: CUstream,
+    default_stream: DefaultStream,
+) -> Outcome {
     let exec = handles::given::<GraphExec>(hGraph)?;
     let stream = handles::stream(hStream, default_stream)?;
     session::post(&calls::graph_launch { exec, stream })

@@ -126,7 +126,8 @@ pub unsafe fn cuKernelGetAttribute(
     dev: CUdevice,
 ) -> Outcome {
     device::device(dev)?;
-    let value = module::given_kernel(kernel)?.1.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let value =
+        module::given_kernel(kernel)?.1.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: room for the result, or null.
     unsafe { give(pi, value) }
 }

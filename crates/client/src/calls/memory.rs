@@ -60,11 +60,15 @@ pub unsafe fn cuMemGetAddressRange_v2(
     psize: *mut usize,
     dptr: CUdeviceptr,
 ) -> Outcome {
-    let piece = memory::find(dptr).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+    let (base, size) = match (memory::find(dptr), host_memory::find(dptr as usize)) {
+        (Some(piece), _) => (piece.base, piece.size as usize),
+        (None, Some(range)) => (range.base as CUdeviceptr, range.size),
+        (None, None) => return Err(CUresult::CUDA_ERROR_NOT_FOUND),
+    };
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(pbase, piece.base);
-        offer(psize, piece.size as usize);
+        offer(pbase, base);
+        offer(psize, size);
     }
     Ok(())
 }

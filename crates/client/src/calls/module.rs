@@ -6,9 +6,7 @@ use crate::image;
 use crate::log::info;
 use crate::module;
 use causeway_api::handle::Kind;
-use causeway_api::sys::{
-    CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult,
-};
+use causeway_api::sys::{CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult};
 use core::ffi::{c_char, c_void};
 
 /// The bytes of an image file of the client, ended by a NUL in case it is text.
@@ -108,9 +106,7 @@ pub unsafe fn cuModuleEnumerateFunctions(
 ) -> Outcome {
     let module = module::given(hmod)?;
     // SAFETY: room for `numFunctions` handles, or null.
-    unsafe {
-        give_handles(functions, numFunctions, module.function_names()?, |name| module.function(name))
-    }
+    unsafe { give_handles(functions, numFunctions, module.function_names()?, |name| module.function(name)) }
 }
 
 /// Stores the handles of things with these names, as many as there is room for.

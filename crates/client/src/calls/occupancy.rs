@@ -6,9 +6,7 @@ use crate::module::FunctionState;
 use crate::{context, module, session};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle};
-use causeway_api::sys::{
-    CUdevice_attribute, CUfunction, CUfunction_attribute, CUoccupancyB2DSize, CUresult,
-};
+use causeway_api::sys::{CUdevice_attribute, CUfunction, CUfunction_attribute, CUoccupancyB2DSize, CUresult};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -26,8 +24,12 @@ fn blocks(question: Question) -> Result<i32, CUresult> {
         return Ok(blocks);
     }
     let (_, func, blockSize, dynamicSMemSize, flags, _) = question;
-    let request =
-        calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags { func, blockSize, dynamicSMemSize, flags };
+    let request = calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags {
+        func,
+        blockSize,
+        dynamicSMemSize,
+        flags,
+    };
     let blocks = session::call(&request)?;
     ANSWERS.lock().insert(question, blocks);
     Ok(blocks)

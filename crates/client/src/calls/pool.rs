@@ -10,7 +10,7 @@ use causeway_api::calls;
 use causeway_api::handle::{Handle, MemoryPool};
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType,
-    CUmemPoolProps, CUmemPool_attribute, CUmemoryPool, CUresult, CUstream,
+    CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
 };
 use core::ffi::c_void;
 use parking_lot::Mutex;
@@ -124,7 +124,9 @@ pub unsafe fn cuMemPoolGetAttribute(
     let request = calls::memory_pool_attribute_get { pool, attribute };
     let found = session::call_in(context::current_or_none(), &request)?;
     // SAFETY: null, or room for the number that the attribute is.
-    unsafe { if is_long { give(value.cast::<u64>(), found) } else { give(value.cast::<u32>(), found as u32) } }
+    unsafe {
+        if is_long { give(value.cast::<u64>(), found) } else { give(value.cast::<u32>(), found as u32) }
+    }
 }
 
 pub unsafe fn cuMemAllocAsync(

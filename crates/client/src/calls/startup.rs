@@ -2,9 +2,9 @@
 
 use super::Outcome;
 use crate::entry::{give, offer, text};
+use crate::private;
 use crate::session::{self, session};
 use crate::stubs::ENTRY_POINTS;
-use crate::private;
 use causeway_api::coverage::{Lookup, lookup};
 use causeway_api::errors;
 use causeway_api::sys::{CUdriverProcAddressQueryResult, CUresult, CUuuid};

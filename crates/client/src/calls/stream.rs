@@ -17,9 +17,14 @@ use causeway_api::sys::{
 use core::ffi::c_void;
 use std::sync::Arc;
 
-/// The stream that the program passed.
+/// The stream that the program passed to put work into it.
 fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
     stream::state(handles::stream(raw, default_stream)?)
+}
+
+/// The stream that the program asks about.
+fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
+    stream::state(handles::stream_named(raw, default_stream)?)
 }
 
 pub unsafe fn cuStreamCreate(phStream: *mut CUstream, Flags: u32) -> Outcome {
@@ -51,30 +56,35 @@ pub unsafe fn cuStreamDestroy_v2(hStream: CUstream) -> Outcome {
 
 pub unsafe fn cuStreamGetPriority(hStream: CUstream, priority: *mut i32, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(priority, given(hStream, ds)?.priority) }
+    unsafe { give(priority, named(hStream, ds)?.priority) }
 }
 
 pub unsafe fn cuStreamGetId(hStream: CUstream, streamId: *mut u64, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(streamId, given(hStream, ds)?.id) }
+    unsafe { give(streamId, named(hStream, ds)?.id) }
 }
 
 pub unsafe fn cuStreamGetFlags(hStream: CUstream, flags: *mut u32, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(flags, given(hStream, ds)?.flags) }
+    unsafe { give(flags, named(hStream, ds)?.flags) }
 }
 
 pub unsafe fn cuStreamGetDevice(hStream: CUstream, out: *mut CUdevice, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(out, context::state(given(hStream, ds)?.context)?.device) }
+    unsafe { give(out, context::state(named(hStream, ds)?.context)?.device) }
 }
 
 pub unsafe fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(pctx, given(hStream, ds)?.context.as_raw()) }
+    unsafe { give(pctx, named(hStream, ds)?.context.as_raw()) }
 }
 
-pub unsafe fn cuStreamWaitEvent(hStream: CUstream, hEvent: CUevent, Flags: u32, ds: DefaultStream) -> Outcome {
+pub unsafe fn cuStreamWaitEvent(
+    hStream: CUstream,
+    hEvent: CUevent,
+    Flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
     event::given(hEvent)?.delay(&*given(hStream, ds)?, Flags)
 }
 
@@ -191,12 +201,16 @@ unsafe fn memory_operation(
     }
 }
 
-pub unsafe fn cuStreamBeginCapture_v2(hStream: CUstream, mode: CUstreamCaptureMode, ds: DefaultStream) -> Outcome {
-    capture::begin(&*given(hStream, ds)?, mode)
+pub unsafe fn cuStreamBeginCapture_v2(
+    hStream: CUstream,
+    mode: CUstreamCaptureMode,
+    ds: DefaultStream,
+) -> Outcome {
+    capture::begin(&*named(hStream, ds)?, mode)
 }
 
 pub unsafe fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph, ds: DefaultStream) -> Outcome {
-    let stream = given(hStream, ds)?;
+    let stream = named(hStream, ds)?;
     let ended = capture::end(&stream);
     let graph = ended.as_ref().map_or(core::ptr::null_mut(), |graph| graph.as_raw());
     // SAFETY: room for the result, or null.
@@ -210,7 +224,7 @@ pub unsafe fn cuStreamIsCapturing(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(captureStatus, capture::status(&*given(hStream, ds)?).0) }
+    unsafe { give(captureStatus, capture::status(&*named(hStream, ds)?).0) }
 }
 
 /// Nodes of a captured graph are known on the server only.
@@ -230,7 +244,7 @@ pub unsafe fn cuStreamGetCaptureInfo_v2(
     numDependencies_out: *mut usize,
     ds: DefaultStream,
 ) -> Outcome {
-    let (status, id) = capture::status(&*given(hStream, ds)?);
+    let (status, id) = capture::status(&*named(hStream, ds)?);
     let wants_nodes = !graph_out.is_null() || !dependencies_out.is_null() || !numDependencies_out.is_null();
     refuse_nodes(wants_nodes, status)?;
     // SAFETY: room for both results, or null.
@@ -268,8 +282,8 @@ pub unsafe fn cuStreamGetCaptureInfo_v3(
 
 pub unsafe fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream, ds: DefaultStream) -> Outcome {
     // Every stream has the attributes that `cuStreamGetAttribute` reports, and none can be changed.
-    given(dstStream, ds)?;
-    given(srcStream, ds).map(|_| ())
+    named(dstStream, ds)?;
+    named(srcStream, ds).map(|_| ())
 }
 
 pub unsafe fn cuStreamGetAttribute(
@@ -278,7 +292,7 @@ pub unsafe fn cuStreamGetAttribute(
     value: *mut CUstreamAttrValue,
     ds: DefaultStream,
 ) -> Outcome {
-    let stream = given(hStream, ds)?;
+    let stream = named(hStream, ds)?;
     let mut found = CUstreamAttrValue::default();
     match attr {
         CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {}
@@ -298,6 +312,6 @@ pub unsafe fn cuStreamSetAttribute(
     _param: *const CUstreamAttrValue,
     ds: DefaultStream,
 ) -> Outcome {
-    given(hStream, ds)?;
+    named(hStream, ds)?;
     Err(refuse_use!("setting stream attribute {}", attr.0))
 }

@@ -25,7 +25,8 @@ fn target(address: CUdeviceptr) -> Target {
 fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) -> Result<Vec<u8>, CUresult> {
     let word = |value: u32| Ok(value.to_ne_bytes().to_vec());
     let long = |value: u64| Ok(value.to_ne_bytes().to_vec());
-    let flag = |value: bool| Ok(vec![u8::from(value)]);
+    // `cuda.h` speaks of booleans; the driver writes four bytes.
+    let flag = |value: bool| Ok(u32::from(value).to_ne_bytes().to_vec());
     let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     match (attribute, target) {
         (_, Target::Unknown) => invalid,
@@ -43,8 +44,10 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Target::Device(_))
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, Target::Pinned(_)) => long(address),
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Device(_)) => word(0),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Device(_)) => flag(false),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Pinned(_)) => flag(false),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, Target::Device(piece)) => long(piece.id),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, Target::Pinned(range)) => long(range.id),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, _)
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, _)
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, _)
@@ -57,7 +60,9 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, Target::Pinned(range)) => {
             word(crate::context::state(range.context)?.device as u32)
         }
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, Target::Device(piece)) => long(piece.base),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, Target::Device(piece)) => {
+            long(piece.base)
+        }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, Target::Pinned(range)) => {
             long(range.base as u64)
         }
@@ -76,20 +81,27 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
     }
 }
 
-/// Bytes of an attribute's C type, for those that may be asked of memory that is not CUDA's.
-fn size(attribute: CUpointer_attribute) -> usize {
+/// What the call for several attributes answers for one that an address does not have, as a real driver (580) does.
+fn absent(address: CUdeviceptr, attribute: CUpointer_attribute) -> Result<Vec<u8>, CUresult> {
+    /// The ordinal of no device: "invalid device" in `cuda.h` is -2.
+    const NO_DEVICE: i32 = -2;
     match attribute {
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_P2P_TOKENS => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER if memory::find(address).is_none() => {
+            Ok(address.to_ne_bytes().to_vec())
+        }
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Ok(NO_DEVICE.to_ne_bytes().to_vec()),
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Ok(Vec::new()),
         CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE
         | CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => 4,
-        CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED
         | CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
         | CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED
         | CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
-        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => 1,
-        CUpointer_attribute::CU_POINTER_ATTRIBUTE_P2P_TOKENS => 16,
-        _ => 8,
+        | CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => Ok(vec![0; 4]),
+        _ => Ok(vec![0; 8]),
     }
 }
 
@@ -121,11 +133,7 @@ pub unsafe fn cuPointerGetAttributes(
         if place.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // Unlike the call for one attribute, this one answers null for what an address does not have.
-        let bytes = value(&target, ptr, *attribute).unwrap_or_else(|_| {
-            let absent = *attribute == CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-            vec![if absent { 0xff } else { 0 }; size(*attribute)]
-        });
+        let bytes = value(&target, ptr, *attribute).or_else(|_| absent(ptr, *attribute))?;
         // SAFETY: the program has room for the attribute's type.
         unsafe { place.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
     }
@@ -151,6 +159,6 @@ mod tests {
             assert_eq!(one, Err(CUresult::CUDA_ERROR_INVALID_VALUE));
             cuPointerGetAttributes(2, attributes.as_ptr(), places.as_mut_ptr(), 0x10).unwrap();
         }
-        assert_eq!((kind, ordinal), (0, -1));
+        assert_eq!((kind, ordinal), (0, -2));
     }
 }

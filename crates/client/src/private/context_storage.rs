@@ -28,7 +28,11 @@ static VALUES: LazyLock<RwLock<HashMap<Key, Value>>> = LazyLock::new(RwLock::def
 fn key(context: CUcontext, key: *mut c_void) -> Result<Key, CUresult> {
     let context =
         if context.is_null() { context::current_or_none() } else { Handle::<Context>::from_raw(context) };
-    if context.is_null() { Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) } else { Ok((context.value(), key as usize)) }
+    if context.is_null() {
+        Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    } else {
+        Ok((context.value(), key as usize))
+    }
 }
 
 /// Keeps a value; a second one under the same key is refused.

@@ -46,8 +46,7 @@ fn computed(question: &Question<'_>) -> [u64; 2] {
     for word in [question.driver_version, question.version, question.process, question.thread] {
         hash.update(&word.to_le_bytes());
     }
-    let words =
-        [question.runtime_table, question.check_table, question.check_function, question.seconds];
+    let words = [question.runtime_table, question.check_table, question.check_function, question.seconds];
     for word in words {
         hash.update(&word.to_le_bytes());
     }

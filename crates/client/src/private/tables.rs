@@ -170,7 +170,8 @@ extern "C" fn runtime_callback(_identifier: u32, _record: *mut c_void) {}
 unsafe extern "C" fn runtime_callback_flags(flags: *mut *const u32, count: *mut usize) {
     // SAFETY: room for both results, or null. The count is of 32-bit flags.
     let _ = unsafe {
-        give(flags, CALLBACK_FLAGS.as_ptr().cast::<u32>()).and_then(|()| give(count, CALLBACK_FLAGS.len() * 2))
+        give(flags, CALLBACK_FLAGS.as_ptr().cast::<u32>())
+            .and_then(|()| give(count, CALLBACK_FLAGS.len() * 2))
     };
 }
 
@@ -239,7 +240,7 @@ unsafe extern "C" fn stream_object(
 ) -> CUresult {
     in_session(|| {
         let default = if per_thread != 0 { DefaultStream::PerThread } else { DefaultStream::Legacy };
-        let id = stream::state(handles::stream(raw, default)?)?.id;
+        let id = stream::state(handles::stream_named(raw, default)?)?.id;
         // SAFETY: room for the result, or null.
         unsafe { give(object, ptr::without_provenance_mut(id as usize)) }
     })
@@ -321,9 +322,8 @@ mod tests {
 
     #[test]
     fn identifiers_are_bytes_in_order_and_others_are_refused() {
-        let identifier = [
-            0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc,
-        ];
+        let identifier =
+            [0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc];
         assert_eq!(find(&identifier), Some((&raw const TOOLS_TLS).cast()));
         assert_eq!(find(&[7; 16]), None);
     }

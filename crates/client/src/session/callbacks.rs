@@ -15,8 +15,8 @@ use core::ffi::c_void;
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Something to do when a stream reaches a point.
 pub enum Task {

@@ -165,7 +165,12 @@ impl Session {
     ///
     /// # Safety
     /// `pointer` must be readable for `length` bytes; other threads may write to them.
-    pub unsafe fn send_transfer(&self, transfer: u64, pointer: *const u8, length: usize) -> Result<(), CUresult> {
+    pub unsafe fn send_transfer(
+        &self,
+        transfer: u64,
+        pointer: *const u8,
+        length: usize,
+    ) -> Result<(), CUresult> {
         // SAFETY: as this function demands.
         unsafe { self.link.send_transfer_raw(transfer, pointer, length) }.map_err(|_| LOST)
     }

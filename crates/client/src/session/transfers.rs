@@ -81,12 +81,10 @@ pub unsafe fn expect(context: Handle<Context>, landing: Landing) -> Result<Arc<T
                 finished.finish(outcome.map_err(|error| finished.status(&error)));
             })
         },
-        Landing::Spread { length, store, .. } => {
-            Destination::buffer(vec![0; length], move |outcome| {
-                let outcome = outcome.map(|bytes| store(&bytes));
-                finished.finish(outcome.map_err(|error| finished.status(&error)));
-            })
-        }
+        Landing::Spread { length, store, .. } => Destination::buffer(vec![0; length], move |outcome| {
+            let outcome = outcome.map(|bytes| store(&bytes));
+            finished.finish(outcome.map_err(|error| finished.status(&error)));
+        }),
     };
     if session()?.link().expect_transfer(number, destination).is_err() {
         transfer.finish(Err(LOST));
