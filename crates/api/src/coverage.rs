@@ -15,6 +15,11 @@ pub enum Kind {
     Called,
     /// Hand-written in the client: local, posted or called, as the arguments demand.
     Hand,
+    /// An older name of another entry point with the same arguments.
+    Same {
+        /// The entry point that carries it out.
+        target: &'static str,
+    },
     /// Exported, answers `CUDA_ERROR_NOT_SUPPORTED`.
     Unsupported {
         /// Why.
@@ -29,6 +34,7 @@ impl fmt::Display for Kind {
             Self::Posted => "posted",
             Self::Called => "called",
             Self::Hand => "by hand",
+            Self::Same { .. } => "older name",
             Self::Unsupported { .. } => "not supported",
         })
     }

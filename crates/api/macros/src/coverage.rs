@@ -13,6 +13,10 @@ pub fn expand(entries: &[Entry], fingerprint: u64) -> TokenStream {
             Kind::Posted => quote!(Kind::Posted),
             Kind::Called => quote!(Kind::Called),
             Kind::Hand => quote!(Kind::Hand),
+            Kind::Same => {
+                let target = entry.target.as_ref().expect("the list gives every `same` entry its target");
+                quote!(Kind::Same { target: #target })
+            }
             Kind::Unsupported => quote!(Kind::Unsupported { reason: #reason }),
         };
         let per_thread = match &entry.per_thread {

@@ -42,6 +42,8 @@ pub enum Kind {
     Called,
     /// Hand-written in the client, which sends operations of its own choice.
     Hand,
+    /// Another name of a newer entry point with the same arguments.
+    Same,
     /// Exported, answers "not supported".
     Unsupported,
 }
@@ -117,6 +119,8 @@ pub struct Entry {
     pub since: u32,
     /// Its variant for the per-thread default stream.
     pub per_thread: Option<PerThread>,
+    /// The entry point that carries out an entry of kind [`Kind::Same`].
+    pub target: Option<String>,
     /// Why it is not supported.
     pub reason: String,
     /// Whether it is an operation of ours and not an entry point of `cuda.h`.
@@ -140,15 +144,15 @@ pub fn entries() -> Vec<Entry> {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let parsed = line
-                .strip_suffix(';')
-                .ok_or_else(|| "a line must end in `;`".to_owned())
-                .and_then(|line| match line.strip_prefix("otherwise ") {
-                    Some(text) => {
-                        reason = text.trim_matches('"').to_owned();
-                        Ok(None)
+            let parsed =
+                line.strip_suffix(';').ok_or_else(|| "a line must end in `;`".to_owned()).and_then(|line| {
+                    match line.strip_prefix("otherwise ") {
+                        Some(text) => {
+                            reason = text.trim_matches('"').to_owned();
+                            Ok(None)
+                        }
+                        None => entry(line, *file == "operations", &reason).map(Some),
                     }
-                    None => entry(line, *file == "operations", &reason).map(Some),
                 });
             match parsed {
                 Ok(found) => all.extend(found),
@@ -184,6 +188,7 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
             "posted" => kind = Some(Kind::Posted),
             "called" => kind = Some(Kind::Called),
             "hand" => kind = Some(Kind::Hand),
+            "same" => kind = Some(Kind::Same),
             "unsupported" => kind = Some(Kind::Unsupported),
             other => return Err(format!("`{other}` is not a kind of call")),
         }
@@ -203,6 +208,7 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
         arguments,
         since: 0,
         per_thread: None,
+        target: None,
         reason: reason.to_owned(),
         operation,
     };
@@ -210,6 +216,8 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
     while let Some(word) = tail.next() {
         if word == "=" {
             entry.base = tail.next().ok_or("no base name after `=`")?.to_owned();
+        } else if word == "as" {
+            entry.target = Some(tail.next().ok_or("no entry point after `as`")?.to_owned());
         } else if let Some((suffix, version)) = word.split_once('@') {
             let version = version.parse().map_err(|_| format!("`{version}` is not a version"))?;
             match suffix {
@@ -220,7 +228,11 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
             return Err(format!("`{word}` is not understood"));
         }
     }
-    Ok(entry)
+    match (entry.kind == Kind::Same, &entry.target) {
+        (true, None) => Err("an entry of kind `same` says `as` which one".to_owned()),
+        (false, Some(_)) => Err("only an entry of kind `same` has an `as`".to_owned()),
+        _ => Ok(entry),
+    }
 }
 
 fn argument(text: &str) -> Result<Argument, String> {
@@ -246,9 +258,7 @@ fn argument(text: &str) -> Result<Argument, String> {
         ("in", "bytes", None) => Mode::InList { count: None },
         ("in", _, None) => Mode::In { nullable: false },
         ("in?", _, None) => Mode::In { nullable: true },
-        ("in", _, Some(count)) => {
-            Mode::InList { count: (!count.is_empty()).then(|| count.to_owned()) }
-        }
+        ("in", _, Some(count)) => Mode::InList { count: (!count.is_empty()).then(|| count.to_owned()) },
         ("out", _, None) => Mode::Out { nullable: false },
         ("out?", _, None) => Mode::Out { nullable: true },
         ("out", _, Some(count)) => Mode::OutList { count: count.to_owned() },

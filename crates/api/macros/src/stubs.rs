@@ -42,6 +42,15 @@ fn stub(entry: &Entry, index: usize, symbol: &str, default_stream: TokenStream) 
             #(let _ = #names;)*
             crate::entry::unsupported(#index)
         },
+        Kind::Same => {
+            let target = entry.target.as_ref().expect("the list gives every `same` entry its target");
+            let suffix = symbol.to_string()[entry.name.len()..].to_owned();
+            let target = ident(&format!("{target}{suffix}"));
+            quote! {
+                // SAFETY: the same arguments with the same meaning.
+                unsafe { #target(#(#names),*) }
+            }
+        }
         Kind::Posted | Kind::Called if !entry.wrapped => wire_body(entry, index, &default_stream),
         _ => {
             let name = ident(&entry.name);
@@ -137,28 +146,20 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
     let name = ident(&argument.name);
     let marker = marker(&argument.base);
     match (&argument.mode, marker) {
-        (Mode::New, Some(marker)) => {
-            Some(quote!(let #name = crate::handles::create::<#marker>();))
-        }
+        (Mode::New, Some(marker)) => Some(quote!(let #name = crate::handles::create::<#marker>();)),
         (Mode::Value, Some(_)) if argument.base == "CUstream" => {
             Some(quote!(let #name = crate::handles::stream(#name, #default_stream)?;))
         }
         (Mode::Value, None) if argument.base == "CUdevice" => {
             Some(quote!(let #name = crate::device::on_server(#name)?;))
         }
-        (Mode::Value, Some(marker)) => {
-            Some(quote!(let #name = crate::handles::given::<#marker>(#name)?;))
-        }
-        (Mode::Drop, Some(marker)) => {
-            Some(quote!(let #name = crate::handles::retire::<#marker>(#name)?;))
-        }
+        (Mode::Value, Some(marker)) => Some(quote!(let #name = crate::handles::given::<#marker>(#name)?;)),
+        (Mode::Drop, Some(marker)) => Some(quote!(let #name = crate::handles::retire::<#marker>(#name)?;)),
         (Mode::In { nullable: false } | Mode::InOut, None) => {
             // SAFETY of the generated read: checked non-null, valid by the contract of `cuda.h`.
             Some(quote!(let #name = unsafe { #name.read() };))
         }
-        (Mode::In { nullable: true }, None) => {
-            Some(quote!(let #name = unsafe { #name.as_ref() }.copied();))
-        }
+        (Mode::In { nullable: true }, None) => Some(quote!(let #name = unsafe { #name.as_ref() }.copied();)),
         (Mode::Text, None) => Some(quote!(let #name = unsafe { crate::entry::text(#name) }?;)),
         (Mode::InList { count: Some(count) }, marker) => {
             let count = ident(count);
