@@ -60,6 +60,10 @@ pub fn command(program: &[OsString], server: &Target, library: &Path) -> Command
         path.push(before);
     }
     command.env("LD_LIBRARY_PATH", path);
+    // Triton asks the system's cache of libraries before it looks at LD_LIBRARY_PATH.
+    if std::env::var_os("TRITON_LIBCUDA_PATH").is_none() {
+        command.env("TRITON_LIBCUDA_PATH", library);
+    }
     command
 }
 

@@ -107,3 +107,13 @@ impl Trouble {
         move |error| Self { text: error.to_string(), code }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}

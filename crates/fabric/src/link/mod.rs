@@ -20,7 +20,7 @@ mod transfers;
 
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use causeway_wire::sequence::Sequencer;
@@ -151,6 +151,8 @@ impl Link {
     /// When called twice.
     pub fn start(&self, events: Arc<dyn LinkEvents>) {
         assert!(self.0.events.set(events).is_ok(), "a link is started once");
+        // With the fence in `tell_loss`: either we see the loss here, or the loser sees the events.
+        fence(Ordering::SeqCst);
         if self.0.state.load(Ordering::SeqCst) == LOST {
             self.0.tell_loss();
         }
@@ -300,6 +302,7 @@ impl Shared {
     }
 
     fn tell_loss(&self) {
+        fence(Ordering::SeqCst);
         let (Some(events), Some(cause)) = (self.events.get(), self.cause.get()) else {
             // `Link::start` tells it.
             return;
