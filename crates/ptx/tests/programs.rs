@@ -261,6 +261,30 @@ fn device_printf() {
 }
 
 #[test]
+fn printf_returns_how_many_arguments_it_took() {
+    let source = ".version 8.0\n.target sm_75\n.address_size 64\n\
+         .extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n\
+         .visible .entry count(.param .u64 format, .param .u64 arguments, .param .u64 result)\n{\n\
+         .reg .b32 %r<2>; .reg .b64 %rd<4>;\nld.param.u64 %rd1, [format]; ld.param.u64 %rd2, [arguments];\n\
+         ld.param.u64 %rd3, [result];\n\
+         { .param .b64 a; .param .b64 b; .param .b32 r; st.param.b64 [a], %rd1; st.param.b64 [b], %rd2;\n\
+         call.uni (r), vprintf, (a, b); ld.param.b32 %r1, [r]; }\n\
+         st.global.u32 [%rd3], %r1;\nret;\n}\n";
+    let device = Device::new(&[source]);
+    let arguments = device.upload(&[1_u64, 2.5_f64.to_bits()]);
+    let result = device.zeros::<i32>(1);
+    let print = |format: u64| {
+        let params = Params::default().with(format).with(arguments).with(result);
+        device.launch("count", 1, 1, params);
+        device.download::<i32>(result, 1)[0]
+    };
+    assert_eq!(print(device.upload(b"no argument\n\0")), 0);
+    assert_eq!(print(device.upload(b"two: %d %f\n\0")), 2);
+    assert_eq!(print(0), -1);
+    assert_eq!(device.output.printed(), "no argument\ntwo: 1 2.500000\n");
+}
+
+#[test]
 fn calls_with_structures_pointers_and_recursion() {
     for_each_target!("programs", |device: &Device| {
         let output = device.zeros::<f32>(32);

@@ -113,18 +113,22 @@ runtime_functions! {
         suspend(thread, Request::Barrier(request));
     }
 
-    /// `vprintf(format, arguments) -> characters`.
-    fn print(thread, format: *const u64, arguments: *const u64, result: *mut u32) {
+    /// `vprintf(format, arguments) -> arguments parsed`, or -1 when the format is null. The CUDA C++ Programming Guide
+    /// says so in "Formatted Output"; C's `printf` counts characters instead.
+    fn print(thread, format: *const u64, arguments: *const u64, result: *mut i32) {
+        if *format == 0 {
+            *result = -1;
+            return;
+        }
         let launch = &*(*thread).launch;
         let reader = printf::DeviceReader { space: launch.space };
-        let count = match printf::format(&reader, *format, *arguments) {
-            Ok(text) => {
-                (*(*thread).yielder).on_parent_stack(|| launch.print(&text));
-                text.len() as u32
+        match printf::format(&reader, *format, *arguments) {
+            Ok(printed) => {
+                (*(*thread).yielder).on_parent_stack(|| launch.print(&printed.text));
+                *result = printed.arguments as i32;
             }
             Err(address) => raise(thread, Raised::IllegalAddress(address)),
-        };
-        *result = count;
+        }
     }
 
     /// `__assertfail(message, file, line, function, character size)`.

@@ -60,10 +60,20 @@ struct Conversion {
     size: u32,
 }
 
+/// What a call printed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Formatted {
+    pub(crate) text: Vec<u8>,
+    /// Arguments that the format asked for, those for `*` among them.
+    pub(crate) arguments: u32,
+}
+
 /// The argument buffer, read in order; every argument is aligned to its size.
 struct Arguments<'a> {
     reader: &'a DeviceReader<'a>,
     address: u64,
+    /// How many were read.
+    count: u32,
 }
 
 impl Arguments<'_> {
@@ -71,14 +81,15 @@ impl Arguments<'_> {
         self.address = self.address.checked_next_multiple_of(size).ok_or(self.address)?;
         let value = self.reader.number(self.address, size)?;
         self.address = self.address.wrapping_add(size);
+        self.count += 1;
         Ok(value)
     }
 }
 
 /// Formats; `Err` is an address that cannot be read.
-pub(crate) fn format(reader: &DeviceReader<'_>, format: u64, arguments: u64) -> Result<Vec<u8>, u64> {
+pub(crate) fn format(reader: &DeviceReader<'_>, format: u64, arguments: u64) -> Result<Formatted, u64> {
     let format = reader.string(format)?;
-    let mut arguments = Arguments { reader, address: arguments };
+    let mut arguments = Arguments { reader, address: arguments, count: 0 };
     let mut output = Vec::with_capacity(format.len() * 2);
     let mut rest = format.as_slice();
     while let Some((&byte, tail)) = rest.split_first() {
@@ -91,7 +102,7 @@ pub(crate) fn format(reader: &DeviceReader<'_>, format: u64, arguments: u64) -> 
         rest = tail;
         convert(&mut output, &conversion, letter, &mut arguments)?;
     }
-    Ok(output)
+    Ok(Formatted { text: output, arguments: arguments.count })
 }
 
 fn parse_conversion<'f>(
@@ -330,14 +341,18 @@ fn hexadecimal(value: f64, precision: Option<usize>) -> String {
 mod tests {
     use super::*;
 
-    fn printed(text: &str, arguments: &[u8]) -> String {
+    fn formatted(text: &str, arguments: &[u8]) -> Formatted {
         let space = AddressSpace::new(1 << 20).unwrap();
         let (format_at, arguments_at) =
             (space.allocate(4096, 16).unwrap(), space.allocate(4096, 16).unwrap());
         space.write(format_at, text.as_bytes()).unwrap();
         space.write(arguments_at, arguments).unwrap();
         let reader = DeviceReader { space: &space };
-        String::from_utf8(format(&reader, format_at, arguments_at).unwrap()).unwrap()
+        format(&reader, format_at, arguments_at).unwrap()
+    }
+
+    fn printed(text: &str, arguments: &[u8]) -> String {
+        String::from_utf8(formatted(text, arguments).text).unwrap()
     }
 
     fn one_double(format: &str, value: f64) -> String {
@@ -397,6 +412,20 @@ mod tests {
         arguments[8..16].copy_from_slice(&2.5_f64.to_le_bytes());
         arguments[16..20].copy_from_slice(&9_i32.to_le_bytes());
         assert_eq!(printed("%*.1f %d", &arguments), "   2.5 9");
+    }
+
+    #[test]
+    fn arguments_are_counted() {
+        for (format, expected) in [
+            ("", 0),
+            ("nothing to convert, 100%%\n", 0),
+            ("%d", 1),
+            ("%d and %f", 2),
+            ("%*.*f|%c|%%|%s", 5),
+            ("%y", 0),
+        ] {
+            assert_eq!(formatted(format, &[0; 64]).arguments, expected, "{format}");
+        }
     }
 
     #[test]
