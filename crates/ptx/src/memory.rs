@@ -5,6 +5,10 @@
 //! generic addressing needs no translation, and one comparison tells compiled code whether an address may be
 //! touched at all. Inside the range, memory that belongs to nobody is mapped without access: touching it raises
 //! a signal that ends the launch with [`crate::Fault::IllegalAddress`].
+//!
+//! Allocations and module variables fill the range from the bottom, the memory of blocks from the top, and hundreds
+//! of GiB lie between (less where `ulimit -v` allows no large range). So a pointer that runs past an allocation meets
+//! pages without access, or another allocation as on a GPU, but not the memory of a block.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -269,7 +273,7 @@ impl AddressSpace {
             return Some(arena);
         }
         let mut allocations = self.allocations.write();
-        let start = allocations.take(Arena::SPAN, PAGE)?;
+        let start = allocations.take_highest(Arena::SPAN)?;
         let writable = Arena::WRITABLE
             .iter()
             .try_for_each(|range| protect(start + range.start, range.end - range.start, READ_WRITE));
@@ -294,7 +298,7 @@ impl Drop for AddressSpace {
 }
 
 impl Allocations {
-    /// Takes `span` bytes at a multiple of `align` from the first free range that holds them.
+    /// Takes `span` bytes at a multiple of `align` from the lowest free range that holds them.
     fn take(&mut self, span: u64, align: u64) -> Option<u64> {
         let (start, length, aligned) = self.free.iter().find_map(|(&start, &length)| {
             let aligned = start.checked_next_multiple_of(align)?;
@@ -310,6 +314,17 @@ impl Allocations {
             self.free.insert(end, start + length - end);
         }
         Some(aligned)
+    }
+
+    /// Takes the last `span` bytes, a multiple of a page, of the highest free range that holds them.
+    fn take_highest(&mut self, span: u64) -> Option<u64> {
+        let (&start, &length) = self.free.iter().rev().find(|&(_, &length)| length >= span)?;
+        if length == span {
+            self.free.remove(&start);
+        } else {
+            self.free.insert(start, length - span);
+        }
+        Some(start + length - span)
     }
 
     /// Returns a range to the free ones and merges it with its neighbours.

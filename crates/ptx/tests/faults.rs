@@ -76,6 +76,37 @@ fn unmapped_pages_of_the_space_raise_signals_that_become_faults() {
 }
 
 #[test]
+fn the_memory_of_blocks_is_far_from_every_allocation() {
+    let device = Device::new(&[&kernel("st.global.u32 [%rd0], %r0; st.u32 [%rd0], %r0; bar.sync 0;")]);
+    let store = |address: u64, grid: u32| {
+        let params = Params::default().with(address).with(0_u64);
+        device.try_launch("k", [grid, 1, 1], [64, 1, 1], 0, &params)
+    };
+    // Blocks run between the allocations, so that their memory would come to lie there.
+    let size = 64 << 10;
+    let buffers: Vec<u64> = (0..4)
+        .map(|_| {
+            let buffer = device.space.allocate(size, 256).unwrap();
+            for _ in 0..8 {
+                store(buffer, 64).unwrap();
+            }
+            buffer
+        })
+        .collect();
+    for buffer in buffers {
+        for overrun in [4 << 20, 64 << 20, 1 << 30] {
+            let address = buffer + size + overrun;
+            let result = store(address, 1);
+            assert!(
+                matches!(result, Err(Fault::IllegalAddress { address: found, .. }) if found == address),
+                "{overrun} bytes past a buffer: {result:?}"
+            );
+        }
+        store(buffer, 1).unwrap();
+    }
+}
+
+#[test]
 fn faults_while_other_threads_wait() {
     // Thread 5 faults while the others stand at a barrier.
     let body = "setp.ne.u32 %p0, %r0, 5;\n@%p0 bra wait;\nst.global.u32 [%rd0], %r0;\nwait: bar.sync 0;";
