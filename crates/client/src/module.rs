@@ -97,6 +97,11 @@ pub fn load(image: &Image<'_>) -> Result<Handle<Module>, CUresult> {
     Ok(module)
 }
 
+/// What the server's compiler said of the last image that it refused; empty when the server cannot be asked.
+pub fn load_log() -> String {
+    session::call_in(context::current_or_none(), &calls::load_log {}).unwrap_or_default()
+}
+
 fn insert_module(handle: Handle<Module>, context: Handle<Context>) {
     let functions = Mutex::default();
     MODULES.insert(handle, Arc::new(ModuleState { handle, context, functions, variables: Mutex::default() }));

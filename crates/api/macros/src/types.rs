@@ -43,6 +43,7 @@ pub fn c_value(base: &str) -> TokenStream {
             let name = ident(base);
             quote!(#name)
         }
+        "String" => quote!(::std::string::String),
         "Vec<u8>" => quote!(::std::vec::Vec<u8>),
         "Vec<String>" => quote!(::std::vec::Vec<::std::string::String>),
         other if other.starts_with("CU") || other.starts_with("cu") => {

@@ -1,7 +1,7 @@
 //! Libraries and kernels.
 
 use super::Outcome;
-use super::module::{empty_logs, give_handles, read_file};
+use super::module::{give_handles, read_file, with_options};
 use crate::entry::{give, offer, text};
 use crate::module::Owner;
 use crate::{context, device, image, module, session};
@@ -28,8 +28,9 @@ pub unsafe fn cuLibraryLoadData(
     // SAFETY: both lists have `numJitOptions` entries; an image; room for the result. The options of the library say
     // how long the program keeps the image, which is sent before this returns.
     unsafe {
-        empty_logs(numJitOptions, jitOptions, jitOptionsValues)?;
-        give(library, module::load_library(&image::at(code)?)?.as_raw())
+        with_options(numJitOptions, jitOptions, jitOptionsValues, || {
+            give(library, module::load_library(&image::at(code)?)?.as_raw())
+        })
     }
 }
 

@@ -41,35 +41,51 @@ pub unsafe fn cuModuleLoadDataEx(
     options: *const CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> Outcome {
-    // SAFETY: both lists have `numOptions` entries.
-    unsafe {
-        empty_logs(numOptions, options, optionValues)?;
-        cuModuleLoadData(out, image)
-    }
+    // SAFETY: both lists have `numOptions` entries; an image, and room for the result.
+    unsafe { with_options(numOptions, options, optionValues, || cuModuleLoadData(out, image)) }
 }
 
-/// Options tune the compiler, which runs on the server as it is; those by which it answers get empty answers.
+/// Loads by `load` with the options of a program. Options tune the compiler, which runs on the server as it is;
+/// those by which it answers are answered: the error log with what the server's compiler said, the information
+/// log and the time with nothing.
 ///
 /// # Safety
 /// `options` and `values` are lists of `count` entries, as `cuModuleLoadDataEx` demands.
-pub unsafe fn empty_logs(count: u32, options: *const CUjit_option, values: *mut *mut c_void) -> Outcome {
+pub unsafe fn with_options(
+    count: u32,
+    options: *const CUjit_option,
+    values: *mut *mut c_void,
+    load: impl FnOnce() -> Outcome,
+) -> Outcome {
     if count > 0 && (options.is_null() || values.is_null()) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    for index in 0..count as usize {
-        // SAFETY: within both lists. A log buffer has at least one byte, or its size is given as zero before.
-        unsafe {
-            match options.add(index).read() {
-                CUjit_option::CU_JIT_WALL_TIME
-                | CUjit_option::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES
-                | CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => {
-                    values.add(index).write(core::ptr::null_mut());
-                }
-                _ => {}
-            }
+    let index_of = |wanted| {
+        // SAFETY: within the list.
+        (0..count as usize).find(|index| unsafe { options.add(*index).read() } == wanted)
+    };
+    let outcome = load();
+    for answer in [CUjit_option::CU_JIT_WALL_TIME, CUjit_option::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES] {
+        if let Some(index) = index_of(answer) {
+            // SAFETY: within the list.
+            unsafe { values.add(index).write(core::ptr::null_mut()) };
         }
     }
-    Ok(())
+    let buffer = index_of(CUjit_option::CU_JIT_ERROR_LOG_BUFFER);
+    if let (Some(buffer), Some(size)) = (buffer, index_of(CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)) {
+        let log = if outcome.is_err() { module::load_log() } else { String::new() };
+        // SAFETY: the buffer has the size that the program gave; what is written fits with its NUL.
+        unsafe {
+            let (address, room) = (values.add(buffer).read().cast::<u8>(), values.add(size).read() as usize);
+            let written = if address.is_null() { 0 } else { log.len().min(room.saturating_sub(1)) };
+            if !address.is_null() && room > 0 {
+                address.copy_from(log.as_ptr(), written);
+                address.add(written).write(0);
+            }
+            values.add(size).write(written as *mut c_void);
+        }
+    }
+    outcome
 }
 
 pub unsafe fn cuModuleLoadFatBinary(out: *mut CUmodule, fatCubin: *mut c_void) -> Outcome {

@@ -125,6 +125,10 @@ impl Calls for SoftwareGpu {
         self.modules.load_module(&*self.contexts.current()?, form, image).map(Native::from_value)
     }
 
+    fn load_log(&self) -> CuResult<String> {
+        Ok(self.modules.log())
+    }
+
     fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
         self.modules.unload_module(module.value())
     }

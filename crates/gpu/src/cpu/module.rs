@@ -92,6 +92,8 @@ pub(super) struct Modules {
     modules: RwLock<HashMap<u64, Arc<Module>>>,
     libraries: RwLock<HashMap<u64, Arc<Library>>>,
     functions: RwLock<HashMap<u64, Arc<Function>>>,
+    /// Why the last image was refused.
+    log: Mutex<String>,
 }
 
 impl Modules {
@@ -103,6 +105,7 @@ impl Modules {
             modules: RwLock::default(),
             libraries: RwLock::default(),
             functions: RwLock::default(),
+            log: Mutex::default(),
         }
     }
 
@@ -111,6 +114,7 @@ impl Modules {
     fn program(&self, form: u32, image: &[u8]) -> CuResult<Arc<Program>> {
         let texts = image::ptx_of(form, image, CAPABILITY).map_err(|error| {
             tracing::error!("a module cannot be loaded: {error}");
+            *self.log.lock() = error.to_string();
             error.code()
         })?;
         if let Some(program) = self.cache.lock().get(&texts) {
@@ -119,11 +123,17 @@ impl Modules {
         let sources: Vec<&str> = texts.iter().map(String::as_str).collect();
         let program = Program::compile(&sources, &CompileOptions::default()).map_err(|error| {
             tracing::error!("a module's PTX cannot be compiled: {error}");
+            *self.log.lock() = error.to_string();
             code_of(&error)
         })?;
         let program = Arc::new(program);
         self.cache.lock().insert(texts, Arc::clone(&program));
         Ok(program)
+    }
+
+    /// Why the last image was refused.
+    pub(super) fn log(&self) -> String {
+        self.log.lock().clone()
     }
 
     /// Loads a module into a context.

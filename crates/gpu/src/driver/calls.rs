@@ -44,6 +44,10 @@ impl Calls for Driver {
         self.load_module(form, image)
     }
 
+    fn load_log(&self) -> CuResult<String> {
+        Ok(self.load_log.lock().clone())
+    }
+
     fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
         unsafe { self.functions.cuModuleUnload(module.as_raw()) }
     }

@@ -94,35 +94,62 @@ impl<'a> Prepared<'a> {
     }
 }
 
+/// Room for what the compiler or the linker has to say.
+const LOG_BYTES: usize = 4096;
+
 impl Driver {
     pub(super) fn load_module(&self, form: u32, bytes: &[u8]) -> CuResult<Native<Module>> {
         let image = self.single_image(form, bytes)?;
         let prepared = Prepared::new(&image)?;
         let mut raw = core::ptr::null_mut();
-        // SAFETY: the image lives during the call, in which the driver copies what it needs.
-        unsafe { self.functions.cuModuleLoadData(&mut raw, prepared.address().cast_mut())? };
+        self.with_log(|count, options, values| {
+            // SAFETY: the image lives during the call, in which the driver copies what it needs; as many options
+            // as values.
+            unsafe {
+                let image = prepared.address().cast_mut();
+                self.functions.cuModuleLoadDataEx(&mut raw, image, count, options, values)
+            }
+        })?;
         Ok(Native::from_raw(raw))
     }
 
     pub(super) fn load_library(&self, form: u32, bytes: &[u8]) -> CuResult<Native<Library>> {
         let image = self.single_image(form, bytes)?;
         let prepared = Prepared::new(&image)?;
-        let (mut raw, none) = (core::ptr::null_mut(), core::ptr::null_mut());
-        // Without the option CU_LIBRARY_BINARY_IS_PRESERVED the driver makes its own copy of the code.
-        // SAFETY: the image lives during the call; there are no options.
-        unsafe {
-            self.functions.cuLibraryLoadData(
-                &mut raw,
-                prepared.address().cast_mut(),
-                core::ptr::null(),
-                none,
-                0,
-                core::ptr::null(),
-                none,
-                0,
-            )?;
-        }
+        let mut raw = core::ptr::null_mut();
+        self.with_log(|count, options, values| {
+            // Without the option CU_LIBRARY_BINARY_IS_PRESERVED the driver makes its own copy of the code.
+            // SAFETY: the image lives during the call; as many options as values.
+            unsafe {
+                self.functions.cuLibraryLoadData(
+                    &mut raw,
+                    prepared.address().cast_mut(),
+                    options,
+                    values,
+                    count,
+                    core::ptr::null(),
+                    core::ptr::null_mut(),
+                    0,
+                )
+            }
+        })?;
         Ok(Native::from_raw(raw))
+    }
+
+    /// Gives `load` the options that make the compiler write down what it does not like, as their number, their
+    /// names and their values, and keeps what it wrote when the load fails.
+    fn with_log(
+        &self,
+        load: impl FnOnce(u32, *const CUjit_option, *mut *mut c_void) -> CuResult<()>,
+    ) -> CuResult<()> {
+        let mut log = vec![0_u8; LOG_BYTES];
+        let options =
+            [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
+        load(options.len() as u32, options.as_ptr(), values.as_mut_ptr()).inspect_err(|_| {
+            let text = CStr::from_bytes_until_nul(&log).unwrap_or_default();
+            *self.load_log.lock() = text.to_string_lossy().trim().to_owned();
+        })
     }
 
     /// One image from what the client sent: itself, or its parts linked.
@@ -159,7 +186,9 @@ impl Driver {
         let linker = Linker::new(self)?;
         let result = linker.link(parts);
         if let Err(status) = result {
-            tracing::warn!(status = status.0, parts = parts.len(), log = %linker.log(), "device code cannot be linked");
+            let log = linker.log();
+            tracing::warn!(status = status.0, parts = parts.len(), log, "device code cannot be linked");
+            *self.load_log.lock() = log;
         }
         result
     }
@@ -170,17 +199,15 @@ struct Linker<'a> {
     driver: &'a Driver,
     state: CUlinkState,
     /// The driver writes here until the linker is destroyed.
-    log: Box<[u8; Linker::LOG_BYTES]>,
+    log: Box<[u8; LOG_BYTES]>,
 }
 
 impl<'a> Linker<'a> {
-    const LOG_BYTES: usize = 4096;
-
     fn new(driver: &'a Driver) -> CuResult<Self> {
-        let mut linker = Self { driver, state: core::ptr::null_mut(), log: Box::new([0; Self::LOG_BYTES]) };
+        let mut linker = Self { driver, state: core::ptr::null_mut(), log: Box::new([0; LOG_BYTES]) };
         let options =
             [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [linker.log.as_mut_ptr().cast::<c_void>(), Self::LOG_BYTES as *mut c_void];
+        let mut values = [linker.log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
         // SAFETY: as many options as values; the log is on the heap and lives until the state is destroyed.
         unsafe {
             driver.functions.cuLinkCreate_v2(

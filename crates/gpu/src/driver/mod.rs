@@ -42,6 +42,7 @@ use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUresult, CUstreamCaptureStatus};
 use causeway_api::types::Region;
 use functions::Functions;
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use waits::{Join, Source};
@@ -62,6 +63,8 @@ pub struct Driver {
     staging: Arc<staging::StagingPool>,
     gates: Arc<gate::GateWords>,
     output: Arc<output::Output>,
+    /// What the driver's compiler or linker said of the last image that it refused.
+    load_log: Mutex<String>,
 }
 
 impl Driver {
@@ -86,6 +89,7 @@ impl Driver {
             staging: Arc::new(staging::StagingPool::new(functions)),
             gates: Arc::new(gate::GateWords::new()),
             output,
+            load_log: Mutex::default(),
         })
     }
 

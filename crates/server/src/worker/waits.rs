@@ -30,10 +30,14 @@ impl Engine {
             Request::context_synchronize(_) => self.gpu.after_context(self.answer_when_done(head)),
             Request::memory_free(free) => {
                 let address = free.address;
-                self.when_idle(head, move |engine| engine.gpu.memory_free(address))
+                let context = self.objects.native(head.context)?;
+                self.when_idle(head, move |engine| {
+                    engine.gpu.make_current(context)?;
+                    engine.gpu.memory_free(address)
+                })
             }
             Request::primary_context_reset(reset) => {
-                self.objects.remove(reset.context)?;
+                self.gpu.make_current(self.objects.remove(reset.context)?)?;
                 let device = reset.device;
                 self.when_idle(head, move |engine| engine.gpu.primary_context_reset(device))
             }
@@ -57,7 +61,7 @@ impl Engine {
         self.gpu.after_context(Box::new(move |outcome| {
             let worker = Arc::clone(&engine);
             engine.aside.run(move || {
-                let result = worker.enter_context(head.context).and_then(|()| job(&worker));
+                let result = job(&worker);
                 worker.answer(head, outcome.and(result), &[]);
             });
         }))
