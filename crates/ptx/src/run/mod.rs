@@ -38,7 +38,10 @@ pub(crate) const WARP: usize = 32;
 
 /// The memory that one block at a time uses: parameters, shared memory, and the local memory of its threads.
 ///
-/// It is part of the address space, so that generic addresses reach it, and is reused from block to block.
+/// It is part of the address space, so that generic addresses reach it, and is reused from block to block. Accesses
+/// in the `.shared` and `.local` windows are checked to the byte of what the block and the thread have. A generic
+/// address is not: one that runs past a thread's local memory meets that of the next thread of the block, and one
+/// that runs past the block's shared memory meets unused bytes, up to the pages without access around each part.
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: u64,

@@ -12,6 +12,9 @@ const RESERVE: usize = 48 << 10;
 
 /// Memory for many stacks, taken from the system page by page as it is touched.
 ///
+/// No pointer of a kernel leads here: the slab lies outside of the address space, and every address is checked against
+/// that. What a kernel can do to its stack is to use it up.
+///
 /// There is no guard page between stacks: that would cost two mappings a thread, and Linux allows a process some
 /// 65,000. Compiled code compares its stack pointer with the limit at the start of every function instead, and the
 /// runtime functions it calls need less than what lies below that limit.
