@@ -145,10 +145,13 @@ pub fn stream_named(raw: CUstream, default_stream: DefaultStream) -> Result<Hand
     }
 }
 
+/// An object and the handle under which it is kept.
+type Entry<K, T> = (Handle<K>, Arc<T>);
+
 /// What the client keeps of objects of one sort, found by their handles.
 pub struct Registry<K, T> {
     /// By slot.
-    entries: RwLock<Vec<Option<(Handle<K>, Arc<T>)>>>,
+    entries: RwLock<Vec<Option<Entry<K, T>>>>,
 }
 
 impl<K: Kind, T> Registry<K, T> {
@@ -184,7 +187,7 @@ impl<K: Kind, T> Registry<K, T> {
     }
 
     /// Everything that is kept and that `wanted` picks.
-    pub fn select(&self, wanted: impl Fn(&T) -> bool) -> Vec<(Handle<K>, Arc<T>)> {
+    pub fn select(&self, wanted: impl Fn(&T) -> bool) -> Vec<Entry<K, T>> {
         self.entries.read().iter().flatten().filter(|(_, object)| wanted(object)).cloned().collect()
     }
 }

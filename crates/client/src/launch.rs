@@ -3,8 +3,10 @@
 use crate::context;
 use crate::entry::{DefaultStream, refuse_use};
 use crate::module::{self, FunctionState};
-use crate::{handles, session};
+use crate::session::{self, session};
+use crate::{capture, handles, stream};
 use causeway_api::calls;
+use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::{
     CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUresult,
     CUstream,
@@ -42,8 +44,10 @@ pub unsafe fn launch(
     let (handle, state) = module::given_function(function)?;
     let stream = handles::stream(stream.0, stream.1)?;
     check(&shape, &state)?;
-    let send =
-        |params: &[u8]| session::post(&calls::launch { function: handle, shape, stream, attributes, params });
+    let send = |params: &[u8]| {
+        session::post(&calls::launch { function: handle, shape, stream, attributes, params })?;
+        if session()?.launches_wait { wait(stream) } else { Ok(()) }
+    };
     // SAFETY: as this function demands.
     if let Some(ready) = unsafe { ready_buffer(arguments) }? {
         return send(ready);
@@ -65,6 +69,12 @@ pub unsafe fn launch(
     let sent = send(&buffer);
     let _ = BUFFER.try_with(|kept| kept.replace(buffer));
     sent
+}
+
+/// Waits for what has just been launched, unless it went into a graph.
+fn wait(stream: Handle<Stream>) -> Result<(), CUresult> {
+    let stream = stream::state(stream)?;
+    if capture::of(&stream) == 0 { stream.synchronize() } else { Ok(()) }
 }
 
 /// Refuses a launch that the device or the function cannot have.
@@ -207,9 +217,9 @@ mod tests {
         let bytes = [1_u8, 2, 3];
         let size = bytes.len();
         let list: [*const c_void; 5] = [
-            1 as *const c_void,
+            core::ptr::without_provenance(1),
             bytes.as_ptr().cast(),
-            2 as *const c_void,
+            core::ptr::without_provenance(2),
             (&raw const size).cast(),
             core::ptr::null(),
         ];
@@ -220,6 +230,9 @@ mod tests {
         };
         assert_eq!(found(&list), Ok(Some(&bytes[..])));
         assert_eq!(found(&list[4..]), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
-        assert_eq!(found(&[9 as *const c_void, core::ptr::null()]), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(
+            found(&[core::ptr::without_provenance(9), core::ptr::null()]),
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Opening the session: from `CAUSEWAY_ON` to a running connection.
 
 use super::{SESSION, Session, faults::Faults, receive, replies::Replies};
-use crate::log::{Level, info};
+use crate::log::{Level, debug, info};
 use crate::{context, device, environment, log, process};
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::Snapshot;
@@ -38,7 +38,9 @@ fn connect() -> Result<(), String> {
          `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
     let target: Target = on.parse().map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
-    let hello = describe_process(FINGERPRINT, environment::for_worker());
+    let for_worker = environment::for_worker();
+    debug!("variables for the worker: {for_worker:?}");
+    let hello = describe_process(FINGERPRINT, for_worker);
     let opened = causeway_fabric::connect(&target, hello, &ConnectOptions::default())
         .map_err(|cause| cause.to_string())?;
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
@@ -68,6 +70,7 @@ fn connect() -> Result<(), String> {
         devices,
         snapshot,
         synchronous: environment::is_on("CAUSEWAY_SYNC"),
+        launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),
         started,
     }));
     session.link.start(Arc::new(receive::Events(session)));

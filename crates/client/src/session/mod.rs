@@ -43,6 +43,8 @@ pub struct Session {
     pub snapshot: Snapshot,
     /// Whether every command is waited for.
     synchronous: bool,
+    /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
+    pub launches_wait: bool,
     started: Instant,
 }
 
@@ -179,6 +181,10 @@ impl Session {
 /// Ends the session when the process ends.
 pub fn close() {
     let Ok(session) = session() else { return };
+    if session.link.is_lost() {
+        // The thread that noticed may not have come to say so.
+        session.lose(format_args!("the connection to the server is lost"));
+    }
     // Errors have nobody left to go to: the worker notices the end of the connection all the same.
     let _ = session.link.send(|out| ClientMessage::Goodbye.encode(out));
     session.link.close();

@@ -58,8 +58,8 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
 
 impl Session {
     /// Nothing can be done any more: every call that waits, and every later one, fails.
-    fn lose(&self, why: core::fmt::Arguments<'_>) {
-        if self.faults.lose() && crate::process::is_ready() {
+    pub(super) fn lose(&self, why: core::fmt::Arguments<'_>) {
+        if self.faults.lose() {
             error!("{why}. Every further CUDA call fails with error {} (device unavailable)", LOST.0);
         }
         self.replies.fail_all(LOST);

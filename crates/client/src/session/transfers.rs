@@ -43,13 +43,16 @@ pub fn any_pending() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
+/// Spreads the bytes of a transfer over the program's memory.
+pub type Store = Box<dyn FnOnce(&[u8]) + Send>;
+
 /// Where a transfer's bytes go.
 pub enum Landing {
     /// Straight into memory of the program: address and length.
     Direct(*mut u8, usize),
     /// Into a buffer of this many bytes that is then given to the function, which spreads it over the program's
     /// memory from the first address to the second.
-    Spread { length: usize, start: usize, end: usize, store: Box<dyn FnOnce(&[u8]) + Send> },
+    Spread { length: usize, start: usize, end: usize, store: Store },
 }
 
 /// Prepares to receive a transfer; the command that makes the server send it comes after.
