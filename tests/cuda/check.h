@@ -64,6 +64,8 @@ __attribute__((unused)) static int pass(void) {
         cudaError_t error_ = (call); \
         if (error_ != (expected)) \
             fail("%s (line %d) returned %s instead of %s", #call, __LINE__, cudaGetErrorName(error_), #expected); \
+        /* The runtime keeps the error for the next check of a launch. */ \
+        (void)cudaGetLastError(); \
     } while (0)
 
 // A call of the CUDA driver that must succeed.
