@@ -12,7 +12,7 @@ use crate::capture;
 use crate::host_memory;
 use crate::memory;
 use crate::session::callbacks::{self, Task};
-use crate::session::transfers::{self, Landing};
+use crate::session::transfers::{self, Landing, Transfer};
 use crate::session::{self, INLINE_BYTES, session};
 use crate::statistics;
 use crate::stream::StreamState;
@@ -20,6 +20,7 @@ use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{Payload, Region};
 use core::slice;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Memory of the program of up to three dimensions.
@@ -181,24 +182,53 @@ unsafe fn to_device(
     if mode == Mode::Synchronous && !is_certain { stream.synchronize() } else { Ok(()) }
 }
 
+/// A long copy goes in pieces of this many bytes, so that reading the source, the wire and the GPU's own copy
+/// overlap, and so that neither end holds more than a few pieces of it.
+const PIECE_BYTES: usize = 8 << 20;
+
+/// The pieces of a copy of `length` bytes between `region` and contiguous memory: where each lies in the region,
+/// where it begins in the memory, and how long it is. A region with gaps goes in one piece.
+fn pieces(region: Region, length: usize) -> impl Iterator<Item = (Region, usize, usize)> {
+    let step = if region.is_contiguous() { PIECE_BYTES } else { length.max(1) };
+    (0..length).step_by(step).map(move |offset| {
+        let part = step.min(length - offset);
+        let lies_at = match part == length {
+            true => region,
+            false => Region::linear(region.address + offset as u64, part as u64),
+        };
+        (lies_at, offset, part)
+    })
+}
+
 fn send_now(destination: Region, bytes: &[u8], stream: &StreamState) -> Result<(), CUresult> {
-    let post = |data| {
-        session::post_in(stream.context, &calls::copy_to_device { destination, stream: stream.handle, data })
-    };
     if bytes.len() <= INLINE_BYTES {
-        return post(Payload::Inline(bytes));
+        return post_to_device(destination, Payload::Inline(bytes), stream);
     }
+    for (destination, offset, length) in pieces(destination, bytes.len()) {
+        send_piece(destination, &bytes[offset..offset + length], stream)?;
+    }
+    Ok(())
+}
+
+fn post_to_device(destination: Region, data: Payload<'_>, stream: &StreamState) -> Result<(), CUresult> {
+    let request = calls::copy_to_device { destination, stream: stream.handle, data };
+    session::post_in(stream.context, &request)
+}
+
+fn send_piece(destination: Region, bytes: &[u8], stream: &StreamState) -> Result<(), CUresult> {
     let number = transfers::fresh_number();
     let data = Payload::Transfer { number, length: bytes.len() as u64 };
-    if session()?.is_synchronous() {
-        // The posted copy is waited for, so its bytes must be on their way before it is.
-        // SAFETY: borrowed for the duration of the call.
-        unsafe { session()?.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
-        return post(data);
+    let session = session()?;
+    // A posted copy that is waited for must have its bytes on their way before it is.
+    if !session.is_synchronous() {
+        post_to_device(destination, data, stream)?;
     }
-    post(data)?;
     // SAFETY: borrowed for the duration of the call.
-    unsafe { session()?.send_transfer(number, bytes.as_ptr(), bytes.len()) }
+    unsafe { session.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
+    if session.is_synchronous() {
+        post_to_device(destination, data, stream)?;
+    }
+    Ok(())
 }
 
 /// Lets the stream tell us when it reaches the copy, and reads the source then.
@@ -251,33 +281,51 @@ unsafe fn from_device(
         })?;
         return ahead.wait();
     }
-    let landing = if destination.is_contiguous() {
-        Landing::Direct(destination.address, bytes)
+    let mut expected = Vec::new();
+    if destination.is_contiguous() {
+        for (source, offset, length) in pieces(source, bytes) {
+            let landing = Landing::Direct(destination.address.wrapping_add(offset), length);
+            // SAFETY: a part of the destination, writable until the transfer is done.
+            expected.push(unsafe { expect_piece(source, landing, stream) }?);
+        }
     } else {
         let (start, end) = destination.span();
         // SAFETY: writable until the transfer is done, as this function demands.
         let store = Box::new(move |packed: &[u8]| unsafe { { destination }.unpack(packed) });
-        Landing::Spread { length: bytes, start, end, store }
-    };
-    // SAFETY: writable until the transfer is done, as this function demands.
-    let transfer = unsafe { transfers::expect(stream.context, landing) }?;
-    let request = calls::copy_from_device { source, stream: stream.handle, transfer: transfer.number() };
-    if let Err(status) = session::post_in(stream.context, &request) {
-        transfers::failed(transfer.number(), status);
-        return Err(status);
+        let landing = Landing::Spread { length: bytes, start, end, store };
+        // SAFETY: writable until the transfer is done, as this function demands.
+        expected.push(unsafe { expect_piece(source, landing, stream) }?);
     }
     if !waits {
-        stream.add_transfer(transfer);
+        expected.into_iter().for_each(|transfer| stream.add_transfer(transfer));
         return Ok(());
     }
     let begun = Instant::now();
     crate::entry::mark(crate::entry::Carried::Called);
     session()?.flush()?;
-    let outcome = transfer.wait();
+    // Each is waited for, whatever became of the one before: the memory is the program's again afterwards.
+    let outcomes: Vec<_> = expected.iter().map(|transfer| transfer.wait()).collect();
     statistics::count_wait(begun.elapsed());
     session()?.faults().take()?;
-    outcome?;
+    outcomes.into_iter().collect::<Result<(), _>>()?;
     ahead.wait()
+}
+
+/// Asks for a copy of `source` to come as a transfer into `landing`.
+///
+/// # Safety
+/// The memory that `landing` means must be valid for writes until the transfer is done.
+unsafe fn expect_piece(
+    source: Region,
+    landing: Landing,
+    stream: &StreamState,
+) -> Result<Arc<Transfer>, CUresult> {
+    // SAFETY: as this function demands.
+    let transfer = unsafe { transfers::expect(stream.context, landing) }?;
+    let request = calls::copy_from_device { source, stream: stream.handle, transfer: transfer.number() };
+    session::post_in(stream.context, &request)
+        .inspect_err(|status| transfers::failed(transfer.number(), *status))?;
+    Ok(transfer)
 }
 
 /// # Safety
@@ -297,6 +345,19 @@ unsafe fn within_host(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_copies_go_in_pieces_and_regions_with_gaps_do_not() {
+        let length = 2 * PIECE_BYTES + 5;
+        let parts: Vec<_> = pieces(Region::linear(1000, length as u64), length).collect();
+        let addresses: Vec<_> = parts.iter().map(|(region, ..)| region.address).collect();
+        assert_eq!(addresses, [1000, 1000 + PIECE_BYTES as u64, 1000 + 2 * PIECE_BYTES as u64]);
+        assert_eq!(parts.iter().map(|(_, _, part)| part).sum::<usize>(), length);
+        assert_eq!(parts[2].0.bytes(), Some(5));
+        let rows = Region { row_pitch: 9 << 20, width: 8 << 20, height: 4, depth: 1, ..Default::default() };
+        assert_eq!(pieces(rows, 32 << 20).collect::<Vec<_>>(), [(rows, 0, 32 << 20)]);
+        assert_eq!(pieces(Region::linear(0, 0), 0).count(), 0);
+    }
 
     #[test]
     fn rows_and_slices_are_packed_and_unpacked() {
