@@ -24,6 +24,9 @@ const PREFERRED_BASE: u64 = 0x1000_0000_0000;
 const PREFERRED_RESERVATION: u64 = 1 << 40;
 /// The smallest reservation that is still of use: 4 GiB.
 const SMALLEST_RESERVATION: u64 = 1 << 32;
+/// Bytes of address before and behind the range that are mapped without access. Compiled code relies on them: it does
+/// not check an access that is nearer than this to one that is known to be inside the range.
+pub(crate) const GUARD: u64 = 64 << 10;
 /// Granularity of allocations: the size of a page on every machine this crate generates code for.
 const PAGE: u64 = 4096;
 
@@ -292,8 +295,9 @@ impl AddressSpace {
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
+        let start = (self.base - GUARD) as *mut libc::c_void;
         // SAFETY: the range was reserved by `new` and nothing that borrows from this space is alive.
-        unsafe { libc::munmap(self.base as *mut libc::c_void, self.reserved as usize) };
+        unsafe { libc::munmap(start, (self.reserved + 2 * GUARD) as usize) };
     }
 }
 
@@ -357,23 +361,24 @@ impl Allocations {
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// Reserves `size` bytes (a power of two) at a multiple of `size`, so that compiled code can tell an address of the
-/// range from any other by its upper bits alone.
+/// range from any other by its upper bits alone, with [`GUARD`] bytes on both sides.
 fn reserve(size: u64) -> std::io::Result<u64> {
-    let wish = map_without_access(PREFERRED_BASE, size)?;
-    if wish % size == 0 {
-        return Ok(wish);
+    let wish = map_without_access(PREFERRED_BASE - GUARD, size + 2 * GUARD)?;
+    if (wish + GUARD) % size == 0 {
+        return Ok(wish + GUARD);
     }
     // SAFETY: the range was mapped just now and nothing refers to it.
-    unsafe { libc::munmap(wish as *mut libc::c_void, size as usize) };
-    let start = map_without_access(PREFERRED_BASE, 2 * size)?;
-    let aligned = start.next_multiple_of(size);
-    for (address, length) in [(start, aligned - start), (aligned + size, start + size - aligned)] {
+    unsafe { libc::munmap(wish as *mut libc::c_void, (size + 2 * GUARD) as usize) };
+    let start = map_without_access(PREFERRED_BASE, 2 * size + 2 * GUARD)?;
+    let base = (start + GUARD).next_multiple_of(size);
+    let (kept, kept_end, end) = (base - GUARD, base + size + GUARD, start + 2 * size + 2 * GUARD);
+    for (address, length) in [(start, kept - start), (kept_end, end - kept_end)] {
         if length > 0 {
-            // SAFETY: these are the ends of the range mapped above that stick out of the aligned part.
+            // SAFETY: these are the ends of the range mapped above that stick out of the part that is kept.
             unsafe { libc::munmap(address as *mut libc::c_void, length as usize) };
         }
     }
-    Ok(aligned)
+    Ok(base)
 }
 
 fn map_without_access(wish: u64, size: u64) -> std::io::Result<u64> {

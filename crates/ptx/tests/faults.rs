@@ -116,6 +116,61 @@ fn faults_while_other_threads_wait() {
 }
 
 #[test]
+fn accesses_near_a_good_one() {
+    let first = "ld.global.u32 %r1, [%rd0];";
+    let device_and_result = |second: String| {
+        let device = Device::new(&[&kernel(&format!("{first}\n{second}"))]);
+        let allocation = device.space.allocate(4096, 256).unwrap();
+        let params = Params::default().with(allocation).with(0_u64);
+        let result = device.try_launch("k", [1, 1, 1], [1, 1, 1], 0, &params);
+        (device, allocation, result)
+    };
+    for offset in [-4096_i64, -4, 4096, 8192, 1 << 16, -(1 << 16), 1 << 30, -(1 << 30), 1 << 36] {
+        for second in ["st.global.u32 [%rd0+OFFSET], %r0;", "atom.global.add.u32 %r1, [%rd0+OFFSET], 1;"] {
+            let (_device, allocation, result) =
+                device_and_result(second.replace("OFFSET", &offset.to_string()));
+            let address = allocation.wrapping_add_signed(offset);
+            assert!(
+                matches!(result, Err(Fault::IllegalAddress { address: found, .. }) if found == address),
+                "{second} with {offset}: {result:?}"
+            );
+        }
+    }
+    for (second, misaligned) in [
+        ("st.global.u32 [%rd0+2], %r0;", true),
+        ("st.global.u32 [%rd0-1], %r0;", true),
+        ("ld.global.u64 %rd2, [%rd0+4];", true),
+        ("ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd0+8];", true),
+        ("ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd0+16];", false),
+        ("ld.global.u64 %rd2, [%rd0+4088];", false),
+        ("st.global.u16 [%rd0+4094], 1;", false),
+    ] {
+        let (_device, _, result) = device_and_result(second.to_owned());
+        assert_eq!(matches!(result, Err(Fault::Misaligned { .. })), misaligned, "{second}: {result:?}");
+        assert_eq!(result.is_ok(), !misaligned, "{second}: {result:?}");
+    }
+}
+
+#[test]
+fn an_access_that_was_not_made_exempts_no_other() {
+    let mut precious = [7_u64; 4];
+    let address = precious.as_mut_ptr() as u64;
+    for body in [
+        "setp.ne.u32 %p0, %r0, %r0; @%p0 st.global.u64 [%rd0], %rd1; st.global.u64 [%rd0+8], %rd1;",
+        "bra skip; st.global.u64 [%rd0], %rd1; skip: st.global.u64 [%rd0+8], %rd1;",
+        "setp.eq.u32 %p0, %r0, 0; @%p0 bra skip; st.global.u64 [%rd0], %rd1; skip: st.global.u64 [%rd0+8], %rd1;",
+    ] {
+        assert!(matches!(run(body, address, 1, 1), Err(Fault::IllegalAddress { .. })), "{body}");
+    }
+    let device = Device::new(&[&kernel(
+        "ld.global.u64 %rd2, [%rd0]; mov.u64 %rd0, %rd1; st.global.u64 [%rd0+8], %rd2;",
+    )]);
+    let params = Params::default().with(device.zeros::<u64>(2)).with(address);
+    assert!(device.try_launch("k", [1, 1, 1], [1, 1, 1], 0, &params).is_err());
+    assert_eq!(precious, [7; 4]);
+}
+
+#[test]
 fn misaligned_accesses() {
     let device = Device::new(&[&kernel("ld.global.u32 %r1, [%rd0];")]);
     let address = device.zeros::<u32>(8) + 2;

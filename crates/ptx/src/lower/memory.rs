@@ -3,7 +3,8 @@
 //! Every access whose address the program computed is checked: global and generic ones against the range of the
 //! address space, shared and local ones against the block's or thread's window. One comparison checks bounds and
 //! alignment at once: rotating an offset right by the logarithm of the access's size moves the bits that must be
-//! zero to the top, where they make the number too large.
+//! zero to the top, where they make the number too large. Global accesses near one that was checked are exempt; see
+//! [`super::checks`].
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Type, Value, types};
@@ -191,9 +192,22 @@ impl Translator<'_, '_> {
             (Base::Register(register), _) => {
                 let base = self.register(*register);
                 let base = self.bits_of(base);
+                // Windows end at any byte, and narrow registers wrap around: there each access needs its own check.
+                let groups = !matches!(space, AccessSpace::Shared | AccessSpace::Local)
+                    && self.b.func.dfg.value_type(base) == types::I64;
+                if groups
+                    && self.checks.cover(base, *offset, size)
+                    && let Ok(offset @ -0x4000_0000..=0x4000_0000) = i32::try_from(*offset)
+                {
+                    return Ok(Place::Memory(base, offset));
+                }
                 let address = self.b.ins().iadd_imm_s(base, *offset);
                 let address = self.extend(Scalar::B64, address, types::I64);
-                Ok(self.checked(space, address, size))
+                let place = self.checked(space, address, size);
+                if groups && !self.conditional {
+                    self.checks.add(base, *offset, size);
+                }
+                Ok(place)
             }
             (Base::Absolute, _) => {
                 let address = self.constant(types::I64, *offset);

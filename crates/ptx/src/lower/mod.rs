@@ -8,6 +8,7 @@
 mod arithmetic;
 mod atomic;
 mod bits;
+mod checks;
 mod compare;
 mod control;
 mod convert;
@@ -30,6 +31,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 
+use self::checks::PassedChecks;
 use crate::link::{FunctionId, Image, LinkedFunction, Symbol};
 use crate::parse::syntax::{Body, Instruction, Space, Statement};
 use crate::run::context::ThreadContext;
@@ -170,6 +172,10 @@ pub(super) struct Translator<'a, 'f> {
     frame: Option<Value>,
     /// Blocks that raise a fault, by what they raise.
     fault_blocks: Vec<(FaultSite, Block)>,
+    /// Accesses to the address space that were checked on the way from the last label.
+    checks: PassedChecks,
+    /// Set while a guarded instruction is translated, which may not be executed.
+    conditional: bool,
     /// The carry flag of `add.cc` and its kin.
     carry: Variable,
     /// Number of the statement being translated.
@@ -230,6 +236,8 @@ impl<'a, 'f> Translator<'a, 'f> {
             offsets: Vec::new(),
             frame: None,
             fault_blocks: Vec::new(),
+            checks: PassedChecks::default(),
+            conditional: false,
             carry,
             position: 0,
             ended: false,
@@ -325,6 +333,7 @@ impl<'a, 'f> Translator<'a, 'f> {
         let block = self.labels[label];
         self.jump_to(block);
         self.b.switch_to_block(block);
+        self.checks.clear();
         self.ended = false;
     }
 
@@ -345,6 +354,7 @@ impl<'a, 'f> Translator<'a, 'f> {
             let unreachable = self.b.create_block();
             self.b.switch_to_block(unreachable);
             self.b.seal_block(unreachable);
+            self.checks.clear();
             self.ended = false;
         }
         let lower = table::find(&instruction.opcode).ok_or_else(|| {
@@ -360,7 +370,9 @@ impl<'a, 'f> Translator<'a, 'f> {
         self.b.ins().brif(condition, then, &[], otherwise, &[]);
         self.b.seal_block(body);
         self.b.switch_to_block(body);
+        self.conditional = true;
         lower(self, instruction)?;
+        self.conditional = false;
         self.jump_to(after);
         self.b.seal_block(after);
         self.b.switch_to_block(after);
