@@ -201,6 +201,11 @@ unsafe fn memory_operation(
     }
 }
 
+/// The form before CUDA 10.1, which had no modes.
+pub unsafe fn cuStreamBeginCapture(hStream: CUstream, ds: DefaultStream) -> Outcome {
+    capture::begin(&*named(hStream, ds)?, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)
+}
+
 pub unsafe fn cuStreamBeginCapture_v2(
     hStream: CUstream,
     mode: CUstreamCaptureMode,
@@ -235,6 +240,21 @@ fn refuse_nodes(wanted: bool, status: CUstreamCaptureStatus) -> Outcome {
     Ok(())
 }
 
+pub unsafe fn cuStreamGetCaptureInfo(
+    hStream: CUstream,
+    captureStatus_out: *mut CUstreamCaptureStatus,
+    id_out: *mut u64,
+    ds: DefaultStream,
+) -> Outcome {
+    let (status, id) = capture::status(&*named(hStream, ds)?);
+    // SAFETY: room for both results, or null.
+    unsafe {
+        give(captureStatus_out, status)?;
+        offer(id_out, id);
+    }
+    Ok(())
+}
+
 pub unsafe fn cuStreamGetCaptureInfo_v2(
     hStream: CUstream,
     captureStatus_out: *mut CUstreamCaptureStatus,
@@ -244,15 +264,11 @@ pub unsafe fn cuStreamGetCaptureInfo_v2(
     numDependencies_out: *mut usize,
     ds: DefaultStream,
 ) -> Outcome {
-    let (status, id) = capture::status(&*named(hStream, ds)?);
+    let (status, _) = capture::status(&*named(hStream, ds)?);
     let wants_nodes = !graph_out.is_null() || !dependencies_out.is_null() || !numDependencies_out.is_null();
     refuse_nodes(wants_nodes, status)?;
-    // SAFETY: room for both results, or null.
-    unsafe {
-        give(captureStatus_out, status)?;
-        offer(id_out, id);
-    }
-    Ok(())
+    // SAFETY: the same arguments.
+    unsafe { cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out, ds) }
 }
 
 pub unsafe fn cuStreamGetCaptureInfo_v3(
