@@ -204,6 +204,7 @@ fn send_now(destination: Region, bytes: &[u8], stream: &StreamState) -> Result<(
     if bytes.len() <= INLINE_BYTES {
         return post_to_device(destination, Payload::Inline(bytes), stream);
     }
+    let _bar = session()?.watch_upload(bytes.len());
     for (destination, offset, length) in pieces(destination, bytes.len()) {
         send_piece(destination, &bytes[offset..offset + length], stream)?;
     }

@@ -79,6 +79,7 @@ fn with_payload(
     if bytes.len() <= INLINE_BYTES {
         return send(Payload::Inline(bytes));
     }
+    let _bar = session()?.watch_upload(bytes.len());
     let number = transfers::fresh_number();
     // SAFETY: the bytes are borrowed for the duration of the call.
     unsafe { session()?.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;

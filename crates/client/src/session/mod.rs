@@ -6,6 +6,7 @@
 pub mod callbacks;
 mod connect;
 pub mod faults;
+mod progress;
 mod receive;
 mod replies;
 pub mod transfers;
@@ -25,6 +26,7 @@ use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use core::cell::Cell;
 use faults::{Faults, LOST};
+use progress::Upload;
 use replies::Replies;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::Instant;
@@ -175,6 +177,11 @@ impl Session {
     ) -> Result<(), CUresult> {
         // SAFETY: as this function demands.
         unsafe { self.link.send_transfer_raw(transfer, pointer, length) }.map_err(|_| LOST)
+    }
+
+    /// Shows how an upload of `bytes` gets on, while the result lives; for uploads and terminals that merit it.
+    pub fn watch_upload(&self, bytes: usize) -> Option<Upload> {
+        Upload::watch(&self.link, bytes as u64)
     }
 }
 
