@@ -108,7 +108,8 @@ pub fn handshake(bytes: &[u8]) {
     }
 }
 
-/// Chunks are claimed exactly when none of their bytes has been claimed before; the input is a row of headers.
+/// Chunks are claimed exactly when none of their bytes has been claimed before; the input is a row of
+/// headers.
 pub fn chunks(bytes: &[u8]) {
     const TOTAL: u64 = 4096;
     let mut spans = Spans::default();

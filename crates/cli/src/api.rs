@@ -8,8 +8,9 @@ use clap::Args;
 
 /// List the functions of the CUDA driver API and how each is carried out.
 ///
-/// local: answered in the client. posted: sent without waiting. called: waits for the server's reply. by hand: one of these,
-/// as the arguments demand. not supported: the function is there and returns CUDA_ERROR_NOT_SUPPORTED.
+/// local: answered in the client. posted: sent without waiting. called: waits for the server's reply. by
+/// hand: one of these, as the arguments demand. not supported: the function is there and returns
+/// CUDA_ERROR_NOT_SUPPORTED.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// List only what is not supported, and why.

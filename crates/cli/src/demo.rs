@@ -19,8 +19,9 @@ const DEFAULT_PROGRAM: &str = "build/cuda/vector_add";
 
 /// Run a CUDA program on the software GPU over TCP and say what happened.
 ///
-/// Starts a server with the software GPU on a free port, runs the program through our libcuda.so.1, checks its exit
-/// code, and prints how many calls were answered locally, posted and called, and how many bytes were moved.
+/// Starts a server with the software GPU on a free port, runs the program through our libcuda.so.1, checks
+/// its exit code, and prints how many calls were answered locally, posted and called, and how many bytes
+/// were moved.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The program and its arguments. If not given: the vector addition that `make` builds.
@@ -33,7 +34,8 @@ pub struct Arguments {
 pub enum DemoError {
     /// There is no program to run.
     #[error(
-        "there is no {DEFAULT_PROGRAM} here: build it with `make programs`, or name a program: causeway demo -- PROGRAM"
+        "there is no {DEFAULT_PROGRAM} here: build it with `make programs`, or name a program: causeway \
+         demo -- PROGRAM"
     )]
     NoProgram,
     /// The server does not start.

@@ -22,8 +22,8 @@ const CAPABILITY_MINOR: i32 = 76;
 /// List the GPUs of a server.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: the software GPU of
-    /// this machine.
+    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: the
+    /// software GPU of this machine.
     #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
     on: Option<String>,
 }

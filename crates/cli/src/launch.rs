@@ -77,7 +77,8 @@ pub fn become_program(mut command: Command) -> LaunchError {
 pub fn run_program(mut command: Command) -> Result<ExitStatus, LaunchError> {
     let signals = Signals::block(&[PASSED_ON.as_slice(), &[libc::SIGCHLD]].concat());
     let mask = signals.before;
-    // SAFETY: between fork and exec one async-signal-safe call is made, on a set that was copied into the closure.
+    // SAFETY: between fork and exec one async-signal-safe call is made, on a set that was copied into the
+    // closure.
     unsafe {
         command.pre_exec(move || {
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
@@ -97,8 +98,8 @@ pub fn run_program(mut command: Command) -> Result<ExitStatus, LaunchError> {
 }
 
 fn pass_on(child: &Child, signal: i32) {
-    // SAFETY: the child has not been waited for, so its number means no other process. It may have ended already,
-    // which the next round notices.
+    // SAFETY: the child has not been waited for, so its number means no other process. It may have ended
+    // already, which the next round notices.
     unsafe { libc::kill(child.id() as libc::pid_t, signal) };
 }
 
@@ -108,8 +109,8 @@ pub fn end_like(status: ExitStatus) -> ExitCode {
         return ExitCode::from(code as u8);
     }
     let signal = status.signal().unwrap_or(libc::SIGKILL);
-    // SAFETY: these calls take numbers and sets that live here. The core file, if any, has been the program's; ours
-    // would only hide it.
+    // SAFETY: these calls take numbers and sets that live here. The core file, if any, has been the
+    // program's; ours would only hide it.
     unsafe {
         let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::setrlimit(libc::RLIMIT_CORE, &no_core);

@@ -1,8 +1,8 @@
 //! Where is the client library?
 //!
-//! A program finds the CUDA driver by the name `libcuda.so.1` in the folders of `LD_LIBRARY_PATH`, and a few libraries ask for
-//! `libcuda.so`. So there must be a folder in which our library has both names, and nothing else that could
-//! come before a library of the program.
+//! A program finds the CUDA driver by the name `libcuda.so.1` in the folders of `LD_LIBRARY_PATH`, and a
+//! few libraries ask for `libcuda.so`. So there must be a folder in which our library has both names, and
+//! nothing else that could come before a library of the program.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -27,7 +27,8 @@ pub enum LibraryError {
     NotInNamedFolder(PathBuf),
     /// It is in none of the usual places.
     #[error(
-        "the client library {NAME} is neither beside {executable} nor in ../lib/causeway: build it with `cargo build \
+        "the client library {NAME} is neither beside {executable} nor in ../lib/causeway: build it with \
+         `cargo build \
          --release -p causeway-client`, or name its folder in CAUSEWAY_LIB_DIR"
     )]
     NotFound {
@@ -36,7 +37,8 @@ pub enum LibraryError {
     },
     /// The folder of links cannot be made.
     #[error(
-        "the folder {folder} with links to the client library cannot be made ({cause}): make a folder with links named \
+        "the folder {folder} with links to the client library cannot be made ({cause}): make a folder with \
+         links named \
              {NAME} and {PLAIN_NAME} to {library}, and name it in CAUSEWAY_LIB_DIR"
     )]
     Links {
@@ -52,8 +54,9 @@ pub enum LibraryError {
     Executable(io::Error),
 }
 
-/// The folder to put in front of `LD_LIBRARY_PATH`: the one named by `CAUSEWAY_LIB_DIR`, the one of this program, or
-/// `../lib/causeway` seen from there. Where cargo built both, a folder `causeway-lib` with links is made.
+/// The folder to put in front of `LD_LIBRARY_PATH`: the one named by `CAUSEWAY_LIB_DIR`, the one of this
+/// program, or `../lib/causeway` seen from there. Where cargo built both, a folder `causeway-lib` with
+/// links is made.
 pub fn folder() -> Result<PathBuf, LibraryError> {
     if let Some(named) = std::env::var_os("CAUSEWAY_LIB_DIR").filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);

@@ -68,7 +68,8 @@ pub fn start(options: &Options) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    // Libraries speak up only when something is wrong: the code generator would print every function that it makes.
+    // Libraries speak up only when something is wrong: the code generator would print every function that
+    // it makes.
     let filter = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("causeway", level);
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)

@@ -31,8 +31,8 @@ use clap::{Parser, Subcommand};
 
 /// Run CUDA programs on GPUs that are elsewhere.
 ///
-/// A server with a GPU runs `causeway serve`. On any other machine `causeway run --on SERVER -- PROGRAM` runs an
-/// unmodified CUDA program there: its calls of the CUDA driver are carried to the server.
+/// A server with a GPU runs `causeway serve`. On any other machine `causeway run --on SERVER -- PROGRAM`
+/// runs an unmodified CUDA program there: its calls of the CUDA driver are carried to the server.
 #[derive(Debug, Parser)]
 #[command(name = "causeway", version, after_long_help = ENVIRONMENT, max_term_width = 110)]
 struct Arguments {

@@ -1,7 +1,7 @@
 //! What did a program do, in words and numbers?
 //!
-//! The client library writes counts of calls and bytes to the file that `CAUSEWAY_STATS` names, when the program
-//! ends. Here they are read and put into words.
+//! The client library writes counts of calls and bytes to the file that `CAUSEWAY_STATS` names, when the
+//! program ends. Here they are read and put into words.
 
 use core::fmt::Write as _;
 use std::io;
@@ -21,7 +21,8 @@ pub enum ReportError {
     NoFile(io::Error),
     /// The program left no report.
     #[error(
-        "there is no report of the program: it made no CUDA call, was ended by a signal, or did not use our libcuda.so.1"
+        "there is no report of the program: it made no CUDA call, was ended by a signal, or did not use \
+         our libcuda.so.1"
     )]
     NotWritten,
     /// The report cannot be understood.

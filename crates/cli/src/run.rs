@@ -15,13 +15,14 @@ use crate::report::{self, ReportError};
 
 /// Run a program on a server's GPU, or on the software GPU.
 ///
-/// The program is not changed: it finds our libcuda.so.1 in front of the machine's own. Without a server, a private one with
-/// the software GPU is started for the life of the program. Nothing is printed unless there is trouble or an
-/// option asks for it; the program's exit code and the signal that ends it come through.
+/// The program is not changed: it finds our libcuda.so.1 in front of the machine's own. Without a server, a
+/// private one with the software GPU is started for the life of the program. Nothing is printed unless
+/// there is trouble or an option asks for it; the program's exit code and the signal that ends it come
+/// through.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: a private server
-    /// with the software GPU.
+    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: a private
+    /// server with the software GPU.
     #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
     on: Option<String>,
     /// Say at the end, on standard error, which calls were made and how many bytes were moved.

@@ -16,9 +16,9 @@ use crate::{launch, logging};
 
 /// Offer this machine's GPUs to clients.
 ///
-/// Prints one line on standard output: the connect string for `causeway run --on`. Listens for programs of this machine only,
-/// unless --listen names another address; then a key is needed, and everything is encrypted. The key is
-/// made at the first start. SIGTERM or Ctrl-C ends the server and its sessions.
+/// Prints one line on standard output: the connect string for `causeway run --on`. Listens for programs of
+/// this machine only, unless --listen names another address; then a key is needed, and everything is
+/// encrypted. The key is made at the first start. SIGTERM or Ctrl-C ends the server and its sessions.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Where to listen: HOST:PORT, or only HOST. 0.0.0.0 means every address of this machine; port 0

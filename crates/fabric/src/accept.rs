@@ -94,8 +94,8 @@ impl From<DecodeError> for AcceptError {
 
 /// Authenticates a caller and reads its request, all within `timeout`, and not a byte beyond the request.
 ///
-/// With a key every caller must prove that it holds it; without one the connection is in the clear, which is for
-/// loopback only. `offer` is what the server can talk.
+/// With a key every caller must prove that it holds it; without one the connection is in the clear, which
+/// is for loopback only. `offer` is what the server can talk.
 pub fn greet(
     stream: TcpStream,
     key: Option<&Key>,

@@ -1,6 +1,7 @@
 //! Links: how a client and its worker move messages and memory between each other.
 //!
-//! A [`Link`] joins two processes for one session. It carries ordered *messages*, gathered into batches, and
+//! A [`Link`] joins two processes for one session. It carries ordered *messages*, gathered into batches,
+//! and
 //! *transfers*: large copies that are striped over several bulk lanes and read straight into their destination.
 //! What the bytes mean is the business of `causeway-wire`; this crate does the input and output.
 //!

@@ -20,7 +20,8 @@ pub struct Key([u8; 32]);
 /// A text is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "the key has {found} characters that make no key: it must be the 43 characters of base64url (or 64 hexadecimal \
+    "the key has {found} characters that make no key: it must be the 43 characters of base64url (or 64 \
+     hexadecimal \
      digits) that `causeway serve` printed; copy the whole connect string"
 )]
 pub struct KeyError {

@@ -3,8 +3,8 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread named `causeway-{name}` that no signal is ever delivered to, so that the program's handlers run on
-/// the program's own threads, as they would without us.
+/// Starts a thread named `causeway-{name}` that no signal is ever delivered to, so that the program's
+/// handlers run on the program's own threads, as they would without us.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     // The new thread inherits the mask, so it is blocked from its first instruction on.
     let before = block_all_signals();
@@ -14,7 +14,8 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joi
 }
 
 fn block_all_signals() -> libc::sigset_t {
-    // SAFETY: sigset_t is plain data that sigfillset fills; pthread_sigmask reads one set and writes the other.
+    // SAFETY: sigset_t is plain data that sigfillset fills; pthread_sigmask reads one set and writes the
+    // other.
     unsafe {
         let mut all: libc::sigset_t = core::mem::zeroed();
         let mut before: libc::sigset_t = core::mem::zeroed();

@@ -1,7 +1,8 @@
-//! A worker without a GPU, for tests of the broker: what it does depends on the program name that its client gives.
+//! A worker without a GPU, for tests of the broker: what it does depends on the program name that its
+//! client gives.
 //!
-//! `echo` sends every message and transfer back; `refuse` turns the client away; `exit` and `crash` end before the client
-//! is answered; `stay` goes on when its client has gone.
+//! `echo` sends every message and transfer back; `refuse` turns the client away; `exit` and `crash` end
+//! before the client is answered; `stay` goes on when its client has gone.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Chunks: the pieces in which a large copy travels on the bulk lanes.
 //!
-//! A copy above a certain size is a *transfer* with a number that a command names. Its bytes are cut into chunks
-//! that take any lane in any order; a [`ChunkHeader`] in front of each says where it belongs. [`Spans`] keeps
-//! account of what has been claimed, so that no byte of the destination is written twice.
+//! A copy above a certain size is a *transfer* with a number that a command names. Its bytes are cut into
+//! chunks that take any lane in any order; a [`ChunkHeader`] in front of each says where it belongs.
+//! [`Spans`] keeps account of what has been claimed, so that no byte of the destination is written twice.
 
 use thiserror::Error;
 

@@ -59,7 +59,8 @@ pub struct FrameHeader {
 pub enum FrameError {
     /// The bytes do not begin with [`MAGIC`].
     #[error(
-        "a frame begins with the bytes {found:02x?} instead of {MAGIC:02x?}: the peer does not speak this protocol"
+        "a frame begins with the bytes {found:02x?} instead of {MAGIC:02x?}: the peer does not speak this \
+         protocol"
     )]
     BadMagic {
         /// The bytes found.
@@ -113,9 +114,9 @@ impl FrameHeader {
 /// Cuts a stream of bytes into frames.
 ///
 /// The owner reads from its connection into [`space`](Self::space), reports the count with
-/// [`filled`](Self::filled) and takes frames with [`next_frame`](Self::next_frame) until there is none. Bodies are
-/// handed out as slices of the buffer, so a byte is never copied here except to close the gap that consumed
-/// frames leave in front of a partial one.
+/// [`filled`](Self::filled) and takes frames with [`next_frame`](Self::next_frame) until there is none.
+/// Bodies are handed out as slices of the buffer, so a byte is never copied here except to close the gap
+/// that consumed frames leave in front of a partial one.
 #[derive(Debug)]
 pub struct FrameReader {
     buffer: Vec<u8>,
@@ -134,8 +135,8 @@ impl FrameReader {
 
     /// Where the next bytes from the connection go; never empty.
     ///
-    /// The buffer at most doubles each time, so that a peer must send bytes before memory is spent on the length
-    /// that it announced.
+    /// The buffer at most doubles each time, so that a peer must send bytes before memory is spent on the
+    /// length that it announced.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -162,7 +163,8 @@ impl FrameReader {
         self.end += count;
     }
 
-    /// Takes the next complete frame, if there is one. After an error the stream cannot be understood any more.
+    /// Takes the next complete frame, if there is one. After an error the stream cannot be understood any
+    /// more.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let received = &self.buffer[self.start..self.end];
         let Some((header, rest)) = received.split_first_chunk::<HEADER_SIZE>() else {

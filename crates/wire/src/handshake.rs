@@ -1,12 +1,13 @@
 //! The handshake: how a client and a server agree to talk.
 //!
-//! A connection begins with a [`Preface`] of the client and a [`PrefaceAnswer`] of the server, both in the clear: they
-//! say whether the connection is encrypted, so that a missing or needless key gets a sentence instead of a hang.
-//! On an encrypted connection the Noise messages follow. Then each end sends one message of this module, in a frame
-//! of kind [`FrameKind::Handshake`](crate::frame::FrameKind::Handshake): an [`Opening`] and an [`Answer`].
+//! A connection begins with a [`Preface`] of the client and a [`PrefaceAnswer`] of the server, both in the
+//! clear: they say whether the connection is encrypted, so that a missing or needless key gets a sentence
+//! instead of a hang. On an encrypted connection the Noise messages follow. Then each end sends one message
+//! of this module, in a frame of kind [`FrameKind::Handshake`](crate::frame::FrameKind::Handshake): an
+//! [`Opening`] and an [`Answer`].
 //!
-//! The fields of [`Offer`] stay where they are in every version of the protocol, so that two ends that have nothing else in
-//! common can still name each other's version.
+//! The fields of [`Offer`] stay where they are in every version of the protocol, so that two ends that have
+//! nothing else in common can still name each other's version.
 
 use core::fmt;
 
@@ -195,7 +196,8 @@ pub struct LaneToken(pub [u8; 32]);
 record!(LaneToken { 0 });
 
 impl PartialEq for LaneToken {
-    /// Compares in a time that does not depend on where two tokens differ, so that it cannot be found byte by byte.
+    /// Compares in a time that does not depend on where two tokens differ, so that it cannot be found byte
+    /// by byte.
     fn eq(&self, other: &Self) -> bool {
         let difference = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b));
         core::hint::black_box(difference) == 0
@@ -265,7 +267,8 @@ record!(LaneHello { session, token, lane });
 /// The first message of a client on a connection, as the server decodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opening<'a> {
-    /// The client asks for a session. The rest is decoded by [`ClientHello::decode_rest`] once the versions agree.
+    /// The client asks for a session. The rest is decoded by [`ClientHello::decode_rest`] once the versions
+    /// agree.
     Session {
         /// What the client can talk.
         offer: Offer,
@@ -406,7 +409,8 @@ mod tests {
         let text = negotiate(&offer(3, 4, 9), &offer(1, 2, 9)).unwrap_err().to_string();
         assert_eq!(
             text,
-            "the server is Causeway 0.4.0 (protocols 3 to 4) and the client is Causeway 0.2.0 (protocols 1 to 2), \
+            "the server is Causeway 0.4.0 (protocols 3 to 4) and the client is Causeway 0.2.0 (protocols 1 \
+             to 2), \
              and they have no protocol version in common; install the same release on both machines"
         );
         let text = negotiate(&offer(1, 1, 9), &offer(1, 1, 10)).unwrap_err().to_string();

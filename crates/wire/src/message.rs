@@ -1,7 +1,8 @@
 //! Messages: what a client and its worker say to each other once they are connected.
 //!
-//! A message is a tag byte and its fields as [`crate::codec`] writes them. Decoded messages borrow from the frame's
-//! body. Commands and replies can be encoded straight into a batch with [`begin_command`] and [`begin_reply`].
+//! A message is a tag byte and its fields as [`crate::codec`] writes them. Decoded messages borrow from the
+//! frame's body. Commands and replies can be encoded straight into a batch with [`begin_command`] and
+//! [`begin_reply`].
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 

@@ -1,4 +1,5 @@
-//! Runs the bodies of the fuzz targets over the checked-in inputs, over every beginning of each, and over damaged copies.
+//! Runs the bodies of the fuzz targets over the checked-in inputs, over every beginning of each, and over
+//! damaged copies.
 
 #[path = "../../../fuzz/src/lib.rs"]
 mod targets;

@@ -1,13 +1,13 @@
 //! When does an appended message leave, and in which order?
 //!
-//! Messages are encoded straight into the current batch, under a short lock. Whoever lets a batch leave takes the writer's
-//! lock first, swaps the batch for the writer's empty buffer, and writes without holding the batch's lock; so
-//! others go on appending meanwhile, batches leave in order, and in the steady state nothing is allocated. One
-//! batch is one frame and, unless the connection is encrypted, one system call.
+//! Messages are encoded straight into the current batch, under a short lock. Whoever lets a batch leave
+//! takes the writer's lock first, swaps the batch for the writer's empty buffer, and writes without holding
+//! the batch's lock; so others go on appending meanwhile, batches leave in order, and in the steady state
+//! nothing is allocated. One batch is one frame and, unless the connection is encrypted, one system call.
 //!
 //! The flusher is a thread for batches that nobody waits for. While messages keep coming it looks every
-//! [`MAX_AGE`]; when none came for a few looks it parks, and the next append into an empty batch wakes it. So an idle
-//! link costs nothing, and a busy one no system call per message.
+//! [`MAX_AGE`]; when none came for a few looks it parks, and the next append into an empty batch wakes it.
+//! So an idle link costs nothing, and a busy one no system call per message.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -69,7 +69,8 @@ impl Sending {
 
     #[inline]
     pub(super) fn wake_flusher(&self) {
-        // SeqCst here and in the flusher: either it sees the message before it parks, or we see that it parks.
+        // SeqCst here and in the flusher: either it sees the message before it parks, or we see that it
+        // parks.
         if self.flusher_parked.load(Ordering::SeqCst)
             && self.flusher_parked.swap(false, Ordering::SeqCst)
             && let Some(flusher) = self.flusher.get()

@@ -16,7 +16,8 @@ pub enum LinkError {
     PeerGone,
     /// The peer's machine does not answer any more.
     #[error(
-        "the other end of the connection has not answered for several seconds: its machine is down or the network is cut"
+        "the other end of the connection has not answered for several seconds: its machine is down or the \
+         network is cut"
     )]
     PeerSilent,
     /// The connection failed otherwise.

@@ -1,9 +1,9 @@
 //! How is a large copy striped over the bulk lanes?
 //!
-//! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer. The calling
-//! thread sends on one lane itself and is joined by helper threads for the others, since one thread can copy
-//! only about 7 GB/s into the kernel. At the other end each lane has a thread that receives straight into the
-//! transfer's destination.
+//! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer.
+//! The calling thread sends on one lane itself and is joined by helper threads for the others, since one
+//! thread can copy only about 7 GB/s into the kernel. At the other end each lane has a thread that receives
+//! straight into the transfer's destination.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,8 +67,8 @@ struct Progress {
     failed: bool,
 }
 
-// SAFETY: the pointer is only read through, and only between `take` and `done`; `send_transfer` does not return before all
-// chunks taken are done, and its caller keeps the memory readable that long.
+// SAFETY: the pointer is only read through, and only between `take` and `done`; `send_transfer` does not
+// return before all chunks taken are done, and its caller keeps the memory readable that long.
 unsafe impl Send for Job {}
 // SAFETY: as above; everything else in a job is shared through its lock.
 unsafe impl Sync for Job {}
@@ -283,8 +283,8 @@ fn receive_chunk(shared: &Shared, incoming: &mut Incoming, dropped: &mut [u8]) -
     let length = chunk.length as usize;
     let place = shared.transfers.claim(&chunk, shared.events.get().map(|events| &**events))?;
     let received = match place {
-        // SAFETY: the destination stays writable until its callback has run, which `landed` alone can cause while
-        // this chunk is claimed; the claim lies inside the destination and overlaps no other.
+        // SAFETY: the destination stays writable until its callback has run, which `landed` alone can cause
+        // while this chunk is claimed; the claim lies inside the destination and overlaps no other.
         Place::Memory(start) => unsafe { incoming.receive_exact_raw(start, length) },
         Place::Nowhere => receive_and_drop(incoming, length, dropped),
     }

@@ -2,15 +2,15 @@
 //!
 //! | Module        | Question it answers                                                              |
 //! |---------------|----------------------------------------------------------------------------------|
-//! | [`batch`]     | When does an appended message leave, and in which order?                          |
-//! | [`receiver`]  | How do the peer's frames come in, and when is the peer gone?                      |
-//! | [`lanes`]     | How is a large copy striped over the bulk lanes?                                  |
-//! | [`transfers`] | Where do the bytes of a transfer go, and who hears of its end?                    |
-//! | [`error`]     | What can go wrong?                                                               |
+//! | `batch`       | When does an appended message leave, and in which order?                          |
+//! | `receiver`    | How do the peer's frames come in, and when is the peer gone?                      |
+//! | `lanes`       | How is a large copy striped over the bulk lanes?                                  |
+//! | `transfers`   | Where do the bytes of a transfer go, and who hears of its end?                    |
+//! | `error`       | What can go wrong?                                                               |
 //!
-//! Locks, in the order in which they may be taken: `writer`, `batch`, `numbers`; `lanes`; `transfers`. No callback of the
-//! link's owner runs under any of them, except the closures of [`Link::append`] and [`Link::send`], which run
-//! under `batch`.
+//! Locks, in the order in which they may be taken: `writer`, `batch`, `numbers`; `lanes`; `transfers`. No
+//! callback of the link's owner runs under any of them, except the closures of [`Link::append`] and
+//! [`Link::send`], which run under `batch`.
 
 mod batch;
 mod error;
@@ -36,9 +36,9 @@ pub use transfers::Destination;
 
 /// What the owner of a link is told.
 pub trait LinkEvents: Send + Sync {
-    /// The first bytes of a transfer have come that nobody expects: where shall they go? With `None` they are read and
-    /// dropped. Runs on a lane's thread and must not block; `total` is the transfer's size in bytes, as the
-    /// peer says.
+    /// The first bytes of a transfer have come that nobody expects: where shall they go? With `None` they
+    /// are read and dropped. Runs on a lane's thread and must not block; `total` is the transfer's size in
+    /// bytes, as the peer says.
     fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
         let _ = (transfer, total);
         None
@@ -114,8 +114,8 @@ struct Shared {
 }
 
 impl Link {
-    /// A link over an authenticated command connection. `dialer` opens the lanes at [`Link::start`]; without one they
-    /// are attached with [`Link::attach_lane`] as they arrive.
+    /// A link over an authenticated command connection. `dialer` opens the lanes at [`Link::start`];
+    /// without one they are attached with [`Link::attach_lane`] as they arrive.
     pub(crate) fn new(connection: Connection, dialer: Option<LaneDialer>) -> io::Result<(Self, Receiver)> {
         let socket = Arc::clone(connection.socket());
         let Connection { outgoing, incoming } = connection;
@@ -144,8 +144,8 @@ impl Link {
         Self::new(connection, None)
     }
 
-    /// Says who is told of transfers and of the end, and opens the bulk lanes in the background. Once, before the
-    /// first transfer.
+    /// Says who is told of transfers and of the end, and opens the bulk lanes in the background. Once,
+    /// before the first transfer.
     ///
     /// # Panics
     /// When called twice.
@@ -167,9 +167,10 @@ impl Link {
         lanes::attach(&self.0, connection);
     }
 
-    /// Appends a posted message to the current batch. It leaves when the batch is big, when it is about 30 us old, or with the
-    /// next [`send`](Self::send) or [`flush`](Self::flush), whichever comes first; messages leave in the order in
-    /// which they were appended. `encode` runs under a lock: it must be short and may not use the link.
+    /// Appends a posted message to the current batch. It leaves when the batch is big, when it is about 30
+    /// us old, or with the next [`send`](Self::send) or [`flush`](Self::flush), whichever comes first;
+    /// messages leave in the order in which they were appended. `encode` runs under a lock: it must be
+    /// short and may not use the link.
     ///
     /// While the peer takes nothing this blocks once the batch is full, which bounds the memory used.
     #[inline]
@@ -188,8 +189,8 @@ impl Link {
         batch::flush(&self.0)
     }
 
-    /// Sends a transfer over the bulk lanes and returns when the kernel has all bytes. Waits for the first lane where
-    /// none is open yet.
+    /// Sends a transfer over the bulk lanes and returns when the kernel has all bytes. Waits for the first
+    /// lane where none is open yet.
     pub fn send_transfer(&self, transfer: u64, bytes: &[u8]) -> Result<(), LinkError> {
         // SAFETY: the slice is readable until this returns.
         unsafe { self.send_transfer_raw(transfer, bytes.as_ptr(), bytes.len()) }
@@ -198,7 +199,8 @@ impl Link {
     /// Sends a transfer whose bytes are memory of the program.
     ///
     /// # Safety
-    /// The memory must be readable until this returns. Other threads may write to it; then either value is sent.
+    /// The memory must be readable until this returns. Other threads may write to it; then either value is
+    /// sent.
     pub unsafe fn send_transfer_raw(
         &self,
         transfer: u64,
@@ -209,8 +211,8 @@ impl Link {
         unsafe { lanes::send_transfer(&self.0, transfer, bytes, length) }
     }
 
-    /// Says where a transfer of the peer goes, before anything makes the peer send it. When it has ended, well or
-    /// not, the destination's callback runs. On an error here the callback does not run.
+    /// Says where a transfer of the peer goes, before anything makes the peer send it. When it has ended,
+    /// well or not, the destination's callback runs. On an error here the callback does not run.
     pub fn expect_transfer(&self, transfer: u64, destination: Destination) -> Result<(), TransferError> {
         self.0.check()?;
         self.0.transfers.expect(transfer, destination)?;
@@ -221,8 +223,9 @@ impl Link {
         Ok(())
     }
 
-    /// Gives up a transfer of the peer. When this returns nothing writes to its destination any more, and its callback
-    /// has run. Waits for a chunk that is being received. Not to be called in a destination's callback.
+    /// Gives up a transfer of the peer. When this returns nothing writes to its destination any more, and
+    /// its callback has run. Waits for a chunk that is being received. Not to be called in a destination's
+    /// callback.
     pub fn cancel_transfer(&self, transfer: u64) {
         self.0.transfers.cancel(transfer);
     }
@@ -242,14 +245,15 @@ impl Link {
         }
     }
 
-    /// Closes the descriptors in a forked child, so that the child does not keep its parent's session alive. Takes no
-    /// lock and allocates nothing. The parent's threads do not exist here: the child must never use or drop
-    /// this link, nor its receiver.
+    /// Closes the descriptors in a forked child, so that the child does not keep its parent's session
+    /// alive. Takes no lock and allocates nothing. The parent's threads do not exist here: the child must
+    /// never use or drop this link, nor its receiver.
     pub fn abandon_after_fork(&self) {
         for descriptor in &self.0.descriptors {
             let descriptor = descriptor.swap(NO_DESCRIPTOR, Ordering::SeqCst);
             if descriptor != NO_DESCRIPTOR {
-                // SAFETY: the child owns its copies of the descriptors, and never uses the link that names them.
+                // SAFETY: the child owns its copies of the descriptors, and never uses the link that names
+                // them.
                 unsafe { libc::close(descriptor) };
             }
         }

@@ -48,14 +48,14 @@ impl Receiver {
         })
     }
 
-    /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on. After an
-    /// error the link has ended.
+    /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on.
+    /// After an error the link has ended.
     pub fn recv(&mut self) -> Result<&[u8], LinkError> {
         self.recv_spinning(Duration::ZERO)
     }
 
-    /// Like [`recv`](Self::recv), but looks for up to `budget` without sleeping first: for a reply that is expected within
-    /// microseconds. Where spinning has not helped lately it is mostly left out.
+    /// Like [`recv`](Self::recv), but looks for up to `budget` without sleeping first: for a reply that is
+    /// expected within microseconds. Where spinning has not helped lately it is mostly left out.
     pub fn recv_spinning(&mut self, budget: Duration) -> Result<&[u8], LinkError> {
         match self.next_frame(budget) {
             Ok(frame) => Ok(self.frames.body(&frame)),

@@ -29,8 +29,9 @@ impl core::fmt::Debug for Destination {
 }
 
 impl Destination {
-    /// Memory of the program. `on_end` runs exactly once, on one of the link's threads or on the thread that ends the
-    /// link or cancels the transfer; it must be short, may not block and may not cancel transfers.
+    /// Memory of the program. `on_end` runs exactly once, on one of the link's threads or on the thread
+    /// that ends the link or cancels the transfer; it must be short, may not block and may not cancel
+    /// transfers.
     ///
     /// # Safety
     /// The memory must stay writable until `on_end` has run, and must not be relied upon before that.
@@ -42,8 +43,8 @@ impl Destination {
         Self { start, length, on_end: Box::new(on_end) }
     }
 
-    /// A buffer that is handed back, filled, to `on_end`; see [`raw`](Self::raw) for what that may do. All of the
-    /// buffer's bytes are the destination.
+    /// A buffer that is handed back, filled, to `on_end`; see [`raw`](Self::raw) for what that may do. All
+    /// of the buffer's bytes are the destination.
     pub fn buffer(
         buffer: Vec<u8>,
         on_end: impl FnOnce(Result<Vec<u8>, TransferError>) + Send + 'static,
@@ -73,8 +74,8 @@ unsafe impl Send for BufferParts {}
 impl BufferParts {
     fn into_vector(self) -> Vec<u8> {
         let parts = core::mem::ManuallyDrop::new(self);
-        // SAFETY: these are the parts of a vector that was not dropped, and they are used once: `self` was consumed
-        // and its destructor does not run.
+        // SAFETY: these are the parts of a vector that was not dropped, and they are used once: `self` was
+        // consumed and its destructor does not run.
         unsafe { Vec::from_raw_parts(parts.start, parts.length, parts.capacity) }
     }
 }

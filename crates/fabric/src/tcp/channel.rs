@@ -1,20 +1,21 @@
 //! The two directions of a connection, encrypted or not.
 //!
-//! Memory of the program (the source or the destination of a large copy) is handed to the kernel as it is, never
-//! as a Rust slice: the program's other threads may touch it meanwhile. On an encrypted connection it is copied
-//! into a record before it is encrypted, and decrypted where it arrives.
+//! Memory of the program (the source or the destination of a large copy) is handed to the kernel as it is,
+//! never as a Rust slice: the program's other threads may touch it meanwhile. On an encrypted connection it
+//! is copied into a record before it is encrypted, and decrypted where it arrives.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{FrameError, FrameHeader, FrameKind, HEADER_SIZE};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use thiserror::Error;
 
 use super::record::{Cipher, ConnectionKeys, LENGTH_SIZE, MAX_RECORD, TAG_SIZE};
+use super::transmit::{EndedBetween, io_vector, receive_some, receive_vectored, send_all, send_vectored};
 
 /// Records that are sent with one system call.
 const RECORDS_AT_ONCE: usize = 4;
@@ -188,9 +189,9 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends `header` and the `length` bytes at `data`, with one system call where the kernel takes them at once. On an
-    /// encrypted connection the header is a record of its own and the data are cut into full records, which is what
-    /// [`Incoming::receive_exact_raw`] counts on.
+    /// Sends `header` and the `length` bytes at `data`, with one system call where the kernel takes them at
+    /// once. On an encrypted connection the header is a record of its own and the data are cut into full
+    /// records, which is what [`Incoming::receive_exact_raw`] counts on.
     ///
     /// # Safety
     /// The memory must be readable; other threads may write to it, and then either value is sent.
@@ -250,8 +251,8 @@ impl Incoming {
         &self.socket
     }
 
-    /// From here on as many bytes are asked for as there is room for. Only after the handshake, when nobody else
-    /// will go on reading from the connection.
+    /// From here on as many bytes are asked for as there is room for. Only after the handshake, when nobody
+    /// else will go on reading from the connection.
     pub fn read_ahead(&mut self) {
         self.read_ahead = true;
     }
@@ -385,7 +386,8 @@ impl Incoming {
                 batch += record;
             }
             let records = batch.div_ceil(MAX_RECORD);
-            // SAFETY: lengths and tags lie in `frames`, which outlives the call; the caller vouches for the rest.
+            // SAFETY: lengths and tags lie in `frames`, which outlives the call; the caller vouches for the
+            // rest.
             unsafe { receive_vectored(self.socket.as_fd(), &mut parts[..3 * records])? };
             for (sent_length, tag) in &frames[..records] {
                 let record = (length - done).min(MAX_RECORD);
@@ -411,99 +413,4 @@ fn record_length(bytes: [u8; LENGTH_SIZE]) -> io::Result<usize> {
             "an encrypted record announces {length} bytes; at most {MAX_RECORD} are accepted"
         )))
     }
-}
-
-/// The peer ended the connection where it may.
-#[derive(Debug, Error)]
-#[error("the peer ended the connection")]
-struct EndedBetween;
-
-fn io_vector(start: *const u8, length: usize) -> libc::iovec {
-    libc::iovec { iov_base: start.cast_mut().cast(), iov_len: length }
-}
-
-fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        // A lost peer must be an error here, not a SIGPIPE in the program.
-        match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-fn receive_some(socket: BorrowedFd<'_>, into: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
-    loop {
-        match rustix::net::recv(socket, &mut *into, flags) {
-            Ok((count, _)) => return Ok(count),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Drops the first `count` bytes of `parts`.
-fn advance(mut parts: &mut [libc::iovec], mut count: usize) -> &mut [libc::iovec] {
-    while let Some(first) = parts.first_mut() {
-        if count < first.iov_len {
-            first.iov_base = first.iov_base.wrapping_byte_add(count);
-            first.iov_len -= count;
-            break;
-        }
-        count -= first.iov_len;
-        parts = &mut parts[1..];
-    }
-    parts
-}
-
-fn message_header(parts: &mut [libc::iovec]) -> libc::msghdr {
-    // SAFETY: msghdr is plain data for which zero means that a field is not used.
-    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
-    header.msg_iov = parts.as_mut_ptr();
-    header.msg_iovlen = parts.len();
-    header
-}
-
-/// # Safety
-/// All parts must be readable.
-unsafe fn send_vectored(socket: BorrowedFd<'_>, parts: &mut [libc::iovec]) -> io::Result<()> {
-    let mut parts = advance(parts, 0);
-    while !parts.is_empty() {
-        // SAFETY: the header points at live vectors; the caller vouches for what they point at.
-        let count = unsafe { libc::sendmsg(socket.as_raw_fd(), &message_header(parts), libc::MSG_NOSIGNAL) };
-        match usize::try_from(count) {
-            Ok(count) => parts = advance(parts, count),
-            Err(_) => interrupted_or_failed()?,
-        }
-    }
-    Ok(())
-}
-
-/// # Safety
-/// All parts must be writable.
-unsafe fn receive_vectored(socket: BorrowedFd<'_>, parts: &mut [libc::iovec]) -> io::Result<()> {
-    let mut parts = advance(parts, 0);
-    let mut begun = false;
-    while !parts.is_empty() {
-        let mut header = message_header(parts);
-        // SAFETY: the header points at live vectors; the caller vouches for what they point at.
-        let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_WAITALL) };
-        match usize::try_from(count) {
-            Ok(0) if begun => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, EndedBetween)),
-            Ok(count) => {
-                begun = true;
-                parts = advance(parts, count);
-            }
-            Err(_) => interrupted_or_failed()?,
-        }
-    }
-    Ok(())
-}
-
-fn interrupted_or_failed() -> io::Result<()> {
-    let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }

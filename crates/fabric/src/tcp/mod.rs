@@ -6,8 +6,10 @@
 //! | [`noise`]   | How do two ends that share a key prove it and agree on session keys?         |
 //! | [`record`]  | How are bytes encrypted and checked on their way?                            |
 //! | [`channel`] | How are bytes sent and received, encrypted or not?                           |
+//! | `transmit`  | How does a system call on a socket finish what it began?                     |
 
 pub mod channel;
 pub mod noise;
 pub mod record;
 pub mod socket;
+mod transmit;

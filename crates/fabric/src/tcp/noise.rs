@@ -1,8 +1,8 @@
 //! The encrypted handshake: Noise `NNpsk0` with Curve25519, AES-256-GCM and SHA-256, by the `snow` library.
 //!
-//! Two messages of [`MESSAGE_SIZE`] bytes, one each way. Both ends prove that they hold the same key, and the session
-//! keys that come out are new for every connection, so that recorded traffic stays closed even if the key
-//! becomes known later. The keys then drive the records of [`super::record`].
+//! Two messages of [`MESSAGE_SIZE`] bytes, one each way. Both ends prove that they hold the same key, and
+//! the session keys that come out are new for every connection, so that recorded traffic stays closed even
+//! if the key becomes known later. The keys then drive the records of [`super::record`].
 
 use snow::{Builder, HandshakeState};
 use thiserror::Error;
@@ -35,7 +35,8 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Starts the client's end; `prologue` is what was said in the clear before, and must be the same at both ends.
+    /// Starts the client's end; `prologue` is what was said in the clear before, and must be the same at
+    /// both ends.
     pub fn client(key: &Key, prologue: &[u8]) -> Self {
         let state = builder(key, prologue).build_initiator();
         Self { state: state.expect("everything the pattern needs is given") }

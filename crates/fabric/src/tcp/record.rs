@@ -1,10 +1,10 @@
 //! Records: the units in which an encrypted connection carries bytes.
 //!
-//! A record is its plain length (`u32`, little-endian, at most [`MAX_RECORD`]), the encrypted bytes and a tag of
-//! [`TAG_SIZE`] bytes. The cipher is AES-256-GCM with the record's number as nonce, laid out as Noise lays it out, so
-//! a record that is altered, dropped, repeated or moved does not open. After every [`REKEY_EVERY`] records both ends
-//! move on to the next key, as Noise's `REKEY` does, which keeps each key far below the amount of data that
-//! AES-GCM is good for.
+//! A record is its plain length (`u32`, little-endian, at most [`MAX_RECORD`]), the encrypted bytes and a
+//! tag of [`TAG_SIZE`] bytes. The cipher is AES-256-GCM with the record's number as nonce, laid out as
+//! Noise lays it out, so a record that is altered, dropped, repeated or moved does not open. After every
+//! [`REKEY_EVERY`] records both ends move on to the next key, as Noise's `REKEY` does, which keeps each key
+//! far below the amount of data that AES-GCM is good for.
 
 use causeway_wire::record;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};

@@ -36,7 +36,8 @@ pub enum DialError {
     },
     /// No answer.
     #[error(
-        "{target} did not answer within {seconds:.0} s: is the machine up, and is the port open in its firewall?"
+        "{target} did not answer within {seconds:.0} s: is the machine up, and is the port open in its \
+         firewall?"
     )]
     TimedOut {
         /// The server.
@@ -102,7 +103,8 @@ pub struct PeerWatch {
 }
 
 impl PeerWatch {
-    /// Looks once; to be called every [`LOOK_EVERY`] while nothing arrives. True when the peer counts as dead.
+    /// Looks once; to be called every [`LOOK_EVERY`] while nothing arrives. True when the peer counts as
+    /// dead.
     pub fn look(&mut self, socket: impl AsFd) -> bool {
         match last_acknowledgement(socket) {
             Some(age) if age >= DEAD_AFTER => self.unanswered_looks += 1,

@@ -1,4 +1,5 @@
-//! A server in a few lines, for tests over real loopback sockets: it accepts sessions and lanes in this process.
+//! A server in a few lines, for tests over real loopback sockets: it accepts sessions and lanes in this
+//! process.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 use std::net::{SocketAddr, TcpListener};

@@ -109,8 +109,8 @@ impl WorkerStart {
     }
 }
 
-/// Takes in lanes from the broker, and tells the broker when the client has gone, so that it sees to it that this
-/// process ends even when it hangs.
+/// Takes in lanes from the broker, and tells the broker when the client has gone, so that it sees to it
+/// that this process ends even when it hangs.
 fn attend(control: &Control, client: &Socket, link: &Link) {
     let mut client_there = true;
     loop {

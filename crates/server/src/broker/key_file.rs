@@ -26,7 +26,8 @@ pub enum KeyFileError {
     },
     /// Others can read the key.
     #[error(
-        "the key file {path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`; if others may have read it, delete it and a new key is made"
+        "the key file {path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`; if others \
+         may have read it, delete it and a new key is made"
     )]
     NotPrivate {
         /// The file.
@@ -62,8 +63,8 @@ pub fn default_path() -> Result<PathBuf, KeyFileError> {
     Ok(folder.ok_or(KeyFileError::NoHome)?.join("causeway").join("key"))
 }
 
-/// Reads the key in `path`, or makes one where there is none; the second value says that it is new. The file must belong to
-/// the user who runs this and be closed to everybody else.
+/// Reads the key in `path`, or makes one where there is none; the second value says that it is new. The
+/// file must belong to the user who runs this and be closed to everybody else.
 pub fn load_or_create(path: &Path) -> Result<(Key, bool), KeyFileError> {
     match read(path) {
         Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {

@@ -1,8 +1,8 @@
 //! What do broker and worker say to each other?
 //!
-//! The broker reads exactly one request from a connection, and the client says no more before it is answered. So a
-//! connection is its descriptor and the state of its encryption, and both fit into one message on the worker's
-//! control socket.
+//! The broker reads exactly one request from a connection, and the client says no more before it is
+//! answered. So a connection is its descriptor and the state of its encryption, and both fit into one
+//! message on the worker's control socket.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};

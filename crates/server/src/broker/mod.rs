@@ -1,18 +1,18 @@
 //! The broker: listens, authenticates, and gives every client process a worker process of its own.
 //!
-//! A caller is served by one thread until it has proved who it is and said what it wants. A new session gets a worker:
-//! this program started again, with the client's connection handed over as a descriptor. From then on the broker
-//! only waits for the worker to end; it carries no byte of the session. Further connections of the client are checked
-//! against the session's token and handed over too.
+//! A caller is served by one thread until it has proved who it is and said what it wants. A new session
+//! gets a worker: this program started again, with the client's connection handed over as a descriptor.
+//! From then on the broker only waits for the worker to end; it carries no byte of the session. Further
+//! connections of the client are checked against the session's token and handed over too.
 //!
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|
-//! | [`config`]   | What can be set, and what is refused?                                        |
+//! | `config`     | What can be set, and what is refused?                                        |
 //! | [`key_file`] | Where is the key, and is it really secret?                                    |
-//! | [`listen`]   | Who may knock, how many at once, and for how long?                            |
-//! | [`sessions`] | Which sessions are there, and to which does a lane belong?                    |
-//! | [`process`]  | How is a worker started, watched, and ended?                                  |
-//! | [`messages`] | What do broker and worker say to each other?                                  |
+//! | `listen`     | Who may knock, how many at once, and for how long?                            |
+//! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
+//! | `process`    | How is a worker started, watched, and ended?                                  |
+//! | `messages`   | What do broker and worker say to each other?                                  |
 //! | [`handover`] | How does a worker process get its client?                                     |
 
 mod config;
@@ -151,7 +151,8 @@ impl RunningBroker {
         self.shared.as_ref().map_or(0, |shared| shared.sessions.count())
     }
 
-    /// Stops accepting, asks all workers to end, kills those that do not within a few seconds, and waits for them.
+    /// Stops accepting, asks all workers to end, kills those that do not within a few seconds, and waits
+    /// for them.
     pub fn stop(mut self) {
         self.end();
     }

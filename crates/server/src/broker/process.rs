@@ -27,8 +27,8 @@ use super::listen::refuse;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use super::sessions::Session;
 
-/// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the *thread* that
-/// started it ends, which is how a worker dies with its broker whatever ends that.
+/// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the
+/// *thread* that started it ends, which is how a worker dies with its broker whatever ends that.
 pub struct Spawner {
     requests: Mutex<Option<Sender<Request>>>,
 }
@@ -78,8 +78,8 @@ fn start_worker(config: &BrokerConfig, control: Control) -> io::Result<Child> {
     command.spawn()
 }
 
-/// What a worker process does between fork and exec: it lets go of the broker's descriptors and signal mask, and asks to die with
-/// the broker.
+/// What a worker process does between fork and exec: it lets go of the broker's descriptors and signal
+/// mask, and asks to die with the broker.
 fn prepare_worker(parent: u32) -> io::Result<()> {
     let check = |status: i64| if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: these calls take numbers and a set that lives here; they change this new process only.
@@ -196,7 +196,8 @@ impl Worker {
             session,
             Session { token, control: Arc::clone(&control), process: Arc::clone(&process), lanes, opened: 0 },
         );
-        // Only now: once the worker knows its client it may answer, and lanes may come at any moment after that.
+        // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
+        // that.
         if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(socket)) {
             shared.sessions.remove(session);
             child.kill()?;

@@ -53,7 +53,8 @@ impl Sessions {
         self.table.lock().len()
     }
 
-    /// The worker that a lane belongs to, if its token is right and the session may open this lane and has not yet.
+    /// The worker that a lane belongs to, if its token is right and the session may open this lane and has
+    /// not yet.
     pub fn admit_lane(&self, hello: &LaneHello) -> Option<Arc<Control>> {
         let mut table = self.table.lock();
         let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
@@ -65,7 +66,8 @@ impl Sessions {
         Some(Arc::clone(&session.control))
     }
 
-    /// Asks all workers to end, kills those that are still there after `grace`, and waits until all have ended.
+    /// Asks all workers to end, kills those that are still there after `grace`, and waits until all have
+    /// ended.
     pub fn end_all(&self, grace: Duration) {
         let mut table = self.table.lock();
         for (signal, patience) in [(Signal::TERM, grace), (Signal::KILL, grace)] {
