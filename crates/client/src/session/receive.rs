@@ -13,7 +13,10 @@ pub struct Events(pub &'static Session);
 
 impl LinkEvents for Events {
     fn lost(&self, cause: &LinkError) {
-        self.0.lose(format_args!("the connection to the server is lost: {cause}"));
+        // When the process ends, the server may be the first to hang up.
+        if crate::process::is_ready() {
+            self.0.lose(format_args!("the connection to the server is lost: {cause}"));
+        }
     }
 }
 
