@@ -289,8 +289,12 @@ fn receive_chunk(shared: &Shared, incoming: &mut Incoming, dropped: &mut [u8]) -
         Place::Nowhere => receive_and_drop(incoming, length, dropped),
     }
     .map_err(LinkError::from_io);
-    shared.transfers.landed(&chunk, received.as_ref().err());
-    received?;
+    // The owner hears of a lost link before it hears of a failed transfer.
+    let failure = received.err().map(|error| shared.lose(error));
+    shared.transfers.landed(&chunk, failure.as_ref());
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
     count(&shared.counters.transfer_bytes_received, length);
     Ok(())
 }

@@ -20,8 +20,10 @@ mod transfers;
 
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use causeway_wire::sequence::Sequencer;
 use parking_lot::Mutex;
@@ -44,7 +46,8 @@ pub trait LinkEvents: Send + Sync {
         None
     }
 
-    /// The link is lost; runs once, on some thread. Not called when the owner itself closes the link.
+    /// The link is lost; runs once, on some thread, before transfers and calls fail because of it. Not called
+    /// when the owner itself closes the link.
     fn lost(&self, cause: &LinkError);
 }
 
@@ -93,6 +96,9 @@ const OPEN: u8 = 0;
 const LOST: u8 = 1;
 const CLOSED: u8 = 2;
 
+/// How long a thread that finds the link lost waits for the owner to be told first.
+const PATIENCE_WITH_TELLER: Duration = Duration::from_secs(1);
+
 /// Marks a free place in [`Shared::descriptors`].
 const NO_DESCRIPTOR: RawFd = -1;
 
@@ -104,8 +110,12 @@ struct Shared {
     state: AtomicU8,
     cause: OnceLock<LinkError>,
     events: OnceLock<Arc<dyn LinkEvents>>,
-    /// Whether somebody has told, or will tell, the owner of the loss.
-    told: AtomicU8,
+    /// The thread that tells the owner of the loss.
+    teller: OnceLock<ThreadId>,
+    /// Whether it, or [`Link::start`], has begun to do so.
+    telling: AtomicBool,
+    /// Whether that is done.
+    told: AtomicBool,
     dialer: Mutex<Option<LaneDialer>>,
     command_socket: Socket,
     counters: AtomicCounters,
@@ -127,7 +137,9 @@ impl Link {
             state: AtomicU8::new(OPEN),
             cause: OnceLock::new(),
             events: OnceLock::new(),
-            told: AtomicU8::new(0),
+            teller: OnceLock::new(),
+            telling: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             dialer: Mutex::new(dialer),
             command_socket: socket,
             counters: AtomicCounters::default(),
@@ -153,8 +165,10 @@ impl Link {
         assert!(self.0.events.set(events).is_ok(), "a link is started once");
         // With the fence in `tell_loss`: either we see the loss here, or the loser sees the events.
         fence(Ordering::SeqCst);
-        if self.0.state.load(Ordering::SeqCst) == LOST {
-            self.0.tell_loss();
+        if self.0.state.load(Ordering::SeqCst) == LOST
+            && let Some(cause) = self.0.cause.get()
+        {
+            self.0.tell_loss(cause);
         }
         if let Some(dialer) = self.0.dialer.lock().take() {
             lanes::open_in_background(&self.0, dialer);
@@ -241,7 +255,8 @@ impl Link {
         // The peer may be gone already, then there is nobody to tell.
         let _ = self.flush();
         if self.0.state.compare_exchange(OPEN, CLOSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            self.0.end_everything(&LinkError::Closed);
+            self.0.end_connections();
+            self.0.transfers.fail_all(&LinkError::Closed);
         }
     }
 
@@ -282,13 +297,28 @@ impl Link {
 }
 
 impl Shared {
-    /// An error when the link has ended.
+    /// An error when the link has ended. The owner has been told of a loss before anybody else learns of it.
+    #[inline]
     fn check(&self) -> Result<(), LinkError> {
-        match self.state.load(Ordering::SeqCst) {
-            OPEN => Ok(()),
-            CLOSED => Err(LinkError::Closed),
-            _ => Err(self.cause.get().cloned().unwrap_or(LinkError::Closed)),
+        if self.state.load(Ordering::SeqCst) == OPEN { Ok(()) } else { Err(self.ending()) }
+    }
+
+    /// Why the link has ended.
+    #[cold]
+    fn ending(&self) -> LinkError {
+        if self.state.load(Ordering::SeqCst) == CLOSED {
+            return LinkError::Closed;
         }
+        // The program may end as soon as a call of it fails; what the owner says of the loss must come first.
+        // The owner may be waiting for this very thread, so this is not for ever.
+        let deadline = Instant::now() + PATIENCE_WITH_TELLER;
+        while !self.told.load(Ordering::SeqCst)
+            && self.teller.get() != Some(&std::thread::current().id())
+            && Instant::now() < deadline
+        {
+            std::thread::yield_now();
+        }
+        self.cause.get().cloned().unwrap_or(LinkError::Closed)
     }
 
     /// Ends the link because of `cause`, unless it has ended already; returns the error to report.
@@ -298,29 +328,31 @@ impl Shared {
             let _ = self.cause.set(cause);
             if self.state.compare_exchange(OPEN, LOST, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 let cause = self.cause.get().expect("a cause was set above");
-                self.end_everything(cause);
-                self.tell_loss();
+                // Only one thread gets here, so there is no other teller.
+                let _ = self.teller.set(std::thread::current().id());
+                self.end_connections();
+                self.tell_loss(cause);
+                self.transfers.fail_all(cause);
             }
         }
-        self.check().err().unwrap_or(LinkError::Closed)
+        self.ending()
     }
 
-    fn tell_loss(&self) {
+    fn tell_loss(&self, cause: &LinkError) {
         fence(Ordering::SeqCst);
-        let (Some(events), Some(cause)) = (self.events.get(), self.cause.get()) else {
-            // `Link::start` tells it.
-            return;
-        };
-        if self.told.swap(1, Ordering::SeqCst) == 0 {
+        // Without events nobody has anything to lose yet; `Link::start` tells it.
+        if let Some(events) = self.events.get()
+            && !self.telling.swap(true, Ordering::SeqCst)
+        {
             events.lost(cause);
         }
+        self.told.store(true, Ordering::SeqCst);
     }
 
-    fn end_everything(&self, cause: &LinkError) {
+    fn end_connections(&self) {
         shut_down(&self.command_socket);
         self.lanes.end();
         self.sending.wake_flusher();
-        self.transfers.fail_all(cause);
     }
 
     fn note_descriptor(&self, socket: &Socket) {
