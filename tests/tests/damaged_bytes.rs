@@ -1,11 +1,12 @@
 //! What if the bytes that reach a server are not those of a client?
 //!
-//! The worker of the connection ends, or there never was one; the server and its other clients go on. Bytes that once
-//! did harm, or are of a kind of their own, lie in `tests/corpus` and are replayed.
+//! The worker of the connection ends, or there never was one; the server and its other clients go on. Bytes of a kind of
+//! their own are kept and replayed: whole connections in `tests/corpus`, and those that the fuzz targets start from in
+//! `crates/wire/tests/corpus`.
 
 use causeway_api::coverage::FUNCTIONS;
 use causeway_fabric::Target;
-use causeway_tests::built::cuda_program;
+use causeway_tests::built::{self, cuda_program};
 use causeway_tests::client::through_run;
 use causeway_tests::hostile::{self, Random};
 use causeway_tests::process::{Running, eventually};
@@ -17,7 +18,6 @@ use causeway_wire::handshake::{LaneHello, Opening, Preface};
 use causeway_wire::message::{ClientMessage, Command};
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
-use std::path::Path;
 use std::time::Duration;
 
 /// A server with a client that works while the test goes on.
@@ -89,18 +89,14 @@ fn send_in_session(target: &Target, bytes: &[u8]) {
     );
 }
 
-/// The files of a folder of the corpus.
-fn corpus(folder: &str) -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(folder);
+/// The files of a folder of the source tree.
+fn corpus(folder: &str) -> Vec<Vec<u8>> {
+    let folder = built::source_tree().join(folder);
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<_> = files
-        .map(|entry| {
-            let path = entry.unwrap().path();
-            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap())
-        })
-        .collect();
-    files.sort();
-    files
+    let mut paths: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{} is empty", folder.display());
+    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
 /// A whole opening of a client, from the first byte on.
@@ -145,9 +141,10 @@ fn bytes_before_authentication_reach_no_worker() {
             damaged.truncate(damaged.len() - 1);
             send_first(busy.target(), &damaged);
         }
-        for (name, bytes) in corpus("before_session") {
-            println!("replaying {name}");
-            send_first(busy.target(), &bytes);
+        for folder in ["tests/corpus/before_session", "crates/wire/tests/corpus/handshake"] {
+            for bytes in corpus(folder) {
+                send_first(busy.target(), &bytes);
+            }
         }
         assert_eq!(busy.server.workers(), workers, "a worker came or went");
         busy.must_have_gone_on();
@@ -191,9 +188,11 @@ fn damaged_frames_end_their_session_only() {
         let ahead =
             FrameHeader { kind: FrameKind::Messages, length: 0, sequence: 1, acknowledgement: u64::MAX };
         send_in_session(busy.target(), &ahead.to_bytes());
-        for (name, bytes) in corpus("in_session") {
-            println!("replaying {name}");
+        for bytes in [corpus("tests/corpus/in_session"), corpus("crates/wire/tests/corpus/frames")].concat() {
             send_in_session(busy.target(), &bytes);
+        }
+        for body in corpus("crates/wire/tests/corpus/messages") {
+            send_in_session(busy.target(), &hostile::frame(1, &body));
         }
         busy.must_have_gone_on();
     }
@@ -234,7 +233,7 @@ fn damaged_chunks_end_their_session_only() {
     let mut random = Random::new(4);
     let chunk =
         |transfer, offset, total, length| ChunkHeader { transfer, offset, total, length }.to_bytes().to_vec();
-    let damaged = [
+    let mut damaged = vec![
         random.bytes(500),
         chunk(1, 0, u64::MAX, 64),
         chunk(1, u64::MAX, 64, 64),
@@ -244,6 +243,7 @@ fn damaged_chunks_end_their_session_only() {
         [chunk(1, 0, 8, 4), vec![0; 4], chunk(1, 4, 16, 4), vec![0; 4]].concat(),
         chunk(2, 0, 1 << 30, MAX_CHUNK),
     ];
+    damaged.extend(corpus("crates/wire/tests/corpus/chunks"));
     for bytes in damaged {
         let (mut commands, welcome) = hostile::session(busy.target());
         let hello = LaneHello { session: welcome.session, token: welcome.token, lane: 0 };
