@@ -100,9 +100,9 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM and waits for the end.
-    pub fn terminate(mut self) -> Outcome {
-        self.process.signal(Signal::TERM);
+    /// Sends a signal that ends servers, and waits for the end.
+    pub fn end_by(mut self, signal: Signal) -> Outcome {
+        self.process.signal(signal);
         self.process.finish(PATIENCE)
     }
 

@@ -156,6 +156,24 @@ fn run_without_a_server_brings_its_own() {
 }
 
 #[test]
+fn run_says_what_it_is_asked_to_say() {
+    let server = Server::start();
+    for target in [None, Some(server.connect_string())] {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        command.args(["run", "--stats", "--verbose"]);
+        if let Some(target) = &target {
+            command.args(["--on", target]);
+        }
+        let outcome = run(command.arg(cuda_program("vector_add")), LIMIT).must_succeed();
+        assert_eq!(outcome.stdout.lines().last(), Some("PASS vector_add"), "{outcome}");
+        for word in ["causeway: ", "software GPU", "posted", "to the device"] {
+            assert!(outcome.stderr.contains(word), "nothing is said of {word:?}: {outcome}");
+        }
+    }
+}
+
+#[test]
 fn log_lines_can_be_json() {
     let server = Server::start_with(&["--listen", "127.0.0.1:0", "--log", "json"]);
     run(&mut through_run(Some(&server.connect_string()), &cuda_program("vector_add")), LIMIT).must_succeed();
@@ -207,6 +225,18 @@ fn programs_run_with_every_call_waiting() {
         let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(number(&report, "posted"), 0, "{program}: {report:#}");
     }
+}
+
+#[test]
+fn any_number_of_lanes_carries_copies() {
+    let server = Server::start();
+    // What makes no sense means the usual number.
+    for lanes in ["1", "32", "0", "many"] {
+        let mut command = through_run(Some(&server.connect_string()), &cuda_program("pinned_memory"));
+        run(command.env("CAUSEWAY_LANES", lanes), LIMIT).must_succeed();
+    }
+    server.must_have_workers(0);
+    server.must_be_well();
 }
 
 #[test]

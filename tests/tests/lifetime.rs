@@ -3,7 +3,7 @@
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, eventually};
-use causeway_tests::server::{Server, WORKER_PATIENCE, is_alive};
+use causeway_tests::server::{Server, WORKER_PATIENCE, children_of, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::time::Duration;
@@ -114,18 +114,19 @@ fn a_program_that_ends_leaves_no_worker() {
 }
 
 #[test]
-fn sigterm_ends_a_server_with_0_and_leaves_no_worker() {
-    let server = Server::start();
-    let outcome = server.terminate();
-    assert_eq!(outcome.code(), Some(0), "{outcome}");
+fn sigterm_and_ctrl_c_end_a_server_with_0_and_leave_no_worker() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let outcome = Server::start().end_by(signal);
+        assert_eq!(outcome.code(), Some(0), "{outcome}");
 
-    let server = Server::start();
-    let program = working(&server);
-    let worker = only_worker(&server);
-    let outcome = server.terminate();
-    assert_eq!(outcome.code(), Some(0), "{outcome}");
-    assert!(!is_alive(worker), "a worker is left");
-    must_get_an_error(program);
+        let server = Server::start();
+        let program = working(&server);
+        let worker = only_worker(&server);
+        let outcome = server.end_by(signal);
+        assert_eq!(outcome.code(), Some(0), "{outcome}");
+        assert!(!is_alive(worker), "a worker is left");
+        must_get_an_error(program);
+    }
 }
 
 #[test]
@@ -157,6 +158,42 @@ fn signals_to_causeway_run_reach_the_program() {
     let outcome = program.finish(NOTICE);
     assert_eq!(outcome.signal(), Some(15), "{outcome}");
     server.must_have_workers(0);
+}
+
+#[test]
+fn a_private_server_ends_with_its_program() {
+    let mut run = Running::start(&mut through_run(None, &cuda_program("long_run")));
+    run.must_print("running", START);
+    let processes = children_of(run.pid());
+    assert_eq!(processes.len(), 2, "the program and its worker");
+    run.signal(Signal::TERM);
+    let outcome = run.finish(NOTICE);
+    assert_eq!(outcome.signal(), Some(15), "{outcome}");
+    assert!(!processes.iter().any(|process| is_alive(*process)), "something is left");
+}
+
+#[test]
+fn a_killed_private_server_is_an_error_to_its_program() {
+    let mut run = Running::start(&mut through_run(None, &cuda_program("long_run")));
+    run.must_print("running", START);
+    let processes = children_of(run.pid());
+    run.signal(Signal::KILL);
+    eventually("program and worker have ended", NOTICE, || {
+        !processes.iter().any(|process| is_alive(*process))
+    });
+    let outcome = run.finish(NOTICE);
+    assert!(outcome.stdout.contains("FAIL long_run: "), "{outcome}");
+}
+
+#[test]
+fn many_programs_at_once_are_served() {
+    let server = Server::start();
+    let start = || Running::start(&mut by_itself(&server.connect_string(), &cuda_program("vector_add")));
+    for mut program in (0..20).map(|_| start()).collect::<Vec<_>>() {
+        program.finish(START).must_succeed();
+    }
+    server.must_have_workers(0);
+    server.must_be_well();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use causeway_tests::process::{Outcome, run};
 use causeway_tests::server::Server;
 use causeway_tests::tap::Tap;
 use causeway_wire::handshake::{Answer, LaneHello, LaneToken, SessionId, VersionRange};
+use rustix::process::Signal;
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -92,7 +93,7 @@ fn the_key_is_made_once_and_readable_by_its_owner_only() {
     let mode = std::fs::metadata(folder.path().join("key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let key = first.target().key.clone();
-    assert!(first.terminate().code() == Some(0) && key.is_some());
+    assert!(first.end_by(Signal::TERM).code() == Some(0) && key.is_some());
     assert_eq!(
         server_with_key(folder.path()).target().key,
         key,
