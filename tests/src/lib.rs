@@ -9,6 +9,7 @@
 //! | [`client`]   | How is a CUDA program started on a server?                                     |
 //! | [`programs`] | Which CUDA programs are there, and what must each of them do?                  |
 //! | [`hostile`]  | How does one talk to a server as no client would?                              |
+//! | [`raw_session`] | How does one send commands that no client would send?                    |
 //! | [`tap`]      | What travels between a client and a server?                                    |
 
 pub mod built;
@@ -16,5 +17,6 @@ pub mod client;
 pub mod hostile;
 pub mod process;
 pub mod programs;
+pub mod raw_session;
 pub mod server;
 pub mod tap;
