@@ -59,6 +59,11 @@ def library_path():
     return ":".join(folders + [f for f in [os.environ.get("LD_LIBRARY_PATH")] if f])
 
 
+def has_nvrtc():
+    folders = [pathlib.Path(folder) for folder in library_path().split(":")]
+    return any(list(folder.glob("libnvrtc.so.1[23]")) for folder in folders)
+
+
 def run_programs(report, server, native):
     """Runs all programs both ways; returns (passed, failed)."""
     environment = {"LD_LIBRARY_PATH": library_path()}
@@ -79,6 +84,9 @@ def run_programs(report, server, native):
     for program in read_programs():
         if time.monotonic() > deadline:
             complaints.append(f"{program.title}: not run, the part's time was up")
+            continue
+        if program.needs == "nvrtc" and not has_nvrtc():
+            report.line(f"{program.title:40} skipped: there is no NVRTC on this machine")
             continue
         columns = []
         for way in ("native", "remote"):
