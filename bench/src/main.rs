@@ -37,10 +37,17 @@ struct Arguments {
     calls: u32,
 }
 
-fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    run(&Arguments::parse()).unwrap_or_else(|error| {
+        eprintln!("causeway-bench: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Measures, or starts the server and the process that measure.
+fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.on.is_none() && std::env::var_os(SERVER).is_some() {
-        return measure(&arguments).map(|()| ExitCode::SUCCESS);
+        return measure(arguments).map(|()| ExitCode::SUCCESS);
     }
     let server = arguments.on.is_none().then(Server::start);
     let target = match (&arguments.on, &server) {

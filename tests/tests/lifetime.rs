@@ -1,8 +1,13 @@
 //! What ends with what: programs, workers and servers that stop, are stopped, or are killed.
 
+use causeway_api::calls;
+use causeway_api::handle::Handle;
+use causeway_api::image::Form;
+use causeway_api::types::{LaunchShape, Payload};
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, eventually};
+use causeway_tests::raw_session::RawSession;
 use causeway_tests::server::{Server, WORKER_PATIENCE, children_of, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
@@ -100,6 +105,26 @@ fn a_killed_program_leaves_no_worker_while_its_child_sleeps() {
     server.must_have_workers(0);
     assert!(is_alive(child), "the child must still sleep, or this test shows nothing");
     server.must_be_well();
+}
+
+#[test]
+fn a_kernel_that_never_ends_goes_with_its_client() {
+    const ENDLESS: &str =
+        ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry endless() {\nagain: bra again;\n}\n";
+    let server = Server::start();
+    let mut client = RawSession::open(server.target());
+    let (context, module, function) = (Handle::new(1, 0), Handle::new(1, 0), Handle::new(1, 0));
+    client.call(&calls::primary_context_retain { context, device: 0, flags: 0 });
+    client.context = context.value();
+    let image = Payload::Inline(ENDLESS.as_bytes());
+    client.call(&calls::module_load { module, form: Form::Single.number(), image });
+    client.call(&calls::module_function { function, module, name: "endless" });
+    let shape = LaunchShape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+    let stream = Handle::NULL;
+    client.call(&calls::launch { function, shape, stream, attributes: Vec::new(), params: &[] });
+    client.begin(&calls::context_synchronize {});
+    drop(client);
+    server.must_have_workers(0);
 }
 
 #[test]
