@@ -3,6 +3,9 @@
 //! Models a stream of launches of 64 bytes of payload, 100 to a frame, as a program with many small kernels sends
 //! them. Not modelled: the locks of a link, system calls, and the work of a call itself.
 
+// Criterion's macro makes a public function without a comment.
+#![allow(missing_docs)]
+
 use std::hint::black_box;
 
 use causeway_wire::codec::Encode as _;
