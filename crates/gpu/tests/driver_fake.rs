@@ -137,6 +137,9 @@ fn launches_pass_one_parameter_buffer() {
     assert_eq!(info.parameters.iter().map(|p| (p.offset, p.size)).collect::<Vec<_>>(), [(0, 8), (8, 4)]);
     assert_eq!((info.attribute(0), info.attribute(2), info.attribute(15)), (Some(100), None, Some(115)));
     assert_eq!(fake.log(), "module text .version 8.0\nfunction f\n");
+    assert_eq!(fake.driver.module_load(Form::Single.number(), b"bad"), Err(CUresult::CUDA_ERROR_INVALID_PTX));
+    assert_eq!(fake.driver.load_log().unwrap(), "line 1: nothing is right here");
+    assert_eq!(fake.log(), "module text bad\n");
     let shape = LaunchShape { grid: [1, 2, 3], block: [4, 5, 6], shared_bytes: 7 };
     fake.driver.launch(function, shape, Native::NULL, &[], &[9, 8, 7]).unwrap();
     let launched = "grid 1,2,3 block 4,5,6 shared 7 stream (nil) params (nil) bytes";
@@ -170,7 +173,7 @@ fn images_get_the_form_that_the_driver_takes() {
     // Linked code for this device is taken as it is.
     let linked = [&fatbin(2, 90, b"12345678")[..], &ptx[..]].concat();
     fake.driver.module_load(Form::Linked.number(), &linked).unwrap();
-    assert_eq!(fake.log(), "module fatbin \n");
+    assert_eq!(fake.log(), "module bare fatbin \n");
 }
 
 #[test]

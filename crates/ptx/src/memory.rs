@@ -364,7 +364,7 @@ const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// range from any other by its upper bits alone, with [`GUARD`] bytes on both sides.
 fn reserve(size: u64) -> std::io::Result<u64> {
     let wish = map_without_access(PREFERRED_BASE - GUARD, size + 2 * GUARD)?;
-    if (wish + GUARD) % size == 0 {
+    if (wish + GUARD).is_multiple_of(size) {
         return Ok(wish + GUARD);
     }
     // SAFETY: the range was mapped just now and nothing refers to it.

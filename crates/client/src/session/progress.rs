@@ -39,7 +39,8 @@ fn show(link: &Link, start: u64, bytes: u64, ended: &Receiver<()>) {
     if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
         return;
     }
-    let style = ProgressStyle::with_template("causeway: sending {bytes} of {total_bytes} [{bar:30}] {bytes_per_sec}");
+    let style =
+        ProgressStyle::with_template("causeway: sending {bytes} of {total_bytes} [{bar:30}] {bytes_per_sec}");
     let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
     if let Ok(style) = style {
         bar.set_style(style);

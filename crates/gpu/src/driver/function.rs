@@ -82,16 +82,34 @@ impl Driver {
         let mut raw = core::ptr::null_mut();
         // SAFETY: the pointers are to a local and to NUL-terminated text.
         unsafe { self.functions.cuLibraryGetKernel(&mut raw, library.as_raw(), text.as_ptr())? };
-        let parameters = parameters(|index, offset, size| {
-            // SAFETY: the kernel is the driver's own, the pointers are to locals.
-            unsafe { self.functions.cuKernelGetParamInfo(raw, index, offset, size) }
-        })?;
-        let device = self.current_device()?;
-        let attributes = attributes(|attribute, value| {
-            // SAFETY: as above.
-            unsafe { self.functions.cuKernelGetAttribute(value, attribute, raw, device) }
-        });
-        Ok((Native::from_raw(raw), FunctionInfo { name: name.to_owned(), parameters, attributes }))
+        self.in_some_context(|| {
+            let parameters = parameters(|index, offset, size| {
+                // SAFETY: the kernel is the driver's own, the pointers are to locals.
+                unsafe { self.functions.cuKernelGetParamInfo(raw, index, offset, size) }
+            })?;
+            let device = self.current_device()?;
+            let attributes = attributes(|attribute, value| {
+                // SAFETY: as above.
+                unsafe { self.functions.cuKernelGetAttribute(value, attribute, raw, device) }
+            });
+            Ok((Native::from_raw(raw), FunctionInfo { name: name.to_owned(), parameters, attributes }))
+        })
+    }
+
+    /// Does `work` in the current context, or in the first device's primary context when there is none: the runtime
+    /// asks for a program's kernels before it makes a context, and without one the driver knows no parameters
+    /// (201 from `cuKernelGetParamInfo`, 580.159, 2026-11-21). The context stays: nearly every program makes it next.
+    fn in_some_context<T>(&self, work: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
+        if context::current(self.functions)? != Native::NULL {
+            return work();
+        }
+        let mut raw = core::ptr::null_mut();
+        if self.asking_context.get().is_none() {
+            // SAFETY: the pointer is to a local.
+            unsafe { self.functions.cuDevicePrimaryCtxRetain(&mut raw, 0)? };
+        }
+        let context = *self.asking_context.get_or_init(|| Native::from_raw(raw));
+        context::within(self.functions, context, work)
     }
 
     pub(super) fn function_of_kernel(

@@ -24,7 +24,7 @@ struct Wrapper {
 
 /// An image in memory as the driver wants it.
 enum Prepared<'a> {
-    Fatbin(Wrapper, #[expect(dead_code, reason = "keeps what the wrapper points to")] Aligned<'a>),
+    Fatbin(Wrapper, Aligned<'a>),
     Cubin(Aligned<'a>),
     Ptx(Vec<u8>),
 }
@@ -84,10 +84,19 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// What is passed to the driver; valid while `self` lives and stays where it is.
-    fn address(&self) -> *const c_void {
+    /// What is passed to `cuLibraryLoadData`; valid while `self` lives and stays where it is.
+    fn for_library(&self) -> *const c_void {
         match self {
             Self::Fatbin(wrapper, _) => core::ptr::from_ref(wrapper).cast(),
+            other => other.for_module(),
+        }
+    }
+
+    /// What is passed to `cuModuleLoadDataEx`, which takes fat binaries bare and calls a wrapper an invalid image
+    /// (580.159, 2026-11-21); valid while `self` lives.
+    fn for_module(&self) -> *const c_void {
+        match self {
+            Self::Fatbin(_, fatbin) => fatbin.address(),
             Self::Cubin(bytes) => bytes.address(),
             Self::Ptx(text) => text.as_ptr().cast(),
         }
@@ -106,7 +115,7 @@ impl Driver {
             // SAFETY: the image lives during the call, in which the driver copies what it needs; as many options
             // as values.
             unsafe {
-                let image = prepared.address().cast_mut();
+                let image = prepared.for_module().cast_mut();
                 self.functions.cuModuleLoadDataEx(&mut raw, image, count, options, values)
             }
         })?;
@@ -123,7 +132,7 @@ impl Driver {
             unsafe {
                 self.functions.cuLibraryLoadData(
                     &mut raw,
-                    prepared.address().cast_mut(),
+                    prepared.for_library().cast_mut(),
                     options,
                     values,
                     count,

@@ -44,7 +44,7 @@ use causeway_api::types::Region;
 use functions::Functions;
 use parking_lot::Mutex;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use waits::{Join, Source};
 
 /// How many commands are given to a stream before the driver is asked to finish some.
@@ -65,6 +65,8 @@ pub struct Driver {
     output: Arc<output::Output>,
     /// What the driver's compiler or linker said of the last image that it refused.
     load_log: Mutex<String>,
+    /// Where kernels are asked about while the program has no context.
+    asking_context: OnceLock<Native<Context>>,
 }
 
 impl Driver {
@@ -90,6 +92,7 @@ impl Driver {
             gates: Arc::new(gate::GateWords::new()),
             output,
             load_log: Mutex::default(),
+            asking_context: OnceLock::new(),
         })
     }
 

@@ -121,7 +121,8 @@ impl Engine {
 
     /// Takes one command of the client: issues it, or parks it.
     pub fn command(self: &Arc<Self>, command: &Command<'_>) -> Result<(), ProtocolError> {
-        let opcode = Opcode::from_number(command.opcode).ok_or(ProtocolError::UnknownCommand(command.opcode))?;
+        let opcode =
+            Opcode::from_number(command.opcode).ok_or(ProtocolError::UnknownCommand(command.opcode))?;
         let request = Request::decode(opcode, command.payload)?;
         let head = Head { call: command.call, context: Handle::from_value(command.context), opcode };
         let place = order::place(&request);
@@ -221,10 +222,10 @@ impl Engine {
 
     /// Whether a command that nothing holds up can be issued without blocking.
     fn is_ready(&self, state: &State, place: Place, request: &Request<'_>) -> bool {
-        if let Some(Payload::Transfer { number, .. }) = request.payload() {
-            if !self.incoming.is_settled(number) {
-                return false;
-            }
+        if let Some(Payload::Transfer { number, .. }) = request.payload()
+            && !self.incoming.is_settled(number)
+        {
+            return false;
         }
         if matches!(request, Request::copy_from_device(_) | Request::copy_from_device_now(_))
             && !self.has_outgoing_credit()
@@ -339,8 +340,8 @@ impl Engine {
         self.aside.run(move || {
             let mut reply = Vec::new();
             let outcome = engine.enter_context(head.context).and_then(|()| {
-                let request = Request::decode(head.opcode, &arguments)
-                    .map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
+                let request =
+                    Request::decode(head.opcode, &arguments).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
                 let bytes = match (&payload, request.payload()) {
                     (Some(buffer), _) => buffer.as_slice(),
                     (None, Some(Payload::Inline(bytes))) => bytes,
@@ -355,11 +356,7 @@ impl Engine {
 
     /// Puts a host function of the client into a stream: the client is told when the stream gets there, and the
     /// stream goes on when the client says that the function has returned.
-    fn host_function(
-        self: &Arc<Self>,
-        stream: Native<Stream>,
-        token: u64,
-    ) -> CuResult<()> {
+    fn host_function(self: &Arc<Self>, stream: Native<Stream>, token: u64) -> CuResult<()> {
         let link = self.link.clone();
         // The gate is in the table before the client can hear of it.
         let mut gates = self.gates.lock();

@@ -65,7 +65,8 @@ impl Incoming {
         if table.slots.contains_key(&number) {
             return None;
         }
-        let length = usize::try_from(total).ok().filter(|_| table.waiting.saturating_add(total) <= MOST_WAITING);
+        let length =
+            usize::try_from(total).ok().filter(|_| table.waiting.saturating_add(total) <= MOST_WAITING);
         let Some(length) = length else {
             table.slots.insert(number, Slot::Failed(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
             return None;
@@ -82,14 +83,13 @@ impl Incoming {
             shared.table.lock().slots.insert(number, slot);
             arrived();
         };
-        if total <= MOST_STAGED {
-            if let Ok(staging) = gpu.staging(length) {
-                let address = staging.as_ptr();
-                // SAFETY: the memory belongs to `staging`, which the callback owns until it has run.
-                return Some(unsafe {
-                    Destination::raw(address, length, move |result| finish(result.map(|()| Buffer::Staged(staging))))
-                });
-            }
+        if total <= MOST_STAGED
+            && let Ok(staging) = gpu.staging(length)
+        {
+            let address = staging.as_ptr();
+            let finish = move |result: Result<(), _>| finish(result.map(|()| Buffer::Staged(staging)));
+            // SAFETY: the memory belongs to `staging`, which the callback owns until it has run.
+            return Some(unsafe { Destination::raw(address, length, finish) });
         }
         Some(Destination::buffer(vec![0; length], move |result| finish(result.map(Buffer::Plain))))
     }

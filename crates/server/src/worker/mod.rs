@@ -39,7 +39,9 @@ pub fn run(start: WorkerStart) -> ExitCode {
     };
     let snapshot = match gpu.snapshot() {
         Ok(snapshot) => snapshot,
-        Err(error) => return start.refuse(&format!("the server's GPUs cannot be listed: {}", describe(error))),
+        Err(error) => {
+            return start.refuse(&format!("the server's GPUs cannot be listed: {}", describe(error)));
+        }
     };
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
     let mut blob = Vec::new();
@@ -54,8 +56,10 @@ pub fn run(start: WorkerStart) -> ExitCode {
 }
 
 fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
-    let software = || SoftwareGpu::new().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
-    let driver = || Driver::load().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
+    let software =
+        || SoftwareGpu::new().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
+    let driver =
+        || Driver::load().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
     match choice {
         GpuChoice::Cpu => software(),
         GpuChoice::Driver => driver(),

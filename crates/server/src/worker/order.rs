@@ -141,7 +141,8 @@ impl Blockers {
                     })
             }
             Place::UsesEvent { event, other } => {
-                self.events.contains_key(&event) || other.is_some_and(|event| self.events.contains_key(&event))
+                self.events.contains_key(&event)
+                    || other.is_some_and(|event| self.events.contains_key(&event))
             }
         }
     }

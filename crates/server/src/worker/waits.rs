@@ -14,7 +14,12 @@ impl Engine {
     }
 
     /// Executes a waiting command; its answer may come later, from another thread. An error here is the answer.
-    pub(super) fn wait(self: &Arc<Self>, state: &mut State, head: Head, request: &Request<'_>) -> CuResult<()> {
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        request: &Request<'_>,
+    ) -> CuResult<()> {
         match request {
             Request::stream_synchronize(wait) => {
                 if state.captures.holds(wait.stream.value()) {
