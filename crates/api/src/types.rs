@@ -81,7 +81,7 @@ impl Region {
 }
 
 /// Grid, blocks and dynamic shared memory of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct LaunchShape {
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
@@ -94,7 +94,7 @@ pub struct LaunchShape {
 record!(LaunchShape { grid, block, shared_bytes });
 
 /// A `CUlaunchAttribute` that holds no address of the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LaunchAttribute {
     /// `CUlaunchAttributeID`.
     pub id: u32,

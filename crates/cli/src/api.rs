@@ -45,9 +45,11 @@ fn print(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<()> {
     }
     let count = |kind: Kind| FUNCTIONS.iter().filter(|function| function.kind == kind).count();
     let missing = FUNCTIONS.iter().filter(unsupported).count();
+    let older = FUNCTIONS.iter().filter(|function| matches!(function.kind, Kind::Same { .. })).count();
     writeln!(
         out,
-        "\n{} functions: {} supported ({} local, {} posted, {} called, {} by hand), {missing} not supported",
+        "\n{} functions: {} supported ({} local, {} posted, {} called, {} by hand, {older} \
+         older names), {missing} not supported",
         FUNCTIONS.len(),
         FUNCTIONS.len() - missing,
         count(Kind::Local),

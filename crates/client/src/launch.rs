@@ -1,15 +1,15 @@
 //! Launches: what a kernel gets, and what can be refused before the server sees it.
 
 use crate::context;
-use crate::entry::{DefaultStream, refuse_use};
+use crate::entry::{DefaultStream, list, refuse_use};
 use crate::module::{self, FunctionState};
 use crate::session::{self, session};
 use crate::{capture, handles, stream};
 use causeway_api::calls;
 use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::{
-    CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUresult,
-    CUstream,
+    CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchConfig, CUresult, CUstream,
 };
 use causeway_api::types::{LaunchAttribute, LaunchShape, Parameter};
 use core::cell::RefCell;
@@ -168,7 +168,7 @@ unsafe fn gather(parameters: &[Parameter], addresses: &[*const c_void], total: u
 }
 
 /// The attributes of a launch as they travel.
-pub fn attributes(given: &[CUlaunchAttribute]) -> Result<Vec<LaunchAttribute>, CUresult> {
+fn attributes(given: &[CUlaunchAttribute]) -> Result<Vec<LaunchAttribute>, CUresult> {
     let mut attributes = Vec::with_capacity(given.len());
     for attribute in given {
         match attribute.id {
@@ -186,6 +186,24 @@ pub fn attributes(given: &[CUlaunchAttribute]) -> Result<Vec<LaunchAttribute>, C
         }
     }
     Ok(attributes)
+}
+
+/// Shape and attributes of a launch configuration; a null one is refused.
+///
+/// # Safety
+/// The configuration's list must have as many entries as it says.
+pub unsafe fn configuration(
+    config: Option<&CUlaunchConfig>,
+) -> Result<(LaunchShape, Vec<LaunchAttribute>), CUresult> {
+    let config = config.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: as this function demands.
+    let attributes = attributes(unsafe { list(config.attrs, config.numAttrs as usize) }?)?;
+    let shape = LaunchShape {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared_bytes: config.sharedMemBytes,
+    };
+    Ok((shape, attributes))
 }
 
 /// The attribute that makes a launch cooperative.

@@ -1,7 +1,7 @@
 //! Functions and launches.
 
 use super::Outcome;
-use crate::entry::{DefaultStream, give, list, offer};
+use crate::entry::{DefaultStream, give, offer};
 use crate::launch::{self, Arguments};
 use crate::module::{self, Owner};
 use crate::session::callbacks::{self, Address, Task};
@@ -101,19 +101,14 @@ pub unsafe fn cuLaunchKernelEx(
     extra: *mut *mut c_void,
     default_stream: DefaultStream,
 ) -> Outcome {
-    // SAFETY: a configuration, or null; its list has `numAttrs` entries.
-    let (config, attributes) = unsafe {
-        let config = config.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        (config, launch::attributes(list(config.attrs, config.numAttrs as usize)?)?)
-    };
-    let shape = LaunchShape {
-        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
-        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
-        shared_bytes: config.sharedMemBytes,
-    };
+    // SAFETY: a configuration, or null.
+    let config = unsafe { config.as_ref() };
+    // SAFETY: its list has `numAttrs` entries.
+    let (shape, attributes) = unsafe { launch::configuration(config) }?;
+    let stream = config.map_or(core::ptr::null_mut(), |config| config.hStream);
     let arguments = Arguments { addresses: kernelParams.cast(), extra: extra.cast() };
     // SAFETY: the program passes what the function's parameters demand.
-    unsafe { launch::launch(f, shape, (config.hStream, default_stream), arguments, attributes) }
+    unsafe { launch::launch(f, shape, (stream, default_stream), arguments, attributes) }
 }
 
 pub unsafe fn cuLaunchCooperativeKernel(

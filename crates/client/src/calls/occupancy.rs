@@ -3,10 +3,13 @@
 use super::Outcome;
 use crate::entry::give;
 use crate::module::FunctionState;
-use crate::{context, module, session};
+use crate::{context, launch, module, session};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle};
-use causeway_api::sys::{CUdevice_attribute, CUfunction, CUfunction_attribute, CUoccupancyB2DSize, CUresult};
+use causeway_api::sys::{
+    CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
+};
+use causeway_api::types::{LaunchAttribute, LaunchShape};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -33,6 +36,35 @@ fn blocks(question: Question) -> Result<i32, CUresult> {
     let blocks = session::call(&request)?;
     ANSWERS.lock().insert(question, blocks);
     Ok(blocks)
+}
+
+/// What decides about the number of clusters, like [`Question`].
+type ClusterQuestion =
+    (Handle<Context>, Handle<Function>, LaunchShape, Vec<LaunchAttribute>, [Option<i32>; 2]);
+
+pub unsafe fn cuOccupancyMaxActiveClusters(
+    numClusters: *mut i32,
+    func: CUfunction,
+    config: *const CUlaunchConfig,
+) -> Outcome {
+    // Libraries ask for the same few launches again and again.
+    static ANSWERS: LazyLock<Mutex<HashMap<ClusterQuestion, i32>>> = LazyLock::new(Mutex::default);
+    // SAFETY: a configuration, or null; its list has `numAttrs` entries.
+    let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
+    let (function, state) = module::given_function(func)?;
+    let question = (context::current()?, function, shape, attributes, changeable(&state));
+    let known = ANSWERS.lock().get(&question).copied();
+    let clusters = match known {
+        Some(clusters) => clusters,
+        None => {
+            let attributes = question.3.clone();
+            let clusters = session::call(&calls::occupancy_clusters { function, shape, attributes })?;
+            ANSWERS.lock().insert(question, clusters);
+            clusters
+        }
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { give(numClusters, clusters) }
 }
 
 /// Answers with the number of blocks from what was answered before, or from the server.

@@ -248,6 +248,15 @@ impl Calls for Driver {
         Ok(milliseconds)
     }
 
+    fn occupancy_clusters(
+        &self,
+        function: Native<Function>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+    ) -> CuResult<i32> {
+        self.clusters(function, &shape, attributes)
+    }
+
     fn launch(
         &self,
         function: Native<Function>,

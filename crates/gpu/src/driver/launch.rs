@@ -86,20 +86,49 @@ impl Driver {
             };
         }
         let mut attributes = attributes.iter().map(attribute).collect::<CuResult<Vec<_>>>()?;
-        let config = CUlaunchConfig {
-            gridDimX: grid[0],
-            gridDimY: grid[1],
-            gridDimZ: grid[2],
-            blockDimX: block[0],
-            blockDimY: block[1],
-            blockDimZ: block[2],
-            sharedMemBytes: shape.shared_bytes,
-            hStream: stream.as_raw(),
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
-        };
+        let config = configuration(shape, stream, &mut attributes);
         // SAFETY: as above; the configuration and its attributes are locals too.
         unsafe { self.functions.cuLaunchKernelEx(&config, function.as_raw(), core::ptr::null_mut(), extra) }
+    }
+}
+
+impl Driver {
+    /// How many clusters of a launch fit onto the device at the same time.
+    pub(super) fn clusters(
+        &self,
+        function: Native<Function>,
+        shape: &LaunchShape,
+        attributes: &[LaunchAttribute],
+    ) -> CuResult<i32> {
+        let mut attributes = attributes.iter().map(attribute).collect::<CuResult<Vec<_>>>()?;
+        let config = configuration(shape, Native::NULL, &mut attributes);
+        let mut clusters = 0;
+        // SAFETY: the configuration, its attributes and the result are locals.
+        unsafe {
+            self.functions.cuOccupancyMaxActiveClusters(&mut clusters, function.as_raw(), &config)?;
+        }
+        Ok(clusters)
+    }
+}
+
+/// A launch as the driver has it; it points to `attributes`.
+fn configuration(
+    shape: &LaunchShape,
+    stream: Native<Stream>,
+    attributes: &mut [CUlaunchAttribute],
+) -> CUlaunchConfig {
+    let (grid, block) = (shape.grid, shape.block);
+    CUlaunchConfig {
+        gridDimX: grid[0],
+        gridDimY: grid[1],
+        gridDimZ: grid[2],
+        blockDimX: block[0],
+        blockDimY: block[1],
+        blockDimZ: block[2],
+        sharedMemBytes: shape.shared_bytes,
+        hStream: stream.as_raw(),
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: attributes.len() as u32,
     }
 }
 
