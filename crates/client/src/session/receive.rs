@@ -7,6 +7,7 @@ use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
 use causeway_fabric::{LinkError, LinkEvents, Receiver};
 use causeway_wire::message::{Messages, WorkerMessage};
+use std::sync::Once;
 
 /// Hears from the link when it is lost.
 pub struct Events(pub &'static Session);
@@ -62,9 +63,13 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
 impl Session {
     /// Nothing can be done any more: every call that waits, and every later one, fails.
     pub(super) fn lose(&self, why: core::fmt::Arguments<'_>) {
-        if self.faults.lose() {
+        static SAID: Once = Once::new();
+        // Said before any call can fail because of it: a program that ends at its first error must not end before
+        // the reason is on its standard error. Who comes second waits here for the first.
+        SAID.call_once(|| {
             error!("{why}. Every further CUDA call fails with error {} (device unavailable)", LOST.0);
-        }
+        });
+        self.faults.lose();
         self.replies.fail_all(LOST);
     }
 }
