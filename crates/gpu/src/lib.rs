@@ -68,7 +68,8 @@ pub trait Gpu: Calls {
     /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
     fn staging(&self, bytes: usize) -> CuResult<Staging>;
 
-    /// Calls `done` when everything that `stream` holds now is done.
+    /// Calls `done` when everything that `stream` holds now is done. An error here means that `done` is not called;
+    /// the same goes for [`Gpu::after_event`] and [`Gpu::after_context`].
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()>;
 
     /// Calls `done` when the last recorded use of `event` is done; at once when it was never recorded.

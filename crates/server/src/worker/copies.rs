@@ -134,7 +134,7 @@ impl Engine {
         self.outgoing.fetch_add(bytes, Ordering::Relaxed);
         let engine = Arc::clone(self);
         let lent = state.lent.remove(&native.value());
-        self.gpu.after(
+        let asked = self.gpu.after(
             native,
             Box::new(move |outcome| {
                 drop(lent);
@@ -143,7 +143,11 @@ impl Engine {
                 }
                 done(outcome.map(|()| staging));
             }),
-        )
+        );
+        // No completion comes after a refusal, so nobody else would give the credit back.
+        asked.inspect_err(|_| {
+            self.outgoing.fetch_sub(bytes, Ordering::Relaxed);
+        })
     }
 
     /// Keeps `buffer` until `stream` has passed what it holds now.
