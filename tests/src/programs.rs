@@ -13,6 +13,8 @@ pub struct Case {
     pub variant: String,
     /// Whether it is to be run twice at the same time.
     pub twice: bool,
+    /// Whether it uses what the software GPU does not have.
+    pub needs_gpu: bool,
     /// What it must do.
     pub expects: Expectation,
     /// Its arguments.
@@ -61,6 +63,7 @@ pub fn cases() -> Vec<Case> {
             program: (*program).to_owned(),
             variant: variant.to_owned(),
             twice: needs.split(',').any(|need| need == "twice"),
+            needs_gpu: needs.split(',').any(|need| need == "gpu"),
             expects: expects.clone(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
         }));

@@ -2,6 +2,7 @@
 
 use crate::sys;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use causeway_wire::record;
 
 /// Enumerations are newtypes over an integer, so any number a peer sends is a valid value.
 macro_rules! enumerations {
@@ -27,4 +28,12 @@ enumerations!(
     CUfunction_attribute,
     CUmemPool_attribute,
     CUstreamCaptureMode,
+    CUtensorMapDataType,
+    CUtensorMapInterleave,
+    CUtensorMapSwizzle,
+    CUtensorMapL2promotion,
+    CUtensorMapFloatOOBfill,
+    CUtensorMapIm2ColWideMode,
 );
+
+record!(sys::CUtensorMap { opaque });

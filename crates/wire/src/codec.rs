@@ -289,7 +289,7 @@ impl<'a> Decode<'a> for () {
 /// Implements [`Encode`] and [`Decode`] for a struct, field by field in the order given.
 #[macro_export]
 macro_rules! record {
-    ($type:ident { $($field:tt),* $(,)? }) => {
+    ($type:path { $($field:tt),* $(,)? }) => {
         impl $crate::codec::Encode for $type {
             fn encode(&self, out: &mut Vec<u8>) {
                 $($crate::codec::Encode::encode(&self.$field, out);)*

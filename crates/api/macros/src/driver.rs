@@ -2,7 +2,7 @@
 
 use crate::list::{Argument, Entry, Executor, Mode};
 use crate::trait_::signature;
-use crate::types::{c_argument, c_value, ident, marker, reply_part};
+use crate::types::{c_argument, c_value, count, ident, marker, reply_part};
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -112,19 +112,32 @@ fn prepare(argument: &Argument) -> Option<TokenStream> {
         Mode::New => Some(quote!(let mut #slot: #value = ::core::ptr::null_mut();)),
         Mode::Out { .. } => Some(quote!(let mut #slot: #value = ::core::default::Default::default();)),
         Mode::InOut => Some(quote!(let mut #slot: #value = *#name;)),
-        Mode::OutList { count } => {
-            let count = ident(count);
+        Mode::OutList { count: wanted } => {
+            let wanted = count(wanted);
             Some(quote! {
-                let count = usize::try_from(#count)
-                    .map_err(|_| ::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE)?;
+                let count: usize = #wanted;
                 // A peer chose the count: more than this no list of the API holds.
                 if count > 1 << 20 { return Err(::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE); }
                 let mut #slot: ::std::vec::Vec<#value> = vec![::core::default::Default::default(); count];
             })
         }
-        Mode::InList { .. } if marker(&argument.base).is_some() => Some(quote! {
-            let #slot: ::std::vec::Vec<#value> = #name.iter().map(|native| native.as_raw()).collect();
-        }),
+        Mode::InList { count: wanted } => {
+            // A peer chose the list and the count apart from each other.
+            let check = wanted.as_ref().map(|wanted| {
+                let wanted = count(wanted);
+                quote! {
+                    if #name.len() != #wanted {
+                        return Err(::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE);
+                    }
+                }
+            });
+            let natives = marker(&argument.base).map(|_| {
+                quote! {
+                    let #slot: ::std::vec::Vec<#value> = #name.iter().map(|native| native.as_raw()).collect();
+                }
+            });
+            Some(quote!(#check #natives))
+        }
         Mode::Text => Some(quote! {
             let #slot = ::std::ffi::CString::new(#name)
                 .map_err(|_| ::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE)?;

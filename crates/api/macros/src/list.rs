@@ -71,11 +71,11 @@ pub enum Mode {
     /// Pointer to one value that is read; may be null when `nullable`.
     In { nullable: bool },
     /// Pointer to as many values as `count` says; operations leave the count to the message.
-    InList { count: Option<String> },
+    InList { count: Option<Count> },
     /// Pointer to one value that is written.
     Out { nullable: bool },
     /// Pointer to as many values as `count` says that are written.
-    OutList { count: String },
+    OutList { count: Count },
     /// Pointer to one value that is read and written.
     InOut,
     /// NUL-terminated text that is read.
@@ -84,6 +84,15 @@ pub enum Mode {
     Pointer { depth: usize },
     /// Bulk bytes of an operation: inline or by a transfer.
     Payload,
+}
+
+/// How many values a list has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Count {
+    /// Always so many: `in f32[4]`.
+    Fixed(usize),
+    /// As many as another argument says, less a number: `in u64[tensorRank-1]`.
+    Given { argument: String, less: usize },
 }
 
 /// One argument.
@@ -111,6 +120,10 @@ pub struct Entry {
     pub executor: Executor,
     /// Whether the client sends it from hand-written code, which keeps or adds something.
     pub wrapped: bool,
+    /// Whether it works without a current context.
+    pub anywhere: bool,
+    /// Whether its results depend on its arguments alone, so that the client may keep them.
+    pub pure: bool,
     /// Its arguments in order.
     pub arguments: Vec<Argument>,
     /// The name that `cuGetProcAddress` knows it by.
@@ -178,12 +191,14 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
     let name = words.pop().ok_or("no name")?.to_owned();
     let mut executor = Executor::Gpu;
     let mut kind = None;
-    let mut wrapped = false;
+    let (mut wrapped, mut anywhere, mut pure) = (false, false, false);
     for word in words {
         match word {
             "engine" => executor = Executor::Engine,
             "aside" => executor = Executor::Aside,
             "wrapped" => wrapped = true,
+            "anywhere" => anywhere = true,
+            "pure" => pure = true,
             "local" => kind = Some(Kind::Local),
             "posted" => kind = Some(Kind::Posted),
             "called" => kind = Some(Kind::Called),
@@ -205,6 +220,8 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
         kind: kind.ok_or("no kind of call")?,
         executor,
         wrapped,
+        anywhere,
+        pure,
         arguments,
         since: 0,
         per_thread: None,
@@ -258,10 +275,11 @@ fn argument(text: &str) -> Result<Argument, String> {
         ("in", "bytes", None) => Mode::InList { count: None },
         ("in", _, None) => Mode::In { nullable: false },
         ("in?", _, None) => Mode::In { nullable: true },
-        ("in", _, Some(count)) => Mode::InList { count: (!count.is_empty()).then(|| count.to_owned()) },
+        ("in", _, Some("")) => Mode::InList { count: None },
+        ("in", _, Some(text)) => Mode::InList { count: Some(count(text)?) },
         ("out", _, None) => Mode::Out { nullable: false },
         ("out?", _, None) => Mode::Out { nullable: true },
-        ("out", _, Some(count)) => Mode::OutList { count: count.to_owned() },
+        ("out", _, Some(text)) => Mode::OutList { count: count(text)? },
         ("inout", _, None) => Mode::InOut,
         _ => return Err(format!("`{rest}` is not a direction and a type")),
     };
@@ -271,4 +289,13 @@ fn argument(text: &str) -> Result<Argument, String> {
         other => other.to_owned(),
     };
     Ok(Argument { name, mode, base: base.to_owned() })
+}
+
+fn count(text: &str) -> Result<Count, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(Count::Fixed(number));
+    }
+    let (argument, less) = text.split_once('-').unwrap_or((text, "0"));
+    let less = less.parse().map_err(|_| format!("`{text}` is not a number of values"))?;
+    Ok(Count::Given { argument: argument.to_owned(), less })
 }

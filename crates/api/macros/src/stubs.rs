@@ -5,7 +5,7 @@
 //! in `crate::calls`.
 
 use crate::list::{Argument, Entry, Kind, Mode};
-use crate::types::{c_argument, ident, marker, reply_part, request_field};
+use crate::types::{c_argument, count, ident, marker, reply_part, request_field};
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -100,7 +100,15 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
         // SAFETY of the generated write: checked non-null above, valid by the contract of `cuda.h`.
         quote!(unsafe { #slot.write(request.#slot.as_raw()) };)
     });
+    let forget: Vec<_> = created
+        .iter()
+        .map(|argument| {
+            let slot = ident(&argument.name);
+            quote!(crate::handles::drop_handle(request.#slot);)
+        })
+        .collect();
     let send = match entry.kind {
+        Kind::Posted if entry.anywhere => quote!(crate::session::post_anywhere(&request)?;),
         Kind::Posted => quote!(crate::session::post(&request)?;),
         _ => {
             let pattern = match result_names.as_slice() {
@@ -108,8 +116,17 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
                 [one] => quote!(#one),
                 many => quote!((#(#many),*)),
             };
+            let call = match (entry.pure, entry.anywhere) {
+                (true, _) => quote!(crate::session::answers::ask(&request)),
+                (_, true) => quote!(crate::session::call_anywhere(&request)),
+                _ => quote!(crate::session::call(&request)),
+            };
+            let call = match forget.as_slice() {
+                [] => quote!(#call),
+                forget => quote!(#call.inspect_err(|_| { #(#forget)* })),
+            };
             quote! {
-                let #pattern = crate::session::call(&request)?;
+                let #pattern = #call?;
                 #(#writes)*
             }
         }
@@ -156,21 +173,22 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
         (Mode::Value, Some(marker)) => Some(quote!(let #name = crate::handles::given::<#marker>(#name)?;)),
         (Mode::Drop, Some(marker)) => Some(quote!(let #name = crate::handles::retire::<#marker>(#name)?;)),
         (Mode::In { nullable: false } | Mode::InOut, None) => {
-            // SAFETY of the generated read: checked non-null, valid by the contract of `cuda.h`.
-            Some(quote!(let #name = unsafe { #name.read() };))
+            // SAFETY of the generated read: checked non-null, valid by the contract of `cuda.h`. Older headers
+            // align some structures less.
+            Some(quote!(let #name = unsafe { #name.read_unaligned() };))
         }
         (Mode::In { nullable: true }, None) => Some(quote!(let #name = unsafe { #name.as_ref() }.copied();)),
         (Mode::Text, None) => Some(quote!(let #name = unsafe { crate::entry::text(#name) }?;)),
-        (Mode::InList { count: Some(count) }, marker) => {
-            let count = ident(count);
-            let list = quote!(unsafe { crate::entry::list(#name, #count as usize) }?);
+        (Mode::InList { count: Some(given) }, marker) => {
+            let count = count(given);
+            let list = quote!(unsafe { crate::entry::list(#name, #count) }?);
             Some(match marker {
                 Some(marker) => quote! {
                     let #name = #list.iter().map(|raw| crate::handles::given::<#marker>(*raw))
                         .collect::<::core::result::Result<::std::vec::Vec<_>, _>>()?;
                 },
                 None if argument.base == "bytes" => {
-                    quote!(let #name: &[u8] = unsafe { crate::entry::list(#name.cast(), #count as usize) }?;)
+                    quote!(let #name: &[u8] = unsafe { crate::entry::list(#name.cast(), #count) }?;)
                 }
                 None => quote!(let #name = #list.to_vec();),
             })
@@ -183,11 +201,13 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
 fn write(argument: &Argument, result: &proc_macro2::Ident) -> TokenStream {
     let name = ident(&argument.name);
     match &argument.mode {
-        Mode::OutList { count } => {
-            let count = ident(count);
-            quote!(unsafe { crate::entry::store(#name.cast(), #count as usize, &#result) }?;)
+        Mode::OutList { count: given } => {
+            let count = count(given);
+            quote!(unsafe { crate::entry::store(#name.cast(), #count, &#result) }?;)
         }
-        Mode::Out { nullable: true } => quote!(if !#name.is_null() { unsafe { #name.write(#result) } }),
-        _ => quote!(unsafe { #name.write(#result) };),
+        Mode::Out { nullable: true } => {
+            quote!(if !#name.is_null() { unsafe { #name.write_unaligned(#result) } })
+        }
+        _ => quote!(unsafe { #name.write_unaligned(#result) };),
     }
 }

@@ -1,6 +1,6 @@
 //! From the types of the list to Rust types: at the C boundary, on the wire, and in the back end's trait.
 
-use crate::list::{Argument, Mode};
+use crate::list::{Argument, Count, Mode};
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
@@ -110,6 +110,20 @@ pub fn reply_part(argument: &Argument) -> Option<TokenStream> {
         Mode::OutList { .. } if argument.base == "bytes" => Some(quote!(::std::vec::Vec<u8>)),
         Mode::OutList { .. } => Some(quote!(::std::vec::Vec<#value>)),
         _ => None,
+    }
+}
+
+/// The expression for the number of values of a list; it returns from the function when that makes no sense.
+pub fn count(count: &Count) -> TokenStream {
+    match count {
+        Count::Fixed(number) => quote!(#number),
+        Count::Given { argument, less } => {
+            let argument = ident(argument);
+            quote! {
+                usize::try_from(#argument).ok().and_then(|count| count.checked_sub(#less))
+                    .ok_or(::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE)?
+            }
+        }
     }
 }
 

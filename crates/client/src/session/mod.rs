@@ -3,6 +3,7 @@
 //! There is one session in a process. It is opened by `cuInit`, never before, and is never freed: destructors of
 //! the program call us after everything else is gone.
 
+pub mod answers;
 pub mod callbacks;
 mod connect;
 pub mod faults;
@@ -81,6 +82,16 @@ pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Re
 /// Sends a command of the calling thread's current context and waits for its reply.
 pub fn call<C: Call>(request: &C) -> Result<C::Reply, CUresult> {
     call_in(context::current()?, request)
+}
+
+/// Sends a command that needs no context, in the current one if there is one; nobody waits for its outcome.
+pub fn post_anywhere<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
+    post_in(context::current().unwrap_or(Handle::NULL), request)
+}
+
+/// Sends a command that needs no context, in the current one if there is one, and waits for its reply.
+pub fn call_anywhere<C: Call>(request: &C) -> Result<C::Reply, CUresult> {
+    call_in(context::current().unwrap_or(Handle::NULL), request)
 }
 
 /// Sends a command of `context` and waits for its reply.
