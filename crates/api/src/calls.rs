@@ -1,5 +1,6 @@
 //! Commands: opcodes, requests and their replies, made from the declaration list.
 
+use crate::handle::{Handle, Stream};
 use causeway_wire::codec::{Decode, Encode};
 
 /// A command with its request's and its reply's type.
@@ -8,6 +9,9 @@ pub trait Call: Encode {
     const OPCODE: Opcode;
     /// What a called command answers; the unit type for a posted one.
     type Reply: Encode + for<'a> Decode<'a>;
+
+    /// The stream in whose order the command belongs, if it names one.
+    fn stream(&self) -> Option<Handle<Stream>>;
 }
 
 impl Opcode {

@@ -4,8 +4,9 @@
 //! server the context exists from the first retain to the last release. The stack of current contexts is the
 //! thread's own and never leaves the client: every command names its context.
 
+use crate::completion::Watermark;
 use crate::device::{self, Device};
-use crate::session::{self, session};
+use crate::session::{self, session, transfers};
 use crate::stream::{self, StreamState};
 use crate::{event, handles, memory, module};
 use causeway_api::calls;
@@ -25,6 +26,8 @@ pub struct ContextState {
     pub device: CUdevice,
     /// The legacy default stream of the context.
     pub legacy_stream: Arc<StreamState>,
+    /// How far its work is known to be done.
+    pub watermark: Watermark,
     /// Limits and their values, as far as they are known.
     pub limits: Mutex<HashMap<u32, usize>>,
     flags: AtomicU32,
@@ -49,6 +52,7 @@ impl ContextState {
             handle,
             device,
             legacy_stream: StreamState::legacy(handle),
+            watermark: Watermark::default(),
             limits: Mutex::default(),
             flags: AtomicU32::new(flags),
             id: AtomicU64::new(next_id()),
@@ -69,6 +73,25 @@ impl ContextState {
     /// Its device.
     pub fn device(&self) -> Result<&'static Device, CUresult> {
         device::device(self.device)
+    }
+
+    /// Whether nothing has been put into it since all of its work was last known to be done.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.watermark.done() >= handles::ticket(self.handle)
+    }
+
+    /// Waits until everything in it is done and its bytes are in the program's memory.
+    pub fn synchronize(&self) -> Result<(), CUresult> {
+        let transfers = transfers::of_context(self.handle);
+        let newest = handles::ticket(self.handle);
+        if self.is_idle() {
+            session()?.faults().take()?;
+        } else {
+            session::call_in(self.handle, &calls::context_synchronize {})?;
+            self.watermark.reach(newest);
+        }
+        transfers.iter().try_for_each(|transfer| transfer.wait())
     }
 
     /// Whether it exists on the server.

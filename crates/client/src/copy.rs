@@ -9,6 +9,7 @@
 //! waits for them; into pageable memory, and for synchronous copies, the call waits.
 
 use crate::capture;
+use crate::completion;
 use crate::host_memory;
 use crate::memory;
 use crate::session::callbacks::{self, Task};
@@ -280,6 +281,7 @@ unsafe fn from_device(
             unsafe { destination.unpack(reply.take(length)?) };
             Ok(())
         })?;
+        stream.reach(completion::of_thread());
         return ahead.wait();
     }
     let mut expected = Vec::new();
@@ -303,12 +305,14 @@ unsafe fn from_device(
     }
     let begun = Instant::now();
     crate::entry::mark(crate::entry::Carried::Called);
+    let newest = completion::of_thread();
     session()?.flush()?;
     // Each is waited for, whatever became of the one before: the memory is the program's again afterwards.
     let outcomes: Vec<_> = expected.iter().map(|transfer| transfer.wait()).collect();
     statistics::count_wait(begun.elapsed());
     session()?.faults().take()?;
     outcomes.into_iter().collect::<Result<(), _>>()?;
+    stream.reach(newest);
     ahead.wait()
 }
 

@@ -1,9 +1,10 @@
 //! Events as the client knows them: what lay before their last record.
 
 use crate::capture;
+use crate::completion;
 use crate::context;
 use crate::handles::{self, Registry};
-use crate::session;
+use crate::session::{self, session};
 use crate::stream::{Ahead, StreamState};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
@@ -23,6 +24,9 @@ pub struct EventState {
 #[derive(Clone)]
 struct Record {
     ahead: Ahead,
+    /// The stream, and the ticket of the record in it.
+    stream: Arc<StreamState>,
+    ticket: u64,
     /// The capture in which it was recorded, 0 when there was none.
     capture: u64,
 }
@@ -67,7 +71,7 @@ pub fn context_ends(context: Handle<Context>) {
 
 impl EventState {
     /// Records the event in a stream of the same context.
-    pub fn record(&self, stream: &StreamState, flags: u32) -> Result<(), CUresult> {
+    pub fn record(&self, stream: &Arc<StreamState>, flags: u32) -> Result<(), CUresult> {
         if stream.context != self.context {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
@@ -75,7 +79,12 @@ impl EventState {
         // Held while the command is sent, so that of two threads' records the later one is kept here too.
         let mut record = self.record.lock();
         session::post_in(stream.context, &request)?;
-        *record = Some(Record { ahead: stream.ahead(), capture: capture::of(stream) });
+        *record = Some(Record {
+            ahead: stream.ahead(),
+            stream: stream.clone(),
+            ticket: completion::of_thread(),
+            capture: capture::of(stream),
+        });
         Ok(())
     }
 
@@ -93,14 +102,21 @@ impl EventState {
     /// Waits until the last record is done and all bytes before it are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
         let Some(record) = self.record_outside(CUresult::CUDA_ERROR_CAPTURED_EVENT)? else { return Ok(()) };
-        session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
+        if record.stream.has_done(record.ticket) {
+            session()?.faults().take()?;
+        } else {
+            session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
+            record.stream.reach(record.ticket);
+        }
         record.ahead.wait()
     }
 
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
     pub fn query(&self) -> Result<(), CUresult> {
         let Some(record) = self.record_outside(CUresult::CUDA_ERROR_INVALID_VALUE)? else { return Ok(()) };
-        session::call_in(self.context, &calls::event_query { event: self.handle })?;
+        record.stream.require_done(record.ticket, |token| {
+            session::call_in(self.context, &calls::event_query { event: self.handle, token })
+        })?;
         if record.ahead.is_done() { record.ahead.wait() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
     }
 

@@ -20,8 +20,15 @@ const SEGMENTS: usize = 1024;
 /// its stream may be the one that frees the old object.
 const REST: usize = 4096;
 
-/// What each slot holds: a whole handle while it is valid, else the epoch of the slot's next use.
-static SLOTS: [OnceLock<Box<[AtomicU64; SEGMENT]>>; SEGMENTS] = [const { OnceLock::new() }; SEGMENTS];
+/// One place of the table.
+struct Slot {
+    /// A whole handle while it is valid, else the epoch of the slot's next use.
+    handle: AtomicU64,
+    /// For streams and contexts: the ticket of the newest command that put work into it; see [`crate::completion`].
+    ticket: AtomicU64,
+}
+
+static SLOTS: [OnceLock<Box<[Slot; SEGMENT]>>; SEGMENTS] = [const { OnceLock::new() }; SEGMENTS];
 static FREE: Mutex<Free> = Mutex::new(Free { next: 0, resting: VecDeque::new() });
 
 struct Free {
@@ -29,14 +36,16 @@ struct Free {
     resting: VecDeque<u32>,
 }
 
-fn slot(index: u32) -> Option<&'static AtomicU64> {
+fn slot(index: u32) -> Option<&'static Slot> {
     let index = index as usize;
     SLOTS.get(index / SEGMENT)?.get().map(|segment| &segment[index % SEGMENT])
 }
 
-fn slot_or_new(index: u32) -> &'static AtomicU64 {
+fn slot_or_new(index: u32) -> &'static Slot {
     let index = index as usize;
-    let segment = SLOTS[index / SEGMENT].get_or_init(|| Box::new([const { AtomicU64::new(0) }; SEGMENT]));
+    let unused =
+        || Box::new([const { Slot { handle: AtomicU64::new(0), ticket: AtomicU64::new(0) } }; SEGMENT]);
+    let segment = SLOTS[index / SEGMENT].get_or_init(unused);
     &segment[index % SEGMENT]
 }
 
@@ -64,21 +73,38 @@ pub fn create<K: Kind>() -> Handle<K> {
         }
     };
     let slot = slot_or_new(index);
-    let handle = Handle::new(index, slot.load(Ordering::Relaxed) as u32);
-    slot.store(handle.value(), Ordering::Release);
+    let handle = Handle::new(index, slot.handle.load(Ordering::Relaxed) as u32);
+    slot.ticket.store(0, Ordering::Relaxed);
+    slot.handle.store(handle.value(), Ordering::Release);
     handle
 }
 
 /// Makes a handle with a fixed place valid.
 pub fn revive<K: Kind>(handle: Handle<K>) {
-    slot_or_new(handle.index()).store(handle.value(), Ordering::Release);
+    slot_or_new(handle.index()).handle.store(handle.value(), Ordering::Release);
+}
+
+/// Notes the ticket of the newest command in a stream or context; null handles have no place for it.
+#[inline]
+pub fn set_ticket<K: Kind>(handle: Handle<K>, ticket: u64) {
+    if let Some(slot) = slot(handle.index())
+        && !handle.is_null()
+    {
+        slot.ticket.store(ticket, Ordering::Release);
+    }
+}
+
+/// The ticket of the newest command in a stream or context.
+#[inline]
+pub fn ticket<K: Kind>(handle: Handle<K>) -> u64 {
+    slot(handle.index()).map_or(0, |slot| slot.ticket.load(Ordering::Acquire))
 }
 
 /// Whether the handle is valid.
 #[inline]
 pub fn is_valid<K: Kind>(handle: Handle<K>) -> bool {
     K::accepts(handle.tag())
-        && slot(handle.index()).is_some_and(|slot| slot.load(Ordering::Acquire) == handle.value())
+        && slot(handle.index()).is_some_and(|slot| slot.handle.load(Ordering::Acquire) == handle.value())
 }
 
 /// The handle that the program passed, if it is valid.
@@ -107,7 +133,7 @@ pub fn drop_handle<K: Kind>(handle: Handle<K>) -> bool {
 pub fn suspend<K: Kind>(handle: Handle<K>) -> bool {
     let next = u64::from(handle.epoch().wrapping_add(1));
     slot(handle.index()).is_some_and(|slot| {
-        slot.compare_exchange(handle.value(), next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        slot.handle.compare_exchange(handle.value(), next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     })
 }
 

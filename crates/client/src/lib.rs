@@ -19,6 +19,7 @@
 
 mod calls;
 mod capture;
+mod completion;
 mod context;
 mod copy;
 mod device;

@@ -1,10 +1,11 @@
 //! Streams as the client knows them: what their work may still write to or read from the program's memory.
 
 use crate::capture;
+use crate::completion::Watermark;
 use crate::context;
 use crate::handles::{self, Registry};
 use crate::session::transfers::{self, Transfer};
-use crate::session::{self};
+use crate::session::{self, session};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
@@ -29,6 +30,8 @@ pub struct StreamState {
     pub(crate) capture: AtomicU64,
     /// Transfers that its copies began.
     transfers: Mutex<Vec<Arc<Transfer>>>,
+    /// How far its work is known to be done.
+    watermark: Arc<Watermark>,
     /// When work was last appended that lets the program's own code run, or waits for it; 0 when that is over.
     hazard: AtomicU64,
 }
@@ -100,6 +103,7 @@ impl StreamState {
             id: next_id(),
             capture: AtomicU64::new(0),
             transfers: Mutex::default(),
+            watermark: Arc::default(),
             hazard: AtomicU64::new(0),
         })
     }
@@ -172,7 +176,13 @@ impl StreamState {
         capture::refuse_wait(self)?;
         let ahead = self.ahead();
         let hazard = self.hazard.load(Ordering::Acquire);
-        session::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
+        let newest = self.newest();
+        if self.has_done(newest) {
+            session()?.faults().take()?;
+        } else {
+            session::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
+            self.watermark.reach(newest);
+        }
         ahead.wait()?;
         // Unless another thread appended a new one meanwhile, the hazard is over.
         let _ = self.hazard.compare_exchange(hazard, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -183,8 +193,45 @@ impl StreamState {
     pub fn query(&self) -> Result<(), CUresult> {
         capture::refuse_wait(self)?;
         let ahead = self.ahead();
-        session::call_in(self.context, &calls::stream_query { stream: self.handle })?;
+        let newest = self.newest();
+        self.require_done(newest, |token| {
+            session::call_in(self.context, &calls::stream_query { stream: self.handle, token })
+        })?;
         if ahead.is_done() { ahead.wait() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+    }
+
+    /// The ticket of its newest command. The legacy default stream is in order with others of its context, so
+    /// that every command of the context may be work for it.
+    fn newest(&self) -> u64 {
+        if self.is_legacy() { handles::ticket(self.context) } else { handles::ticket(self.handle) }
+    }
+
+    /// Whether everything up to a ticket is known to be done.
+    pub fn has_done(&self, ticket: u64) -> bool {
+        self.watermark.done() >= ticket
+            || context::state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
+    }
+
+    /// Everything in it up to `ticket` is done.
+    pub fn reach(&self, ticket: u64) {
+        self.watermark.reach(ticket);
+    }
+
+    /// Succeeds when everything up to `ticket` is done, fails with "not ready" when it is not. `query` asks the
+    /// server, which is done only when nothing is known and nothing is being watched.
+    pub fn require_done(
+        &self,
+        ticket: u64,
+        query: impl FnOnce(u64) -> Result<bool, CUresult>,
+    ) -> Result<(), CUresult> {
+        session()?.faults().take()?;
+        if self.has_done(ticket) {
+            return Ok(());
+        }
+        if !self.watermark.is_watched(ticket) && self.watermark.ask(ticket, query)? {
+            return Ok(());
+        }
+        Err(CUresult::CUDA_ERROR_NOT_READY)
     }
 }
 

@@ -75,6 +75,12 @@ pub trait Gpu: Calls {
     /// Calls `done` when the last recorded use of `event` is done; at once when it was never recorded.
     fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()>;
 
+    /// Whether everything that `stream` holds now is done; "not ready" is an error.
+    fn stream_query(&self, stream: Native<Stream>) -> CuResult<()>;
+
+    /// Whether the last recorded use of `event` is done; "not ready" is an error.
+    fn event_query(&self, event: Native<Event>) -> CuResult<()>;
+
     /// Calls `done` when everything that all streams of the current context hold now is done.
     fn after_context(&self, done: Completion) -> CuResult<()>;
 

@@ -81,6 +81,13 @@ pub enum WorkerMessage<'a> {
         /// Names the function.
         token: u64,
     },
+    /// Work that a query found unfinished is over.
+    Reached {
+        /// The token of that query.
+        token: u64,
+        /// The `CUresult`.
+        status: u32,
+    },
     /// Bytes that kernels printed; they come before the reply of the call that synchronised.
     Output {
         /// What goes to the program's standard output.
@@ -110,6 +117,7 @@ mod tag {
     pub const OUTPUT: u8 = 4;
     pub const TRANSFER_FAILED: u8 = 5;
     pub const FATAL: u8 = 6;
+    pub const REACHED: u8 = 7;
 }
 
 /// A message whose payload is being appended to a batch.
@@ -212,6 +220,11 @@ impl Encode for WorkerMessage<'_> {
                 tag::OUTPUT.encode(out);
                 bytes.encode(out);
             }
+            Self::Reached { token, status } => {
+                tag::REACHED.encode(out);
+                token.encode(out);
+                status.encode(out);
+            }
             Self::TransferFailed { transfer, status } => {
                 tag::TRANSFER_FAILED.encode(out);
                 transfer.encode(out);
@@ -234,6 +247,7 @@ impl<'a> Decode<'a> for WorkerMessage<'a> {
             tag::FAILED => Ok(Self::Failed { opcode: input.value()?, status: input.value()? }),
             tag::HOST_CALL => Ok(Self::HostCall { token: input.value()? }),
             tag::OUTPUT => Ok(Self::Output { bytes: input.value()? }),
+            tag::REACHED => Ok(Self::Reached { token: input.value()?, status: input.value()? }),
             tag::TRANSFER_FAILED => {
                 Ok(Self::TransferFailed { transfer: input.value()?, status: input.value()? })
             }

@@ -88,6 +88,7 @@ proptest! {
             WorkerMessage::Failed { opcode, status },
             WorkerMessage::HostCall { token: number },
             WorkerMessage::Output { bytes: &payload },
+            WorkerMessage::Reached { token: number, status },
             WorkerMessage::TransferFailed { transfer: number, status },
             WorkerMessage::Fatal { text: &text },
         ];

@@ -99,6 +99,7 @@ fn request(entry: &Entry) -> TokenStream {
     let parts: Vec<_> = entry.arguments.iter().filter_map(reply_part).collect();
     let reply = reply_type(&parts);
     let text = format!("Request of `{}`.", entry.name);
+    let stream = subject(entry, "CUstream");
     let elided = if lifetime.is_empty() { quote!() } else { quote!(<'_>) };
     quote! {
         #[doc = #text]
@@ -109,6 +110,12 @@ fn request(entry: &Entry) -> TokenStream {
         impl Call for #name #elided {
             const OPCODE: Opcode = Opcode::#name;
             type Reply = #reply;
+
+            #[inline]
+            fn stream(&self) -> Option<::causeway_api::handle::Handle<::causeway_api::handle::Stream>> {
+                let _request = self;
+                #stream
+            }
         }
 
         impl ::causeway_wire::codec::Encode for #name #elided {

@@ -39,7 +39,7 @@ pub fn ident(name: &str) -> Ident {
 pub fn c_value(base: &str) -> TokenStream {
     match base {
         "bytes" => quote!(::core::ffi::c_void),
-        "u8" | "u16" | "u32" | "u64" | "i8" | "i32" | "i64" | "usize" | "f32" | "f64" => {
+        "bool" | "u8" | "u16" | "u32" | "u64" | "i8" | "i32" | "i64" | "usize" | "f32" | "f64" => {
             let name = ident(base);
             quote!(#name)
         }

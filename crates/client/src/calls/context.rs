@@ -2,7 +2,6 @@
 
 use super::Outcome;
 use crate::entry::{give, offer, refuse_use};
-use crate::session::transfers;
 use crate::{capture, context, device, session};
 use causeway_api::calls;
 use causeway_api::handle::Handle;
@@ -154,9 +153,7 @@ pub unsafe fn cuCtxSynchronize_v2(ctx: CUcontext) -> Outcome {
 
 fn synchronize(state: &context::ContextState) -> Outcome {
     capture::refuse_unsafe()?;
-    let pending = transfers::of_context(state.handle);
-    session::call_in(state.handle, &calls::context_synchronize {})?;
-    pending.iter().try_for_each(|transfer| transfer.wait())
+    state.synchronize()
 }
 
 pub unsafe fn cuCtxSetLimit(limit: CUlimit, value: usize) -> Outcome {

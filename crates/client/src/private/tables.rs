@@ -5,11 +5,11 @@
 
 use super::context_storage::{self, Destructor};
 use super::integrity;
-use crate::calls;
 use crate::entry::{DefaultStream, give};
 use crate::log::{debug, error};
-use crate::session::session;
+use crate::session::{self, session};
 use crate::{context, handles, image, module, process, stream};
+use causeway_api::calls;
 use causeway_api::sys::{CUcontext, CUdevice, CUdevice_attribute, CUfunction, CUmodule, CUresult, CUstream};
 use core::ffi::c_void;
 use core::ptr;
@@ -73,6 +73,11 @@ static TOOLS_CONTEXT: Table<93> = Table::<93>::new()
 /// Under `TOOLS_MODULE`.
 static TOOLS_MODULE: Table<8> = Table::<8>::new().with(7, each_function as Word);
 
+/// Under an identifier whose name nobody has published: how the multiprocessors are laid out. cuBLASLt 13.1 calls
+/// entry 4, and 13 for what that gave; it needs the table, but does without an answer. Seen on an H200, driver
+/// 580.159.04 (17 words), 2026-11-21.
+static LAYOUT: Table<17> = Table::<17>::new().with(4, layout as Word).with(13, release_layout as Word);
+
 /// Under `INTEGRITY_CHECK`.
 static INTEGRITY_CHECK: Table<3> = Table::<3>::new().with(1, check_integrity as Word);
 
@@ -88,6 +93,7 @@ pub fn find(identifier: &[u8; 16]) -> Option<Word> {
     const INTEGRITY_CHECK_ID: [u8; 16] = id(0xd4082055_bde6_704b_8d34_ba123c66e1f2);
     const CONTEXT_CHECKS_ID: [u8; 16] = id(0x263e8860_7cd2_6143_92f6_bbd5006dfa7e);
     const TOOLS_CONTEXT_ID: [u8; 16] = id(0x21318c60_9714_3248_8ca6_41ff7324c8f2);
+    const LAYOUT_ID: [u8; 16] = id(0x1734dc26_800d_4745_8726_c0f1e7dd8bca);
     const TOOLS_MODULE_ID: [u8; 16] = id(0x6e163fbe_b958_444d_835c_e182aff1991e);
     let table: Word = match *identifier {
         CUDART_INTERFACE_ID => (&raw const CUDART_INTERFACE).cast(),
@@ -97,6 +103,7 @@ pub fn find(identifier: &[u8; 16]) -> Option<Word> {
         INTEGRITY_CHECK_ID => (&raw const INTEGRITY_CHECK).cast(),
         CONTEXT_CHECKS_ID => (&raw const CONTEXT_CHECKS).cast(),
         TOOLS_CONTEXT_ID => (&raw const TOOLS_CONTEXT).cast(),
+        LAYOUT_ID => (&raw const LAYOUT).cast(),
         TOOLS_MODULE_ID => (&raw const TOOLS_MODULE).cast(),
         _ => {
             debug!("the table {identifier:02x?} is refused");
@@ -277,6 +284,34 @@ unsafe extern "C" fn each_function(
     count
 }
 
+/// For each pair of multiprocessors of the current context's device, the number of its partition: a list of bytes
+/// that [`release_layout`] frees. The second list is one that nobody was seen to read.
+unsafe extern "C" fn layout(partitions: *mut *mut c_void, other: *mut *mut c_void) -> CUresult {
+    in_session(|| {
+        let layout = session::call(&calls::context_layout {})?;
+        // SAFETY: the size is that of the list; a null result is looked at before it is used.
+        let memory = unsafe { libc::calloc(layout.len().max(1), 1) };
+        if memory.is_null() {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: `memory` has as many bytes as the list; there is room for both results, or null.
+        unsafe {
+            memory.cast::<u8>().copy_from_nonoverlapping(layout.as_ptr(), layout.len());
+            give(partitions, memory)?;
+            give(other, ptr::null_mut())
+        }
+    })
+}
+
+unsafe extern "C" fn release_layout(partitions: *mut c_void, other: *mut c_void) -> CUresult {
+    // SAFETY: both came from `layout`, or are null.
+    unsafe {
+        libc::free(partitions);
+        libc::free(other);
+    }
+    CUresult::CUDA_SUCCESS
+}
+
 /// Answers the runtime's question whether this is a driver; see [`integrity`].
 unsafe extern "C" fn check_integrity(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
     in_session(|| {
@@ -293,7 +328,7 @@ unsafe extern "C" fn check_integrity(version: u32, seconds: u64, out: *mut [u64;
         // SAFETY: neither call has requirements.
         let (process, thread) = unsafe { (libc::getpid() as u32, libc::pthread_self() as u32) };
         let answer = integrity::answer(&integrity::Question {
-            driver_version: calls::driver_version() as u32,
+            driver_version: crate::calls::driver_version() as u32,
             version,
             process,
             thread,

@@ -17,7 +17,7 @@ pub use connect::open;
 use crate::device::Device;
 use crate::entry::{self, Carried};
 use crate::log::error;
-use crate::{context, environment, statistics};
+use crate::{completion, context, environment, statistics};
 use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::Snapshot;
@@ -138,6 +138,7 @@ pub fn call_reading<C: Call, R>(
 fn encode<C: Call>(out: &mut Vec<u8>, call: u32, context: Handle<Context>, request: &C) {
     let head =
         CommandHead { call, thread: thread_number(), context: context.value(), opcode: C::OPCODE as u16 };
+    completion::note(context, request, call == 0);
     let open = begin_command(out, &head);
     request.encode(out);
     open.finish(out);

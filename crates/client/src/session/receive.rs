@@ -2,12 +2,19 @@
 
 use super::faults::LOST;
 use super::{Session, callbacks, transfers};
+use crate::completion;
 use crate::log::{error, info};
+use crate::process;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
 use causeway_fabric::{LinkError, LinkEvents, Receiver};
 use causeway_wire::message::{Messages, WorkerMessage};
 use std::sync::Once;
+use std::time::Duration;
+
+/// How long the thread looks for the next message before it sleeps: a program in a loop of waiting calls never
+/// meets a sleeping receiver.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// Hears from the link when it is lost.
 pub struct Events(pub &'static Session);
@@ -15,7 +22,7 @@ pub struct Events(pub &'static Session);
 impl LinkEvents for Events {
     fn lost(&self, cause: &LinkError) {
         // When the process ends, the server may be the first to hang up.
-        if crate::process::is_ready() {
+        if process::is_ready() {
             self.0.lose(format_args!("the connection to the server is lost: {cause}"));
         }
     }
@@ -23,8 +30,9 @@ impl LinkEvents for Events {
 
 /// Deals with messages until the link ends.
 pub fn run(session: &'static Session, mut receiver: Receiver) {
+    let spin = if process::has_cores_to_spare() { SPIN } else { Duration::ZERO };
     // An error of the link has been reported through `Events`, or the end is our own doing.
-    while let Ok(body) = receiver.recv() {
+    while let Ok(body) = receiver.recv_spinning(spin) {
         for message in Messages::<WorkerMessage<'_>>::new(body) {
             match message {
                 Ok(message) => deal_with(session, message),
@@ -51,6 +59,7 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             session.faults.record(CUresult(status));
         }
         WorkerMessage::HostCall { token } => callbacks::reached(token),
+        WorkerMessage::Reached { token, status } => completion::reached(token, CUresult(status)),
         WorkerMessage::Output { bytes } => print(bytes),
         WorkerMessage::TransferFailed { transfer, status } => {
             session.faults.record(CUresult(status));

@@ -2,16 +2,22 @@
 //!
 //! A call number names a slot and one use of it, so a late or invented reply finds nobody waiting.
 
+use crate::process;
 use causeway_api::sys::CUresult;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 /// Threads beyond this many that wait at once queue up for a slot.
 const SLOTS: u32 = 1024;
 
-/// Turns of the loop that looks for the reply before the thread sleeps; a few microseconds.
-const SPINS: u32 = 200;
+/// How long a thread looks for its reply before it sleeps, on machines with cores to spare. Waking a thread costs
+/// about 5 us; a round trip over loopback takes about 20 us.
+const SPIN: Duration = Duration::from_micros(40);
+
+/// Looks between two readings of the clock.
+const LOOKS: u32 = 32;
 
 #[derive(Default)]
 struct Outcome {
@@ -32,7 +38,7 @@ pub struct Replies {
     slots: Box<[Slot]>,
     free: Mutex<Free>,
     freed: Condvar,
-    spins: u32,
+    spin: Duration,
 }
 
 struct Free {
@@ -50,13 +56,11 @@ pub struct Waiting<'a> {
 impl Replies {
     /// Nobody waits yet.
     pub fn new() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             free: Mutex::new(Free { slots: (0..SLOTS).rev().collect(), generation: 0 }),
             freed: Condvar::new(),
-            // With few cores the turns would be taken from the threads that bring the reply.
-            spins: if cores > 2 { SPINS } else { 0 },
+            spin: if process::has_cores_to_spare() { SPIN } else { Duration::ZERO },
         }
     }
 
@@ -117,14 +121,13 @@ impl Waiting<'_> {
     /// Waits for the reply and reads it.
     pub fn wait<R>(self, read: impl FnOnce(CUresult, &[u8]) -> R) -> R {
         let slot = &self.replies.slots[(self.number % SLOTS) as usize];
-        let mut turns = 0;
-        while slot.waiting.load(Ordering::SeqCst) == self.number {
-            if turns < self.replies.spins {
-                turns += 1;
-                core::hint::spin_loop();
-            } else {
-                std::thread::park();
-            }
+        let is_waiting = || slot.waiting.load(Ordering::SeqCst) == self.number;
+        let begun = Instant::now();
+        while is_waiting() && begun.elapsed() < self.replies.spin {
+            (0..LOOKS).take_while(|_| is_waiting()).for_each(|_| core::hint::spin_loop());
+        }
+        while is_waiting() {
+            std::thread::park();
         }
         let outcome = slot.outcome.lock();
         read(CUresult(outcome.status), &outcome.payload)

@@ -431,11 +431,6 @@ impl Calls for SoftwareGpu {
         self.scheduler.remove_stream(stream.value())
     }
 
-    fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {
-        let done = self.scheduler.is_done(self.stream(stream)?)?;
-        if done { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
-    }
-
     fn stream_wait_event(&self, stream: Native<Stream>, event: Native<Event>, flags: u32) -> CuResult<()> {
         self.scheduler.wait_event(self.stream(stream)?, event.value(), flags)
     }
@@ -490,11 +485,6 @@ impl Calls for SoftwareGpu {
 
     fn event_record(&self, event: Native<Event>, stream: Native<Stream>, flags: u32) -> CuResult<()> {
         self.scheduler.record_event(event.value(), self.stream(stream)?, flags)
-    }
-
-    fn event_query(&self, event: Native<Event>) -> CuResult<()> {
-        self.contexts.current()?;
-        self.scheduler.query_event(event.value())
     }
 
     fn event_elapsed(&self, start: Native<Event>, end: Native<Event>) -> CuResult<f32> {

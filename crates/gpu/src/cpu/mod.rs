@@ -34,6 +34,7 @@ pub use options::{InvalidMemorySize, Options};
 use crate::{Completion, CuResult, Gate, Gpu, OutputSink, Staging};
 use causeway_api::handle::{self, Native};
 use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
 use causeway_ptx::memory::{AddressSpace, ReservationError};
 use context::{Context, Contexts};
@@ -187,6 +188,16 @@ impl Gpu for SoftwareGpu {
     fn after(&self, stream: Native<handle::Stream>, done: Completion) -> CuResult<()> {
         let stream = if stream == Native::NULL { self.contexts.entered()?.legacy } else { stream.value() };
         self.scheduler.after_stream(stream, done)
+    }
+
+    fn stream_query(&self, stream: Native<handle::Stream>) -> CuResult<()> {
+        let done = self.scheduler.is_done(self.stream(stream)?)?;
+        if done { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+    }
+
+    fn event_query(&self, event: Native<handle::Event>) -> CuResult<()> {
+        self.contexts.current()?;
+        self.scheduler.query_event(event.value())
     }
 
     fn after_event(&self, event: Native<handle::Event>, done: Completion) -> CuResult<()> {

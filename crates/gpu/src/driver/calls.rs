@@ -30,6 +30,10 @@ impl Calls for Driver {
         self.create_context(device, flags)
     }
 
+    fn context_layout(&self) -> CuResult<Vec<u8>> {
+        self.read_layout()
+    }
+
     fn context_limit_get(&self, limit: CUlimit) -> CuResult<usize> {
         let mut value = 0;
         unsafe { self.functions.cuCtxGetLimit(&mut value, limit)? };
@@ -211,10 +215,6 @@ impl Calls for Driver {
         unsafe { self.functions.cuStreamDestroy_v2(stream.as_raw()) }
     }
 
-    fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {
-        unsafe { self.functions.cuStreamQuery(stream.as_raw()) }
-    }
-
     fn stream_wait_event(&self, stream: Native<Stream>, event: Native<Event>, flags: u32) -> CuResult<()> {
         unsafe { self.functions.cuStreamWaitEvent(stream.as_raw(), event.as_raw(), flags) }
     }
@@ -236,10 +236,6 @@ impl Calls for Driver {
                 _ => self.functions.cuEventRecordWithFlags(event.as_raw(), stream.as_raw(), flags),
             }
         })
-    }
-
-    fn event_query(&self, event: Native<Event>) -> CuResult<()> {
-        unsafe { self.functions.cuEventQuery(event.as_raw()) }
     }
 
     fn event_elapsed(&self, start: Native<Event>, end: Native<Event>) -> CuResult<f32> {

@@ -25,6 +25,7 @@ mod functions;
 mod gate;
 mod image;
 mod launch;
+mod layout;
 mod load;
 mod output;
 mod pinned;
@@ -194,6 +195,16 @@ impl Gpu for Driver {
         let context = self.context_of(stream)?;
         self.after_stream(context, stream, done);
         Ok(())
+    }
+
+    fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {
+        // SAFETY: the handle is the driver's own.
+        unsafe { self.functions.cuStreamQuery(stream.as_raw()) }
+    }
+
+    fn event_query(&self, event: Native<Event>) -> CuResult<()> {
+        // SAFETY: the handle is the driver's own.
+        unsafe { self.functions.cuEventQuery(event.as_raw()) }
     }
 
     fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()> {

@@ -81,7 +81,7 @@ pub struct State {
     progress: HashMap<u64, Progress>,
     pub(super) captures: Captures,
     pub(super) lent: HashMap<u64, Lent>,
-    reply: Vec<u8>,
+    pub(super) reply: Vec<u8>,
 }
 
 /// The engine of one session.
@@ -132,10 +132,9 @@ impl Engine {
         }
         if !state.blockers.holds_up(place, &state.kinds) && self.is_ready(&state, place, &request) {
             self.issue(&mut state, head, place, &request, command.payload);
-        } else if matches!(request, Request::stream_query(_) | Request::event_query(_)) {
-            self.answer(head, Err(CUresult::CUDA_ERROR_NOT_READY), &[]);
         } else {
-            self.park(&mut state, Parked { head, place, payload: command.payload.into() })?;
+            let answered = self.answer_held_up_query(head, &request);
+            self.park(&mut state, Parked { head: answered, place, payload: command.payload.into() })?;
         }
         self.release(state);
         Ok(())
@@ -299,6 +298,8 @@ impl Engine {
                 self.wait(state, head, request)?;
                 return Ok(Answer::Later);
             }
+            Request::stream_query(query) => self.query_stream(state, head, query)?,
+            Request::event_query(query) => self.query_event(state, head, query)?,
             Request::copy_from_device_now(copy) => {
                 self.copy_from_device_now(state, head, copy)?;
                 return Ok(Answer::Later);

@@ -1,9 +1,12 @@
 //! Commands that wait for the GPU: the engine hands them to the back end's completions and goes on.
 
 use super::engine::{Engine, Head, State};
-use causeway_api::calls::Request;
+use super::status;
+use causeway_api::calls::{Request, event_query, stream_query};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{Completion, CuResult};
+use causeway_wire::codec::Encode;
+use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
 
 impl Engine {
@@ -53,6 +56,74 @@ impl Engine {
             }
             _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         }
+    }
+
+    /// Whether a stream's work is done; when it is not, the client is told later that it is.
+    pub(super) fn query_stream(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        query: &stream_query,
+    ) -> CuResult<()> {
+        let stream = self.objects.native(query.stream)?;
+        self.query(state, head, query.token, self.gpu.stream_query(stream), |done| {
+            self.gpu.after(stream, done)
+        })
+    }
+
+    /// As [`Engine::query_stream`], for an event's last record.
+    pub(super) fn query_event(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        query: &event_query,
+    ) -> CuResult<()> {
+        let event = self.objects.native(query.event)?;
+        self.query(state, head, query.token, self.gpu.event_query(event), |done| {
+            self.gpu.after_event(event, done)
+        })
+    }
+
+    fn query(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        token: u64,
+        now: CuResult<()>,
+        later: impl FnOnce(Completion) -> CuResult<()>,
+    ) -> CuResult<()> {
+        let pending = now == Err(CUresult::CUDA_ERROR_NOT_READY);
+        // One that was parked has been answered: what it found is reported whatever it is.
+        if pending || head.call == 0 {
+            let engine = Arc::clone(self);
+            let asked = later(Box::new(move |outcome| engine.report(token, outcome)));
+            if head.call == 0 {
+                asked.unwrap_or_else(|error| self.report(token, Err(error)));
+                return Ok(());
+            }
+            asked?;
+        } else {
+            now?;
+        }
+        pending.encode(&mut state.reply);
+        Ok(())
+    }
+
+    /// Tells the client that what it asked about is over.
+    fn report(&self, token: u64, outcome: CuResult<()>) {
+        let status = status(&outcome);
+        // A lost link is noticed by the receiving thread.
+        let _ = self.link.send(|out| WorkerMessage::Reached { token, status }.encode(out));
+    }
+
+    /// Answers a query that must stay behind parked commands: those are not done, so neither is what it asks for.
+    /// The parked query then only reports. Other commands are left as they are.
+    pub(super) fn answer_held_up_query(&self, head: Head, request: &Request<'_>) -> Head {
+        if !matches!(request, Request::stream_query(_) | Request::event_query(_)) {
+            return head;
+        }
+        self.answer_with(head, |out| true.encode(out));
+        Head { call: 0, ..head }
     }
 
     /// Runs `job` aside once the current context is idle, and answers with its result. Memory is freed even when

@@ -35,14 +35,14 @@ pub fn events(session: &Session) -> Outcome {
     session.call(calls::event_record { event: end, stream: first, flags: 0 })?;
     session.call(calls::stream_wait_event { stream: second, event: end, flags: 0 })?;
     session.launch(increment, [1, 1], second, &counter.to_le_bytes())?;
-    let busy = session.call(calls::event_query { event: end }).is_err()
-        && session.call(calls::stream_query { stream: second }).is_err();
+    let (native, native_second) = (session.objects.native(end)?, session.objects.native(second)?);
+    let busy =
+        session.driver.event_query(native).is_err() && session.driver.stream_query(native_second).is_err();
     check(busy, || "20 ms of work are done at once".into())?;
-    let native = session.objects.native(end)?;
     session.wait(|done| session.driver.after_event(native, done))?;
-    session.call(calls::event_query { event: end })?;
+    session.driver.event_query(native)?;
     session.finish(second)?;
-    session.call(calls::stream_query { stream: second })?;
+    session.driver.stream_query(native_second)?;
     let milliseconds = session.call(calls::event_elapsed { start, end })?;
     check(milliseconds >= 19.0, || format!("20 ms of work took {milliseconds} ms"))?;
     let count = session.read_u32(counter)?;
@@ -140,7 +140,8 @@ pub fn gates(session: &Session) -> Outcome {
         reached.recv_timeout(Duration::from_secs(20)).map_err(|error| format!("round {round}: {error}"))?;
         session.launch(increment, [1, 1], free, &counter.to_le_bytes())?;
         session.finish(free)?;
-        check(session.call(calls::stream_query { stream: held }).is_err(), || {
+        let native = session.objects.native(held)?;
+        check(session.driver.stream_query(native).is_err(), || {
             format!("round {round}: the stream went through the gate")
         })?;
         if round % 2 == 0 {

@@ -1,0 +1,195 @@
+//! How far the work of streams and contexts is known to be done, so that queries and idle waits need no server.
+//!
+//! Every command that may put work into a stream gets a *ticket*: its number among all such commands, in the order
+//! in which they travel. Streams and contexts remember the ticket of their newest command and the newest ticket up
+//! to which their work is known to be done. That knowledge comes from waits that have ended and from *watches*: a
+//! query that finds work unfinished leaves a token with the worker, which reports once when that work is over.
+//! So a loop of queries costs one round trip, and a wait for a stream without new work costs none.
+
+use crate::handles;
+use crate::log::info;
+use crate::session;
+use causeway_api::calls::{Call, Opcode};
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use core::cell::Cell;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// The newest ticket. Written only by [`note`], whose callers hold the lock under which commands are put in order.
+static NEWEST: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The ticket of the calling thread's newest command.
+    static OF_THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether a command leaves streams and contexts as idle as they were.
+const fn is_inert(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::stream_create
+            | Opcode::stream_synchronize
+            | Opcode::stream_query
+            | Opcode::event_create
+            | Opcode::event_destroy
+            | Opcode::event_synchronize
+            | Opcode::event_query
+            | Opcode::context_synchronize
+    )
+}
+
+/// Gives a command its ticket. To be called while the command is being appended to the link's batch: the batch's
+/// lock makes the order of tickets the order of travel.
+#[inline]
+pub fn note<C: Call>(context: Handle<Context>, request: &C, is_posted: bool) {
+    let stream = request.stream();
+    if is_inert(C::OPCODE) || (!is_posted && stream.is_none()) {
+        return;
+    }
+    let ticket = NEWEST.load(Ordering::Relaxed) + 1;
+    NEWEST.store(ticket, Ordering::Relaxed);
+    OF_THREAD.set(ticket);
+    handles::set_ticket(context, ticket);
+    if let Some(stream) = stream {
+        handles::set_ticket(stream, ticket);
+    }
+}
+
+/// The ticket of the calling thread's newest command.
+pub fn of_thread() -> u64 {
+    OF_THREAD.get()
+}
+
+/// Up to which ticket something is done; only grows.
+#[derive(Default)]
+pub struct Watermark {
+    done: AtomicU64,
+    /// The newest ticket that is being watched.
+    watched: AtomicU64,
+}
+
+impl Watermark {
+    /// The newest ticket up to which everything is known to be done.
+    #[inline]
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Everything up to `ticket` is done.
+    pub fn reach(&self, ticket: u64) {
+        self.done.fetch_max(ticket, Ordering::AcqRel);
+    }
+
+    /// Whether the worker will report when the work up to `ticket` is done.
+    pub fn is_watched(&self, ticket: u64) -> bool {
+        self.watched.load(Ordering::Acquire) >= ticket
+    }
+
+    /// Asks whether the work up to `ticket` is done; when it is not, its end is watched. `query` sends the command
+    /// with a token and gives whether work is pending.
+    pub fn ask(
+        self: &Arc<Self>,
+        ticket: u64,
+        query: impl FnOnce(u64) -> Result<bool, CUresult>,
+    ) -> Result<bool, CUresult> {
+        let token = session::transfers::fresh_number();
+        // The report may come before the reply is read.
+        WATCHES.lock().insert(token, Watch { watermark: self.clone(), ticket });
+        match query(token) {
+            Ok(true) => {
+                // Unless the report has come already: then what is stored here changes nothing.
+                self.watched.fetch_max(ticket, Ordering::AcqRel);
+                if !WATCHES.lock().contains_key(&token) && self.done() < ticket {
+                    self.forget_watch();
+                }
+                Ok(self.done() >= ticket)
+            }
+            other => {
+                WATCHES.lock().remove(&token);
+                other?;
+                self.reach(ticket);
+                Ok(true)
+            }
+        }
+    }
+
+    fn forget_watch(&self) {
+        self.watched.store(0, Ordering::Release);
+    }
+}
+
+struct Watch {
+    watermark: Arc<Watermark>,
+    ticket: u64,
+}
+
+static WATCHES: LazyLock<Mutex<HashMap<u64, Watch>>> = LazyLock::new(Mutex::default);
+
+/// The worker reports that what a query found unfinished is over.
+pub fn reached(token: u64, status: CUresult) {
+    let Some(watch) = WATCHES.lock().remove(&token) else {
+        info!("the server reports the end of work that nobody asked about");
+        return;
+    };
+    if status == CUresult::CUDA_SUCCESS {
+        watch.watermark.reach(watch.ticket);
+    } else {
+        // The next query asks again, and gets the error from the driver.
+        watch.watermark.forget_watch();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_that_finds_work_is_answered_by_the_report() {
+        let watermark = Arc::new(Watermark::default());
+        let mut asked = 0;
+        assert_eq!(
+            watermark.ask(5, |token| {
+                asked = token;
+                Ok(true)
+            }),
+            Ok(false)
+        );
+        assert!(watermark.is_watched(5) && !watermark.is_watched(6) && watermark.done() < 5);
+        reached(asked, CUresult::CUDA_SUCCESS);
+        assert_eq!(watermark.done(), 5);
+    }
+
+    #[test]
+    fn a_report_that_overtakes_its_reply_counts() {
+        let watermark = Arc::new(Watermark::default());
+        let outcome = watermark.ask(7, |token| {
+            reached(token, CUresult::CUDA_SUCCESS);
+            Ok(true)
+        });
+        assert_eq!(outcome, Ok(true));
+    }
+
+    #[test]
+    fn after_a_failure_the_next_query_asks_again() {
+        let watermark = Arc::new(Watermark::default());
+        let outcome = watermark.ask(7, |token| {
+            reached(token, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            Ok(true)
+        });
+        assert_eq!(outcome, Ok(false));
+        assert!(!watermark.is_watched(7));
+        assert_eq!(watermark.ask(8, |_| Ok(false)), Ok(true));
+        assert_eq!(watermark.done(), 8);
+    }
+
+    #[test]
+    fn watermarks_only_grow() {
+        let watermark = Watermark::default();
+        watermark.reach(9);
+        watermark.reach(4);
+        assert_eq!(watermark.done(), 9);
+    }
+}
