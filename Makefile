@@ -17,8 +17,8 @@ help:
 	@echo 'make lint        formatting, clippy, licences and advisories of the dependencies'
 	@echo 'make programs    compile the CUDA test programs into build/cuda'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
-	@echo 'make gpu-test    on a machine with a GPU: run the test programs and the yardstick natively and through Causeway;'
-	@echo '                 PARTS="programs yardstick" picks parts'
+	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python and the yardstick natively and'
+	@echo '                 through Causeway; PARTS="programs python counts yardstick" picks parts'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:

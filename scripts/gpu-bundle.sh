@@ -32,7 +32,8 @@ cp bench/yardstick/* "$bundle/yardstick/"
     -L"$programs/objects" -lcuda
 strip "$bundle/yardstick/cuda_bench"
 
-cp scripts/{gpu-test.sh,gpu_test.py,gpu_harness.py,yardstick.py} "$bundle/"
+cp scripts/gpu-test.sh scripts/{gpu_*,requirements,training_steps,yardstick}.py "$bundle/"
+cp -r tests/python "$bundle/"
 
 size=$(du -sm "$bundle" | cut -f 1)
 echo "gpu-bundle: $bundle holds $size MiB"

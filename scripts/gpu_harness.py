@@ -1,6 +1,7 @@
-"""What the parts of the GPU test share: running commands with a time limit, a Causeway server, and the results file."""
+"""What the parts of the GPU test share: running commands with a time limit, a Causeway server, and the results files."""
 
 import datetime
+import json
 import os
 import pathlib
 import shutil
@@ -8,8 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 BUNDLE = pathlib.Path(__file__).resolve().parent
 CAUSEWAY = BUNDLE / "bin" / "causeway"
@@ -25,16 +27,18 @@ class Outcome:
     seconds: float
     timed_out: bool
 
-    def reason(self):
-        """Why it failed, in one line: its own last word, or how it ended."""
+    def ending(self):
+        """How it ended, in words."""
         if self.timed_out:
-            ended = f"still running after {self.seconds:.0f} s, killed"
-        elif self.status < 0:
-            ended = f"ended by {signal.Signals(-self.status).name}"
-        else:
-            ended = f"exit status {self.status}"
+            return f"still running after {self.seconds:.0f} s, killed"
+        if self.status < 0:
+            return f"ended by {signal.Signals(-self.status).name}"
+        return f"exit status {self.status}"
+
+    def reason(self):
+        """Why it failed, in one line: how it ended, and its own last word."""
         lines = (self.output.strip() or self.errors.strip()).splitlines()
-        return f"{ended}; {lines[-1]}" if lines else ended
+        return f"{self.ending()}; {lines[-1]}" if lines else self.ending()
 
 
 class Running:
@@ -85,6 +89,7 @@ class Server:
         self.gpu = gpu
         self.log_path = log_path
         self.deaths = 0
+        self.lock = threading.Lock()  # parts run several programs at a time
         self._start()
 
     def _start(self):
@@ -115,9 +120,10 @@ class Server:
 
     def command(self, command):
         """The command that runs `command` on this server's GPU."""
-        if self.process.poll() is not None:
-            self.deaths += 1
-            self._start()
+        with self.lock:
+            if self.process.poll() is not None:
+                self.deaths += 1
+                self._start()
         return [CAUSEWAY, "run", "--on", self.address, "--", *command]
 
     def stop(self):
@@ -131,15 +137,54 @@ class Server:
 
 
 class Report:
-    """Lines for the screen and for the one results file, to which every run appends."""
+    """Markdown for the screen and for gpu-results.md, to which every run appends; numbers for gpu-results.json."""
 
-    def __init__(self, path):
-        self.file = open(path, "a")
+    def __init__(self, folder):
+        self.folder = folder
+        self.file = open(folder / "gpu-results.md", "a")
+        self.data = {}
+        self.widths = []
 
     def line(self, text=""):
         print(text, flush=True)
         self.file.write(text + "\n")
         self.file.flush()
+
+    def table(self, **columns):
+        """Begins a table: its columns with their widths on a screen."""
+        self.widths = list(columns.values())
+        self.line()
+        self.row(*(name.replace("_", " ") for name in columns))
+        self.row(*("-" * width for width in self.widths))
+
+    def row(self, *cells):
+        """One row, written at once, so that a long run shows how far it is."""
+        padded = (str(cell).replace("|", "/").ljust(width) for cell, width in zip(cells, self.widths, strict=True))
+        self.line("| " + " | ".join(padded) + " |")
+
+    def save(self):
+        """Writes the numbers, part by part."""
+        (self.folder / "gpu-results.json").write_text(json.dumps(self.data, indent=1) + "\n")
+
+
+@dataclass
+class Session:
+    """What a part is given."""
+
+    report: Report
+    server: Server
+    native: bool  # whether this machine has a GPU of its own to compare with
+    quick: bool  # fewer repetitions, for a short look
+    chosen: list[str] = field(default_factory=list)  # words of which a title must contain one; empty for all
+
+    def wants(self, title):
+        """Whether something with this title was asked for."""
+        return not self.chosen or any(word in title for word in self.chosen)
+
+    def ways(self):
+        """Pairs of a name and the function that makes a command run that way."""
+        native = [("native", list)] if self.native else []
+        return [*native, ("remote", self.server.command)]
 
 
 def machine():
@@ -148,5 +193,8 @@ def machine():
     if shutil.which("nvidia-smi"):
         outcome = run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], 30)
         gpu = "; ".join(outcome.output.strip().splitlines()) or outcome.reason()
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return f"{now}; GPU: {gpu}; {os.cpu_count()} cores"
+    return f"GPU and driver: {gpu}; {os.cpu_count()} cores; Linux {os.uname().release}"
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

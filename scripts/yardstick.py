@@ -1,4 +1,4 @@
-"""The yardstick: cuda_bench.cu and torch_bench.py, natively and through Causeway in turns, in one table.
+"""The yardstick: cuda_bench.cu and torch_bench.py, natively and through Causeway in turns, in one table with what is required.
 
 Machines are shared and their speed varies from minute to minute, so each piece of the yardstick runs natively and at once
 after it remotely, and pieces are repeated in such pairs while time is left. A figure is the median over its pairs."""
@@ -8,43 +8,70 @@ import statistics
 import sys
 import time
 
+import requirements
 from gpu_harness import BUNDLE, run
 
-PART_LIMIT_S = 450
+PART_LIMIT_S = 540
 PIECE_LIMIT_S = 120
-PAIRS = 7  # as many as a figure needs to be trusted; more are not run
 
 FOLDER = BUNDLE / "yardstick"
-CUDA_SECTIONS = ["init", "launch", "sync", "alloc", "event", "misc", "async", "copy"]
-TORCH_PARTS = ["gpt_train", "conv_train", "gpt_generate", "start", "h2d"]
+
+# How many pairs each piece gets: as many as its figures need to be trusted, and for a short look. Pieces with no requirement
+# run last, once; `start` takes the median of three processes by itself.
+PAIRS = {
+    "launch": (7, 3),
+    "sync": (7, 3),
+    "alloc": (7, 3),
+    "event": (7, 3),
+    "misc": (3, 1),
+    "init": (3, 1),
+    "gpt_train": (7, 3),
+    "gpt_generate": (7, 3),
+    "conv_train": (7, 3),
+    "start": (2, 1),
+    "async": (1, 0),
+    "copy": (1, 0),
+    "h2d": (1, 0),
+}
+CUDA_SECTIONS = ["launch", "sync", "alloc", "event", "misc", "init", "async", "copy"]
+TORCH_PARTS = ["gpt_train", "gpt_generate", "conv_train", "start", "h2d"]
 
 
 class Piece:
     """A command of the yardstick that prints figures, each as `name value unit`."""
 
-    def __init__(self, title, command, environment=None):
-        self.title, self.command, self.environment = title, command, environment
+    def __init__(self, name, program, command, quick, environment=None):
+        self.title = f"{program} {name}"
+        self.command, self.environment = command, environment
+        self.wanted = PAIRS[name][1 if quick else 0]
         self.pairs = 0
         self.failed = 0  # how many of its commands
         self.seconds = 0.0  # how long the last pair took
 
-    def run(self, report, figures, server, native, deadline):
+    def share(self):
+        """How much of what is wanted has been run."""
+        return self.pairs / self.wanted
+
+    def run(self, session, figures, deadline):
         """Runs one pair."""
         start = time.monotonic()
-        for way, command in (("native", self.command), ("remote", server.command(self.command))):
-            if way == "native" and not native:
-                continue
+        for way, wrap in session.ways():
             limit = min(PIECE_LIMIT_S, max(1, deadline - time.monotonic()))
-            outcome = run(command, limit, self.environment)
+            outcome = run(wrap(self.command), limit, self.environment)
             if outcome.status != 0:
                 self.failed += 1
-                report.line(f"FAIL {self.title}, {way}: {outcome.reason()}")
+                session.report.line(f"FAIL {self.title}, {way}: {outcome.reason()}")
+            of_this_run = {}
             for line in outcome.output.splitlines():
                 words = line.split()
                 if len(words) == 3 and not line.startswith("#"):
+                    of_this_run[words[0]] = float(words[1])
                     figures.add(way, words[0], float(words[1]), words[2])
                 elif line.startswith(("# FAIL", "# WRONG")):
-                    report.line(f"{self.title}, {way}: {line[2:]}")
+                    session.report.line(f"{self.title}, {way}: {line[2:]}")
+            if "start_to_first_tensor" in of_this_run:
+                without_import = of_this_run["start_to_first_tensor"] - of_this_run["start_import_torch"]
+                figures.add(way, requirements.START_WITHOUT_IMPORT, without_import, "ms")
         self.pairs += 1
         self.seconds = time.monotonic() - start
 
@@ -58,66 +85,90 @@ class Figures:
 
     def add(self, way, name, value, unit):
         self.units.setdefault(name, unit)
-        self.values.setdefault((way, name), []).append(value)
+        self.values.setdefault(name, {}).setdefault(way, []).append(value)
 
-    def column(self, way, name):
-        """The text of one figure and its value; verdicts count as their worst."""
-        values = self.values.get((way, name))
+    def of(self, name, way):
+        """The values of one figure."""
+        return self.values.get(name, {}).get(way, [])
+
+    def median(self, name, way):
+        """One number for a figure; verdicts count as their worst."""
+        values = self.of(name, way)
         if not values:
-            return "-", None
-        value = min(values) if self.units[name] == "bool" else statistics.median(values)
+            return None
+        return min(values) if self.units[name] == "bool" else statistics.median(values)
+
+    def cell(self, name, way):
+        values, median = self.of(name, way), self.median(name, way)
+        if median is None:
+            return "-"
         if len(values) < 3:
-            return f"{value:.6g}", value
-        return f"{value:.6g} ({min(values):.5g} to {max(values):.5g}, {len(values)})", value
+            return f"{median:.6g}"
+        return f"{median:.6g} ({min(values):.5g} to {max(values):.5g}, {len(values)})"
 
-    def write(self, report):
-        report.line("Medians; in brackets the spread and the number of runs.")
-        report.line(f"{'figure':40} {'native':38} {'remote':38} {'remote/native':>13}  unit")
-        for name, unit in self.units.items():
-            native, native_value = self.column("native", name)
-            remote, remote_value = self.column("remote", name)
-            ratio = f"{remote_value / native_value:.3f}" if native_value and remote_value is not None else "-"
-            report.line(f"{name:40} {native:38} {remote:38} {ratio:>13}  {unit}")
+    def ratio(self, name):
+        native, remote = self.median(name, "native"), self.median(name, "remote")
+        return f"{remote / native:.3f}" if native and remote is not None else "-"
 
 
-def cuda_pieces():
+def write_requirements(report, figures):
+    """The table of what must hold; returns how many figures are met and missed."""
+    counts = {"met": 0, "MISSED": 0}
+    report.line()
+    report.line("What must hold. Medians; in brackets the spread and the number of runs.")
+    report.table(figure=32, native=34, remote=34, ratio=7, required=32, verdict=8)
+    for requirement in requirements.ALL:
+        name = requirement.figure
+        if not figures.of(name, "remote"):
+            continue
+        verdict = requirement.verdict(figures.of(name, "native"), figures.of(name, "remote"))
+        if verdict in counts:
+            counts[verdict] += 1
+        report.row(name, figures.cell(name, "native"), figures.cell(name, "remote"), figures.ratio(name), requirement.text, verdict)
+    return counts["met"], counts["MISSED"]
+
+
+def write_others(report, figures):
+    report.line()
+    report.line("Other figures.")
+    report.table(figure=34, native=34, remote=34, ratio=7, unit=9)
+    for name, unit in figures.units.items():
+        if name not in {requirement.figure for requirement in requirements.ALL}:
+            report.row(name, figures.cell(name, "native"), figures.cell(name, "remote"), figures.ratio(name), unit)
+
+
+def cuda_pieces(session):
     environment = {"LD_LIBRARY_PATH": str(BUNDLE / "lib")}
-    return [Piece(f"cuda_bench {s}", [FOLDER / "cuda_bench", "--only", s], environment) for s in CUDA_SECTIONS]
+    return [Piece(s, "cuda_bench", [FOLDER / "cuda_bench", "--only", s], session.quick, environment) for s in CUDA_SECTIONS]
 
 
-def torch_pieces(report):
+def torch_pieces(session):
     if importlib.util.find_spec("torch") is None:
-        report.line("skipped: torch_bench.py, since PyTorch is not installed here")
+        session.report.line("skipped: torch_bench.py, since PyTorch is not installed here")
         return []
-    return [Piece(f"torch_bench {p}", [sys.executable, FOLDER / "torch_bench.py", "--only", p]) for p in TORCH_PARTS]
+    bench = FOLDER / "torch_bench.py"
+    return [Piece(p, "torch_bench", [sys.executable, bench, "--only", p], session.quick) for p in TORCH_PARTS]
 
 
-def run_pieces(report, server, native, pieces):
-    """Every piece once, then again those that work, the ones with the fewest pairs first, while there is time."""
+def run_yardstick(session):
+    """Every piece once, then again those that work, the ones furthest from their number of pairs first, while there is time.
+
+    Returns (passed, failed): commands that succeeded and required figures that are met, and the others."""
+    pieces = [p for p in cuda_pieces(session) + torch_pieces(session) if session.wants(p.title) and p.wanted > 0]
     deadline = time.monotonic() + PART_LIMIT_S
     figures = Figures()
     while True:
         left = deadline - time.monotonic()
-        ready = [p for p in pieces if p.pairs < PAIRS and not p.failed and p.seconds * 1.2 < left]
+        ready = [p for p in pieces if p.pairs < p.wanted and not p.failed and p.seconds * 1.2 < left]
         if not ready or left < 0:
             break
-        min(ready, key=lambda p: p.pairs).run(report, figures, server, native, deadline)
+        min(ready, key=lambda p: p.share()).run(session, figures, deadline)
     never = [piece.title for piece in pieces if piece.pairs == 0]
     if never:
-        report.line(f"FAIL not run, the part's time was up: {', '.join(never)}")
-    figures.write(report)
+        session.report.line(f"FAIL not run, the part's time was up: {', '.join(never)}")
+    met, missed = write_requirements(session.report, figures)
+    write_others(session.report, figures)
+    session.report.data["yardstick"] = {"units": figures.units, "values": figures.values}
     failed = sum(piece.failed for piece in pieces)
-    runs = sum(piece.pairs for piece in pieces) * (2 if native else 1)
-    return runs - failed, failed + len(never)
-
-
-def run_all(report, server, native):
-    return run_pieces(report, server, native, cuda_pieces() + torch_pieces(report))
-
-
-def run_cuda(report, server, native):
-    return run_pieces(report, server, native, cuda_pieces())
-
-
-def run_torch(report, server, native):
-    return run_pieces(report, server, native, torch_pieces(report))
+    runs = sum(piece.pairs for piece in pieces) * len(session.ways())
+    return runs - failed + met, failed + len(never) + missed

@@ -1,0 +1,103 @@
+"""The programs of tests/cuda, natively and through Causeway: each must do what its row in programs.txt says."""
+
+import os
+import pathlib
+import time
+
+from gpu_harness import BUNDLE, Running, run
+
+PROGRAM_LIMIT_S = 60
+PART_LIMIT_S = 450
+
+
+class Program:
+    """One row of programs.txt in one variant."""
+
+    def __init__(self, name, variant, needs, expects, arguments):
+        self.name, self.needs, self.expects = name, needs, expects
+        file = name if variant in ("static", "driver") else f"{name}.{variant}"
+        self.command = [BUNDLE / "programs" / file, *arguments]
+        self.title = " ".join([file, *arguments])
+
+    def complaint(self, outcome):
+        """Why the outcome is not what programs.txt expects; None when it is."""
+        kind, _, number = self.expects.partition("=")
+        if kind == "exit":
+            right = outcome.status == int(number)
+        elif kind == "signal":
+            # A shell's way to report a signal is right, too.
+            right = outcome.status in (-int(number), 128 + int(number))
+        else:
+            right = outcome.status == 0 and outcome.output.splitlines()[-1:] == [f"PASS {self.name}"]
+        if outcome.timed_out or not right:
+            return outcome.reason()
+        if kind == "output" and outcome.output != (BUNDLE / "expected" / f"{self.name}.txt").read_text():
+            return f"its output is not that of expected/{self.name}.txt:\n{outcome.output}"
+        return None
+
+
+def read_programs():
+    for line in (BUNDLE / "programs.txt").read_text().splitlines():
+        words = line.split()
+        if words and not words[0].startswith("#"):
+            name, variants, needs, expects, *arguments = words
+            for variant in variants.split(","):
+                yield Program(name, variant, needs, expects, arguments)
+
+
+def library_path():
+    """The runtimes of the bundle first, then the toolkit's folder for NVRTC."""
+    folders = [str(BUNDLE / "lib"), "/usr/local/cuda/lib64"]
+    return ":".join(folders + [f for f in [os.environ.get("LD_LIBRARY_PATH")] if f])
+
+
+def has_nvrtc():
+    folders = [pathlib.Path(folder) for folder in library_path().split(":")]
+    return any(list(folder.glob("libnvrtc.so.1[23]")) for folder in folders)
+
+
+def run_programs(session):
+    """Runs all programs both ways; returns (passed, failed)."""
+    report, server = session.report, session.server
+    environment = {"LD_LIBRARY_PATH": library_path()}
+    deadline = time.monotonic() + PART_LIMIT_S
+    passed, complaints = 0, []
+
+    def judge(program, way, outcomes):
+        nonlocal passed
+        wrong = next((c for c in map(program.complaint, outcomes) if c), None)
+        seconds = max(outcome.seconds for outcome in outcomes)
+        if wrong is None:
+            passed += 1
+            return f"ok {seconds:.2f} s"
+        complaints.append(f"{program.title}, {way}: {wrong}")
+        return f"FAIL {seconds:.2f} s"
+
+    report.table(program=36, native=12, remote=12)
+    for program in read_programs():
+        if not session.wants(program.title):
+            continue
+        if time.monotonic() > deadline:
+            complaints.append(f"{program.title}: not run, the part's time was up")
+            continue
+        if program.needs == "nvrtc" and not has_nvrtc():
+            report.row(program.title, "no NVRTC here", "skipped")
+            continue
+        columns = {"native": "-"}
+        for way, wrap in session.ways():
+            if way == "native" and program.needs == "causeway":
+                continue
+            limit = min(PROGRAM_LIMIT_S, max(1, deadline - time.monotonic()))
+            columns[way] = judge(program, way, [run(wrap(program.command), limit, environment)])
+        report.row(program.title, columns["native"], columns["remote"])
+        if program.needs == "twice":
+            at_once = [Running(server.command(program.command), environment) for _ in range(2)]
+            column = judge(program, "remote, two at once", [running.wait(PROGRAM_LIMIT_S) for running in at_once])
+            report.row(program.title + ", two at once", "-", column)
+    if server.deaths:
+        complaints.append(f"the server died {server.deaths} times and was restarted")
+    report.line()
+    for complaint in complaints:
+        report.line(f"FAIL {complaint}")
+    report.data["programs"] = {"passed": passed, "failed": complaints}
+    return passed, len(complaints)

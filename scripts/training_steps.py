@@ -1,0 +1,25 @@
+"""training_steps.py N: N steps of the yardstick's transformer, eagerly, each waited for."""
+
+import pathlib
+import sys
+
+import torch
+
+# The benchmark runs when it is loaded, by its last line; everything before that line is wanted here.
+benchmark = pathlib.Path(__file__).parent / "yardstick" / "torch_bench.py"
+definitions, _, _ = benchmark.read_text().rpartition("sys.exit(main())")
+names = {}
+exec(compile(definitions, benchmark, "exec"), names)
+
+model = names["gpt"]()
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+text = torch.randint(0, 50257, (8, 257), generator=torch.Generator().manual_seed(2))
+for _ in range(int(sys.argv[1])):
+    x = text.cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        scores = model(x[:, :-1])
+        loss = torch.nn.functional.cross_entropy(scores.view(-1, scores.shape[-1]), x[:, 1:].reshape(-1))
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+    torch.cuda.synchronize()
