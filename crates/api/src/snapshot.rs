@@ -13,9 +13,12 @@ pub struct Snapshot {
     pub devices: Vec<Device>,
     /// For each ordered pair of devices (row by row), what one may do with the other.
     pub peers: Vec<Peer>,
+    /// First address and size of the range in which memory of the program that kernels reach lies at the same
+    /// addresses on both sides; the size is 0 where there is none.
+    pub host_window: (u64, u64),
 }
 
-record!(Snapshot { backend, driver_version, devices, peers });
+record!(Snapshot { backend, driver_version, devices, peers, host_window });
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -66,6 +69,7 @@ mod tests {
             driver_version: 13000,
             devices: vec![Device { name: "a".into(), attributes: vec![(75, 9)], ..Device::default() }],
             peers: vec![Peer { can_access: true, attributes: vec![(1, 1)] }],
+            host_window: (1 << 40, 1 << 30),
         };
         let mut bytes = Vec::new();
         snapshot.encode(&mut bytes);

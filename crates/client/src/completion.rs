@@ -38,6 +38,7 @@ const fn is_inert(opcode: Opcode) -> bool {
             | Opcode::event_synchronize
             | Opcode::event_query
             | Opcode::context_synchronize
+            | Opcode::mirror_write
     )
 }
 

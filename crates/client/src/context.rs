@@ -8,7 +8,7 @@ use crate::completion::Watermark;
 use crate::device::{self, Device};
 use crate::session::{self, session, transfers};
 use crate::stream::{self, StreamState};
-use crate::{event, handles, memory, module};
+use crate::{event, handles, memory, module, visible};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
@@ -85,13 +85,15 @@ impl ContextState {
     pub fn synchronize(&self) -> Result<(), CUresult> {
         let transfers = transfers::of_context(self.handle);
         let newest = handles::ticket(self.handle);
+        let work = visible::work_so_far();
         if self.is_idle() {
             session()?.faults().take()?;
         } else {
             session::call_in(self.handle, &calls::context_synchronize {})?;
             self.watermark.reach(newest);
         }
-        transfers.iter().try_for_each(|transfer| transfer.wait())
+        transfers.iter().try_for_each(|transfer| transfer.wait())?;
+        visible::after_wait_for_context(work)
     }
 
     /// Whether it exists on the server.
@@ -294,6 +296,7 @@ fn end_of_contents(state: &ContextState) {
     event::context_ends(state.handle);
     module::context_ends(state.handle);
     memory::context_ends(state.handle);
+    visible::context_ends(state.handle);
 }
 
 #[cfg(test)]

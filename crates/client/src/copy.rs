@@ -17,6 +17,7 @@ use crate::session::transfers::{self, Landing, Transfer};
 use crate::session::{self, INLINE_BYTES, session};
 use crate::statistics;
 use crate::stream::StreamState;
+use crate::visible;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{Payload, Region};
@@ -78,7 +79,7 @@ impl HostRegion {
     }
 
     /// The addresses from its first byte to behind its last.
-    fn span(&self) -> (usize, usize) {
+    pub fn span(&self) -> (usize, usize) {
         let start = self.address as usize;
         let length = (self.depth - 1) * self.slice_pitch + (self.height - 1) * self.row_pitch + self.width;
         (start, start.saturating_add(length))
@@ -132,6 +133,7 @@ pub unsafe fn copy(
     mode: Mode,
 ) -> Result<(), CUresult> {
     session()?.faults().check()?;
+    let (destination, source) = (visible::place(destination), visible::place(source));
     // SAFETY: as this function demands, for all of these.
     unsafe {
         match (destination, source) {
@@ -141,7 +143,14 @@ pub unsafe fn copy(
                 from_device(destination, source, stream, mode)
             }
             (Place::Host(destination), Place::Host(source)) => within_host(destination, source, stream),
+        }?;
+    }
+    match (destination, mode) {
+        // The program reads there next, with no call in between.
+        (Place::Device(written), Mode::Synchronous) if visible::reaches(written.address) => {
+            stream.synchronize()
         }
+        _ => Ok(()),
     }
 }
 
@@ -282,7 +291,8 @@ unsafe fn from_device(
             Ok(())
         })?;
         stream.reach(completion::of_thread());
-        return ahead.wait();
+        ahead.wait()?;
+        return visible::after_wait();
     }
     let mut expected = Vec::new();
     if destination.is_contiguous() {
@@ -313,7 +323,8 @@ unsafe fn from_device(
     session()?.faults().take()?;
     outcomes.into_iter().collect::<Result<(), _>>()?;
     stream.reach(newest);
-    ahead.wait()
+    ahead.wait()?;
+    visible::after_wait()
 }
 
 /// Asks for a copy of `source` to come as a transfer into `landing`.

@@ -6,6 +6,7 @@ use crate::context;
 use crate::handles::{self, Registry};
 use crate::session::{self, session};
 use crate::stream::{Ahead, StreamState};
+use crate::visible;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUresult};
@@ -108,7 +109,8 @@ impl EventState {
             session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
             record.stream.reach(record.ticket);
         }
-        record.ahead.wait()
+        record.ahead.wait()?;
+        visible::after_wait()
     }
 
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
@@ -117,7 +119,11 @@ impl EventState {
         record.stream.require_done(record.ticket, |token| {
             session::call_in(self.context, &calls::event_query { event: self.handle, token })
         })?;
-        if record.ahead.is_done() { record.ahead.wait() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+        if !record.ahead.is_done() {
+            return Err(CUresult::CUDA_ERROR_NOT_READY);
+        }
+        record.ahead.wait()?;
+        visible::after_wait()
     }
 
     /// The time from this event to `end` in milliseconds.

@@ -1,10 +1,11 @@
 //! Pinned memory of the program: plain memory of its own that copies may use without staging.
 //!
-//! Kernels cannot reach it, because it is on another machine; whoever asks for its device address is refused.
+//! It lies in the host window while there is room, so that kernels can have its address; see [`crate::visible`].
 
 use crate::context;
 use crate::memory;
 use crate::session::transfers;
+use crate::visible::{self, window};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use core::ffi::c_void;
@@ -38,6 +39,19 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    let address = match window::allocate(size) {
+        Some(address) => address,
+        None => map(mapped)?,
+    };
+    let base = address as usize;
+    RANGES
+        .write()
+        .insert(base, Range { base, size, flags, context, id: memory::next_id(), is_registered: false });
+    Ok(address)
+}
+
+/// New zeroed memory where the system likes.
+fn map(mapped: usize) -> Result<*mut c_void, CUresult> {
     // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
     let address = unsafe {
         libc::mmap(
@@ -49,14 +63,7 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
             0,
         )
     };
-    if address == libc::MAP_FAILED {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    let base = address as usize;
-    RANGES
-        .write()
-        .insert(base, Range { base, size, flags, context, id: memory::next_id(), is_registered: false });
-    Ok(address)
+    if address == libc::MAP_FAILED { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(address) }
 }
 
 /// Frees memory of [`allocate`], after the copies that still write to it.
@@ -64,10 +71,15 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
     let base = address as usize;
     let range = take(base, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     transfers::wait_for_range(base, base + range.size);
-    // SAFETY: the mapping was made by `allocate` with this size and taken out of the table, so it is unmapped once;
-    // that nobody uses it any more is the program's promise.
-    unsafe { libc::munmap(address, range.size.next_multiple_of(PAGE)) };
-    Ok(())
+    let forgotten = visible::forget(base);
+    if window::contains(base) {
+        window::release(base, range.size);
+    } else {
+        // SAFETY: mapped by `allocate` with this size and taken out of the table, so it is unmapped once; that nobody
+        // uses it any more is the program's promise.
+        unsafe { libc::munmap(address, range.size.next_multiple_of(PAGE)) };
+    }
+    forgotten
 }
 
 /// Notes memory of the program as pinned.
@@ -91,7 +103,7 @@ pub fn unregister(address: *mut c_void) -> Result<(), CUresult> {
     let base = address as usize;
     let range = take(base, true).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
     transfers::wait_for_range(base, base + range.size);
-    Ok(())
+    visible::forget(base)
 }
 
 fn take(base: usize, is_registered: bool) -> Option<Range> {

@@ -11,6 +11,7 @@
 //! | `session` | How do commands leave, and how do replies come back? |
 //! | `handles`, `context`, `stream`, `event`, `module` | What is known here of the program's objects? |
 //! | `memory`, `host_memory`, `copy` | What is an address, and how do bytes move? |
+//! | [`visible`] | How do kernels reach memory of the program? |
 //! | `launch`, `image` | What does a kernel get, and where does a module's image end? |
 //! | `capture` | Which streams are being captured into a graph? |
 //! | `private` | What does NVIDIA's runtime ask for that `cuda.h` does not have? |
@@ -38,6 +39,7 @@ mod process;
 mod session;
 mod statistics;
 mod stream;
+mod visible;
 
 /// The exported symbols, made from the declaration list.
 #[allow(clippy::undocumented_unsafe_blocks)]

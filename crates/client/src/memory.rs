@@ -13,6 +13,8 @@ pub enum Origin {
     Allocation,
     /// `cuMemAllocAsync` and its like.
     Pool,
+    /// `cuMemAllocManaged`.
+    Managed,
     /// A variable of a module; it is freed with the module.
     Variable,
 }

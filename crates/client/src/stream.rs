@@ -6,6 +6,7 @@ use crate::context;
 use crate::handles::{self, Registry};
 use crate::session::transfers::{self, Transfer};
 use crate::session::{self, session};
+use crate::visible;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
@@ -184,6 +185,7 @@ impl StreamState {
             self.watermark.reach(newest);
         }
         ahead.wait()?;
+        visible::after_wait()?;
         // Unless another thread appended a new one meanwhile, the hazard is over.
         let _ = self.hazard.compare_exchange(hazard, 0, Ordering::AcqRel, Ordering::Relaxed);
         Ok(())
@@ -197,7 +199,11 @@ impl StreamState {
         self.require_done(newest, |token| {
             session::call_in(self.context, &calls::stream_query { stream: self.handle, token })
         })?;
-        if ahead.is_done() { ahead.wait() } else { Err(CUresult::CUDA_ERROR_NOT_READY) }
+        if !ahead.is_done() {
+            return Err(CUresult::CUDA_ERROR_NOT_READY);
+        }
+        ahead.wait()?;
+        visible::after_wait()
     }
 
     /// The ticket of its newest command. The legacy default stream is in order with others of its context, so

@@ -12,11 +12,13 @@
 //! | [`connect()`] | How does a client get a session?                                           |
 //! | [`accept`]    | How does a server find out who is calling before it trusts a byte?          |
 //! | [`link`]      | How do messages leave in batches, and large copies over several lanes?      |
+//! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
 //! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
 
 pub mod accept;
 mod connect;
 pub mod link;
+pub mod mirror;
 pub mod target;
 pub mod tcp;
 pub mod threads;

@@ -68,6 +68,11 @@ pub trait Gpu: Calls {
     /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
     fn staging(&self, bytes: usize) -> CuResult<Staging>;
 
+    /// Memory that kernels reach at `address`, a page of the snapshot's host window, or anywhere for 0: zeroed, and
+    /// for this process to read and write at any time. It belongs to the current context. Gives its address on the
+    /// device with it; it may be dropped when the device does not use it any more.
+    fn shared_memory(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)>;
+
     /// Calls `done` when everything that `stream` holds now is done. An error here means that `done` is not called;
     /// the same goes for [`Gpu::after_event`] and [`Gpu::after_context`].
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()>;

@@ -11,6 +11,7 @@
 //! pages without access, or another allocation as on a GPU, but not the memory of a block.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::ptr;
 
 use parking_lot::{Mutex, RwLock};
@@ -51,6 +52,16 @@ pub enum MemoryError {
     /// Some byte of the range is not inside a live allocation.
     #[error("the {size} bytes at {address:#x} are not inside one live allocation of the device")]
     OutsideAllocation {
+        /// First address of the range.
+        address: u64,
+        /// Bytes in the range.
+        size: u64,
+    },
+    /// The range was asked for and cannot be had.
+    #[error(
+        "the {size} bytes at {address:#x} are not free for an allocation at a place of the client's choice"
+    )]
+    NotFree {
         /// First address of the range.
         address: u64,
         /// Bytes in the range.
@@ -97,7 +108,9 @@ struct Allocations {
 #[derive(Debug, Clone, Copy)]
 struct Live {
     size: u64,
-    /// Bytes of address taken from `start`, guard page included.
+    /// Bytes of memory, in whole pages.
+    pages: u64,
+    /// Bytes of address taken from `start`: the pages, and a guard page where it was allocated anywhere.
     span: u64,
 }
 
@@ -119,8 +132,13 @@ impl AddressSpace {
             }
         };
         // The first page stays without access, so that no allocation has the lowest address of the range.
-        let allocations =
-            Allocations { free: BTreeMap::from([(base + PAGE, reserved - PAGE)]), ..Allocations::default() };
+        let (window, window_end) = (base + reserved / 2, base + reserved / 4 * 3);
+        let free = BTreeMap::from([
+            (base + PAGE, window - base - PAGE),
+            // A page without access behind the window, as behind every allocation.
+            (window_end + PAGE, base + reserved - window_end - PAGE),
+        ]);
+        let allocations = Allocations { free, ..Allocations::default() };
         Ok(Self {
             base,
             reserved,
@@ -138,6 +156,11 @@ impl AddressSpace {
     /// Bytes of address in the range: a power of two, which [`Self::base`] is a multiple of.
     pub fn reserved(&self) -> u64 {
         self.reserved
+    }
+
+    /// The part of the range that holds nothing but what [`Self::allocate_at`] puts there.
+    pub fn window(&self) -> Range<u64> {
+        self.base + self.reserved / 2..self.base + self.reserved / 4 * 3
     }
 
     /// Bytes that may be allocated in all.
@@ -173,9 +196,35 @@ impl AddressSpace {
             allocations.give_back(start, pages + PAGE);
             return Err(out_of_memory);
         }
-        allocations.live.insert(start, Live { size: size.max(1), span: pages + PAGE });
+        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages + PAGE });
         allocations.allocated += pages;
         Ok(start)
+    }
+
+    /// Allocates `size` bytes, zeroed, at `start`, a page of the [window](Self::window).
+    ///
+    /// # Errors
+    /// [`MemoryError::NotFree`] when the pages lie elsewhere or not all of them are free, or the machine refuses
+    /// them.
+    pub fn allocate_at(&self, start: u64, size: u64) -> Result<(), MemoryError> {
+        let not_free = MemoryError::NotFree { address: start, size };
+        let mut allocations = self.allocations.write();
+        let Some(pages) = size.max(1).checked_next_multiple_of(PAGE) else { return Err(not_free) };
+        let Some(end) = start.checked_add(pages) else { return Err(not_free) };
+        let window = self.window();
+        let is_inside = start.is_multiple_of(PAGE) && window.start <= start && end <= window.end;
+        let is_free =
+            allocations.live.range(..end).next_back().is_none_or(|(other, live)| other + live.span <= start);
+        if !is_inside
+            || !is_free
+            || pages > self.capacity.saturating_sub(allocations.allocated)
+            || protect(start, pages, READ_WRITE).is_err()
+        {
+            return Err(not_free);
+        }
+        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages });
+        allocations.allocated += pages;
+        Ok(())
     }
 
     /// Frees the allocation that starts at `address`. Its pages lose access at once.
@@ -186,8 +235,10 @@ impl AddressSpace {
         let mut allocations = self.allocations.write();
         let live = allocations.live.remove(&address).ok_or(MemoryError::NotAllocated { address })?;
         discard(address, live.span);
-        allocations.allocated -= live.span - PAGE;
-        allocations.give_back(address, live.span);
+        allocations.allocated -= live.pages;
+        if !self.window().contains(&address) {
+            allocations.give_back(address, live.span);
+        }
         Ok(())
     }
 
@@ -414,6 +465,27 @@ fn discard(start: u64, size: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn allocations_in_the_window_have_the_place_that_was_asked_for() {
+        let space = AddressSpace::new(1 << 20).unwrap();
+        let start = space.window().start;
+        assert_eq!(space.allocate_at(start, 5000), Ok(()));
+        space.write(start + 4999, &[7]).unwrap();
+        for taken in
+            [start, start + PAGE, start + 1, start - PAGE, space.window().end, u64::MAX & !(PAGE - 1)]
+        {
+            assert!(space.allocate_at(taken, PAGE).is_err(), "{taken:#x}");
+        }
+        assert_eq!(space.allocate_at(start + 2 * PAGE, 1), Ok(()));
+        assert_eq!(space.allocated(), 3 * PAGE);
+        space.free(start).unwrap();
+        assert_eq!(space.allocate_at(start, 5000), Ok(()));
+        let mut bytes = [1];
+        space.read(start + 4999, &mut bytes).unwrap();
+        assert_eq!(bytes, [0]);
+        assert!(!space.window().contains(&space.allocate(PAGE, PAGE).unwrap()));
+    }
 
     #[test]
     fn allocations_are_zeroed_disjoint_and_found_again() {

@@ -16,6 +16,9 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
     let events = wire.iter().map(|entry| subject(entry, "CUevent"));
     let payloads = wire.iter().map(|entry| payload(entry));
     let aside = wire.iter().map(|entry| entry.executor == Executor::Aside);
+    let in_stream = wire.iter().map(|entry| {
+        entry.arguments.iter().any(|argument| argument.base == "CUstream" && argument.mode == Mode::Value)
+    });
     let posted = wire.iter().map(|entry| entry.kind == Kind::Posted);
     quote! {
         /// The number of a command on the wire: its place in the declaration list.
@@ -38,6 +41,13 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
             pub fn is_aside(self) -> bool {
                 const ASIDE: &[bool] = &[#(#aside),*];
                 ASIDE[self as usize]
+            }
+
+            /// Whether the command goes into a stream or looks at one, so that what it does may depend on all
+            /// memory that the device reaches.
+            pub const fn is_in_stream(self) -> bool {
+                const IN_STREAM: &[bool] = &[#(#in_stream),*];
+                IN_STREAM[self as usize]
             }
 
             /// Whether the list declares the command as posted, that is without a reply.

@@ -4,6 +4,7 @@ use super::Outcome;
 use crate::device::device;
 use crate::entry::{give, offer, store};
 use crate::session::session;
+use crate::visible;
 use causeway_api::sys::{CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUresult, CUuuid};
 use core::ffi::{c_char, c_void};
 
@@ -64,8 +65,6 @@ pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> Outcome {
 
 /// What this library cannot do for a device that could. Programs that ask first take another way.
 const NOT_THROUGH_CAUSEWAY: &[CUdevice_attribute] = &[
-    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
-    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
@@ -89,6 +88,12 @@ pub unsafe fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev
     let device = device(dev)?;
     let value = match device.attribute(attrib) {
         Some(_) if NOT_THROUGH_CAUSEWAY.contains(&attrib) => 0,
+        Some(_)
+            if attrib == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY
+                && !visible::window::is_open() =>
+        {
+            0
+        }
         Some(value) => value,
         // The runtime asks for attributes that are newer than a server's driver; that is "no".
         None if (1..CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX.0).contains(&attrib.0) => 0,

@@ -5,9 +5,9 @@ use super::device::give_text;
 use crate::entry::{give, offer, refuse_use, text};
 use crate::memory::{self, Origin};
 use crate::session::{self, session};
-use crate::{capture, context, device, host_memory};
+use crate::{capture, context, device, host_memory, visible};
 use causeway_api::calls;
-use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
+use causeway_api::sys::{CUdevice, CUdeviceptr, CUmemAttach_flags, CUresult};
 use core::ffi::{c_char, c_void};
 
 pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome {
@@ -52,6 +52,9 @@ pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
     }
     capture::refuse_unsafe()?;
     let piece = memory::take(dptr)?;
+    if piece.origin == Origin::Managed {
+        return visible::managed::free(&piece);
+    }
     session::call_in(piece.context, &calls::memory_free { address: dptr })
 }
 
@@ -90,6 +93,27 @@ pub unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) 
 
 pub unsafe fn cuMemFreeHost(p: *mut c_void) -> Outcome {
     host_memory::free(p)
+}
+
+pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: u32) -> Outcome {
+    if pdptr.is_null() || Flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    context::current()?;
+    let range = host_memory::find(p as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let start = visible::mirror(&range)?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pdptr, start + (p as usize - range.base) as CUdeviceptr) }
+}
+
+pub unsafe fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32) -> Outcome {
+    let attached = [CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL.0, CUmemAttach_flags::CU_MEM_ATTACH_HOST.0];
+    if dptr.is_null() || bytesize == 0 || !attached.contains(&flags) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    capture::refuse_unsafe()?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(dptr, visible::managed::allocate(bytesize)?) }
 }
 
 pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {

@@ -2,8 +2,9 @@
 
 use super::Outcome;
 use crate::entry::DefaultStream;
-use crate::{handles, memory, session};
+use crate::{handles, memory, session, stream, visible};
 use causeway_api::calls;
+use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::{CUdeviceptr, CUresult};
 
 macro_rules! memsets {
@@ -16,7 +17,8 @@ macro_rules! memsets {
         ) -> Outcome {
             let hStream = handles::stream(core::ptr::null_mut(), default_stream)?;
             check(dstDevice, size_of::<$type>(), N)?;
-            session::post(&calls::$linear_request { dstDevice, $field, N, hStream })
+            session::post(&calls::$linear_request { dstDevice, $field, N, hStream })?;
+            settle(dstDevice, hStream)
         }
 
         pub unsafe fn $pitched(
@@ -32,7 +34,8 @@ macro_rules! memsets {
             if Height > 1 && dstPitch < Width.saturating_mul(size_of::<$type>()) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
-            session::post(&calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream })
+            session::post(&calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream })?;
+            settle(dstDevice, hStream)
         }
     )*};
 }
@@ -41,6 +44,11 @@ memsets! {
     cuMemsetD8_v2 => cuMemsetD8Async, cuMemsetD2D8_v2 => cuMemsetD2D8Async, uc: u8;
     cuMemsetD16_v2 => cuMemsetD16Async, cuMemsetD2D16_v2 => cuMemsetD2D16Async, us: u16;
     cuMemsetD32_v2 => cuMemsetD32Async, cuMemsetD2D32_v2 => cuMemsetD2D32Async, ui: u32;
+}
+
+/// Of memory that the program reads with no call in between, a memset is synchronous in truth.
+fn settle(address: CUdeviceptr, stream: Handle<Stream>) -> Outcome {
+    if visible::reaches(address) { stream::state(stream)?.synchronize() } else { Ok(()) }
 }
 
 /// Refuses elements that do not lie at a multiple of their size, and known memory that is too small.

@@ -2,7 +2,8 @@
 
 use super::Outcome;
 use crate::entry::list;
-use crate::{host_memory, memory};
+use crate::memory::Origin;
+use crate::{host_memory, memory, visible};
 use causeway_api::sys::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresult};
 use core::ffi::c_void;
 
@@ -14,11 +15,23 @@ enum Target {
 }
 
 fn target(address: CUdeviceptr) -> Target {
-    match (memory::find(address), host_memory::find(address as usize)) {
+    match (memory::find(address), host_memory::find(on_host(address))) {
         (Some(piece), _) => Target::Device(piece),
         (None, Some(range)) => Target::Pinned(range),
         (None, None) => Target::Unknown,
     }
+}
+
+/// The address that the program uses for memory of which `address` is this or the device's.
+fn on_host(address: CUdeviceptr) -> usize {
+    visible::host_address(address).unwrap_or(address as usize)
+}
+
+/// The address that kernels use for pinned memory; nothing while none can have it.
+fn on_device(address: CUdeviceptr) -> Option<CUdeviceptr> {
+    let host = on_host(address);
+    // In the window it is known before there is a mirror, which a launch makes.
+    visible::device_address(host).or_else(|| visible::window::contains(host).then_some(host as CUdeviceptr))
 }
 
 /// The value of an attribute, as the bytes of its C type.
@@ -42,8 +55,21 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Target::Pinned(_)) => {
             word(CUmemorytype::CU_MEMORYTYPE_HOST.0)
         }
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Target::Device(_))
-        | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, Target::Pinned(_)) => long(address),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Target::Device(_)) => long(address),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Target::Pinned(_)) => {
+            on_device(address).map_or(invalid, long)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, Target::Pinned(_)) => {
+            long(on_host(address) as u64)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, Target::Device(piece))
+            if piece.origin == Origin::Managed =>
+        {
+            long(address)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, Target::Device(piece)) => {
+            flag(piece.origin == Origin::Managed)
+        }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Device(_)) => flag(false),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Pinned(_)) => flag(false),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, Target::Device(piece)) => long(piece.id),
@@ -53,7 +79,9 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, _)
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, _) => flag(false),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Device(_)) => flag(true),
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Pinned(_)) => flag(false),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Pinned(_)) => {
+            flag(on_device(address).is_some())
+        }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, Target::Device(piece)) => {
             word(piece.device as u32)
         }

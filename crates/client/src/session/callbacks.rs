@@ -7,6 +7,7 @@
 use super::session;
 use crate::log::error;
 use crate::stream::Ahead;
+use crate::visible;
 use causeway_api::sys::{CUresult, CUstream};
 use causeway_fabric::threads;
 use causeway_wire::codec::Encode;
@@ -90,6 +91,8 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
     let started = threads::spawn(name, move || {
         for (token, task) in receiver {
             run(task);
+            // What comes next in the stream finds what the program's code has written. An error means a lost link.
+            let _ = visible::before_going_on();
             if let Ok(session) = session() {
                 // A lost link has been reported by the thread that lost it.
                 let _ = session.link().send(|out| ClientMessage::HostDone { token }.encode(out));
@@ -105,7 +108,7 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
 fn run(task: Task) {
     let (Task::Function { after, .. } | Task::Callback { after, .. } | Task::Read { after, .. }) = &task;
     // An error is reported by the stream; the program's code runs all the same, as the stream has come this far.
-    let _ = after.wait();
+    let _ = after.wait().and_then(|()| visible::after_wait());
     match task {
         // SAFETY: the program gave function and argument to be called once on a thread of the driver.
         Task::Function { function, data, .. } => unsafe { function(data.0) },

@@ -2,7 +2,7 @@
 
 use super::{SESSION, Session, faults::Faults, receive, replies::Replies};
 use crate::log::{Level, debug, info};
-use crate::{context, device, environment, log, process};
+use crate::{context, device, environment, log, process, visible};
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
@@ -63,6 +63,7 @@ fn connect() -> Result<(), String> {
         devices[0].info.name
     );
     context::prepare(devices.len());
+    visible::window::open(snapshot.host_window);
     let session: &'static Session = Box::leak(Box::new(Session {
         link: opened.link,
         replies: Replies::new(),

@@ -17,7 +17,7 @@ pub use connect::open;
 use crate::device::Device;
 use crate::entry::{self, Carried};
 use crate::log::error;
-use crate::{completion, context, environment, statistics};
+use crate::{completion, context, environment, statistics, visible};
 use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::Snapshot;
@@ -75,6 +75,7 @@ pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Re
         return call_in(context, request);
     }
     session.faults.check()?;
+    visible::before(context, C::OPCODE)?;
     entry::mark(Carried::Posted);
     session.link.append(|out| encode(out, 0, context, request)).map_err(|_| LOST)
 }
@@ -110,6 +111,7 @@ pub fn call_reading<C: Call, R>(
 ) -> Result<R, CUresult> {
     let session = session()?;
     session.faults.take()?;
+    visible::before(context, C::OPCODE)?;
     entry::mark(Carried::Called);
     let waiting = session.replies.expect();
     // The link may have been lost before this call could be failed with all the others.

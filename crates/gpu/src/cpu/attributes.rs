@@ -3,6 +3,7 @@
 use causeway_api::snapshot::{Device, Peer, Snapshot};
 use causeway_api::sys::CUdevice_attribute as A;
 use std::fs;
+use std::ops::Range;
 use std::thread;
 
 /// The device's name.
@@ -31,7 +32,7 @@ pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
 pub(super) const RESERVED_SHARED_PER_BLOCK: u32 = 1 << 10;
 
 /// The snapshot of a machine with this one device.
-pub(super) fn snapshot(memory: u64) -> Snapshot {
+pub(super) fn snapshot(memory: u64, host_window: Range<u64>) -> Snapshot {
     let device = Device {
         name: NAME.into(),
         uuid: UUID,
@@ -45,11 +46,12 @@ pub(super) fn snapshot(memory: u64) -> Snapshot {
         driver_version: DRIVER_VERSION,
         devices: vec![device],
         peers: vec![Peer { can_access: false, attributes: Vec::new() }],
+        host_window: (host_window.start, host_window.end - host_window.start),
     }
 }
 
-/// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, managed, pageable and
-/// mapped host memory, cooperative and cluster launches, virtual memory management, IPC, multicast and the like
+/// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, pageable memory,
+/// cooperative and cluster launches, virtual memory management, IPC, multicast and the like
 /// are things that this device does not have.
 fn attributes() -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
@@ -73,6 +75,8 @@ fn attributes() -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512),
         (A::CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1),
         (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cores()),
+        (A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
+        (A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1),
         (A::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1),
         (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, last_level_cache_bytes()),
         (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, MOST_THREADS_PER_MULTIPROCESSOR),
@@ -132,12 +136,15 @@ mod tests {
 
     #[test]
     fn every_attribute_has_a_value() {
-        let snapshot = snapshot(1 << 30);
+        let snapshot = snapshot(1 << 30, 1 << 40..1 << 41);
         let device = &snapshot.devices[0];
         assert_eq!(device.attributes.len(), 147);
         assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE.0.cast_signed()), Some(32));
         assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_NUMA_ID.0.cast_signed()), Some(-1));
-        assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY.0.cast_signed()), Some(0));
+        assert_eq!(
+            device.attribute(A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS.0.cast_signed()),
+            Some(0)
+        );
         assert!(device.attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0.cast_signed()) > Some(0));
     }
 }

@@ -5,11 +5,12 @@ use super::operation::Operation;
 use super::pool::Pool;
 use super::scheduler::Scheduler;
 use super::stream::{Action, StreamId};
-use crate::CuResult;
+use crate::{CuResult, Staging};
 use causeway_api::sys::CUresult;
 use causeway_ptx::memory::AddressSpace;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::error::Error;
 use std::sync::Arc;
 
 /// Every allocation's address is a multiple of this, as CUDA promises.
@@ -78,6 +79,30 @@ impl Memory {
         let pitch = width.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let size = pitch.checked_mul(height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         Ok((self.allocate(context, size)?, pitch))
+    }
+
+    /// Memory at `address` of the window, or anywhere for 0, that is also this process's to use.
+    pub(super) fn share(&self, address: u64, size: usize) -> CuResult<(u64, Staging)> {
+        let refused = |error: &dyn Error| {
+            tracing::debug!("{error}");
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY
+        };
+        let address = match address {
+            _ if size == 0 => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            0 => self.space.allocate(size as u64, ALIGNMENT).map_err(|error| refused(&error))?,
+            _ => {
+                self.space.allocate_at(address, size as u64).map_err(|error| refused(&error))?;
+                address
+            }
+        };
+        let space = Arc::clone(&self.space);
+        let release = move |_, _| {
+            if let Err(error) = space.free(address) {
+                tracing::error!("memory that was shared could not be freed: {error}");
+            }
+        };
+        // SAFETY: the allocation is mapped and zeroed, and nothing but `release` frees it.
+        Ok((address, unsafe { Staging::new(address as *mut u8, size, release) }))
     }
 
     /// Frees memory at once.

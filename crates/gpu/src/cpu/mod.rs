@@ -141,7 +141,7 @@ impl Drop for SoftwareGpu {
 
 impl Gpu for SoftwareGpu {
     fn snapshot(&self) -> CuResult<Snapshot> {
-        Ok(attributes::snapshot(self.space.capacity()))
+        Ok(attributes::snapshot(self.space.capacity(), self.space.window()))
     }
 
     fn set_output(&self, sink: OutputSink) {
@@ -180,6 +180,10 @@ impl Gpu for SoftwareGpu {
 
     fn staging(&self, bytes: usize) -> CuResult<Staging> {
         self.staging.take(bytes)
+    }
+
+    fn shared_memory(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)> {
+        self.memory.share(address, bytes)
     }
 
     // A fault does not keep these from waiting: an operation that was under way when it came may still use memory

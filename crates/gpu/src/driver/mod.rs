@@ -8,6 +8,7 @@
 //! | how does code come in and what does it hold | [`image`], [`fatbin`], [`function`] |
 //! | how is it started | [`launch`] |
 //! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
+//! | which memory of this process do kernels reach | [`shared`] |
 //! | when is work done | [`waits`], [`events`] |
 //! | how does a host function stop a stream | [`gate`] |
 //! | where does device `printf` go | [`output`] |
@@ -30,6 +31,7 @@ mod load;
 mod output;
 mod pinned;
 mod pool;
+mod shared;
 mod snapshot;
 mod staging;
 mod streams;
@@ -66,6 +68,8 @@ pub struct Driver {
     output: Arc<output::Output>,
     /// What the driver's compiler or linker said of the last image that it refused.
     load_log: Mutex<String>,
+    /// The addresses kept for memory that host and device share.
+    window: shared::Window,
     /// Where kernels are asked about while the program has no context.
     asking_context: OnceLock<Native<Context>>,
 }
@@ -79,6 +83,8 @@ impl Driver {
 
     /// Loads the driver library at `path` and starts it.
     pub fn load_from(path: &Path) -> Result<Self, LoadError> {
+        // Before the driver, which would else be free to put its own things there.
+        let window = shared::Window::reserve();
         let functions = load::load(path)?;
         let (output, events) = (Arc::default(), Arc::default());
         let waits = waits::Waits::new(functions, Arc::clone(&output), Arc::clone(&events))
@@ -93,6 +99,7 @@ impl Driver {
             gates: Arc::new(gate::GateWords::new()),
             output,
             load_log: Mutex::default(),
+            window,
             asking_context: OnceLock::new(),
         })
     }
@@ -179,6 +186,10 @@ impl Gpu for Driver {
             _ => self.contexts.any(),
         };
         self.staging.take(bytes, context)
+    }
+
+    fn shared_memory(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)> {
+        self.share(address, bytes)
     }
 
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {

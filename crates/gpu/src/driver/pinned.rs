@@ -14,6 +14,8 @@ pub(super) struct Pages {
     address: *mut u8,
     bytes: usize,
     registered_in: Option<Native<Context>>,
+    /// Whether they lie in addresses that are reserved, and go back to being reserved.
+    in_reservation: bool,
 }
 
 // SAFETY: `Pages` owns its memory; access to its bytes is the business of its users.
@@ -24,21 +26,20 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// New zeroed pages that are not registered.
     pub(super) fn new(bytes: usize) -> CuResult<Self> {
-        // SAFETY: an anonymous mapping at an address that the system chooses.
-        let address = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        Ok(Self { address: address.cast(), bytes, registered_in: None })
+        // SAFETY: a mapping at an address that the system chooses.
+        let address = unsafe { map(core::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, 0)? };
+        Ok(Self { address, bytes, registered_in: None, in_reservation: false })
+    }
+
+    /// New zeroed pages at `address` that are not registered.
+    ///
+    /// # Safety
+    /// The addresses must be reserved by a mapping of ours that nobody uses.
+    pub(super) unsafe fn at(address: usize, bytes: usize) -> CuResult<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: what is replaced is ours, as this function demands.
+        let address = unsafe { map(address as *mut u8, bytes, access, libc::MAP_FIXED)? };
+        Ok(Self { address, bytes, registered_in: None, in_reservation: true })
     }
 
     /// Registers them in `context`, for all contexts (`flags` are those of `cuMemHostRegister`).
@@ -94,7 +95,26 @@ impl Drop for Pages {
         if self.registered_in.is_some() {
             return;
         }
-        // SAFETY: mapped by `new` with this size, and owned.
-        unsafe { libc::munmap(self.address.cast(), self.bytes) };
+        // SAFETY: mapped by `new` or `at` with this size, and owned.
+        unsafe {
+            if !self.in_reservation {
+                libc::munmap(self.address.cast(), self.bytes);
+            } else if map(self.address, self.bytes, libc::PROT_NONE, libc::MAP_FIXED | libc::MAP_NORESERVE)
+                .is_err()
+            {
+                tracing::warn!("{} bytes of shared memory could not be given back", self.bytes);
+            }
+        }
     }
+}
+
+/// Maps anonymous pages.
+///
+/// # Safety
+/// With `MAP_FIXED` among `flags`, whatever is mapped at `address` must be the caller's to replace.
+unsafe fn map(address: *mut u8, bytes: usize, access: i32, flags: i32) -> CuResult<*mut u8> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+    // SAFETY: as this function demands.
+    let address = unsafe { libc::mmap(address.cast(), bytes, access, flags, -1, 0) };
+    if address == libc::MAP_FAILED { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(address.cast()) }
 }

@@ -10,15 +10,13 @@ use core::ffi::{CStr, c_char};
 ///
 /// A program that reads these takes the way that works for it. Each entry goes when what it denies is forwarded.
 const CORRECTED: &[(Attribute, i32)] = &[
-    // Host memory of the program lies on its own machine, where the GPU does not reach it: it is pinned in name
-    // only, has no device address, and neither side sees the other's atomics.
-    (Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 0),
+    // Host memory of the program lies on its own machine: what kernels reach is a copy of it, which follows it when
+    // work is given to the device and waited for. So neither side sees the other's atomics.
     (Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED, 0),
-    // Managed and pageable memory need the pages of both machines to follow each other.
-    (Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0),
+    // The same goes for managed memory; other memory of the program is not followed at all.
     (Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 0),
@@ -108,6 +106,7 @@ impl Driver {
             driver_version,
             devices: handles.iter().map(|device| self.device(*device)).collect::<CuResult<_>>()?,
             peers: peers.collect::<CuResult<_>>()?,
+            host_window: self.window.place(),
         })
     }
 
@@ -166,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_is_not_forwarded_is_not_announced() {
-        assert_eq!(corrected(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1), 0);
+        assert_eq!(corrected(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1), 0);
         assert_eq!(corrected(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32), 32);
     }
 

@@ -8,6 +8,7 @@
 use super::capture::Captures;
 use super::copies::Lent;
 use super::incoming::Incoming;
+use super::mirrors::Mirrors;
 use super::order::{self, Blockers, Place, StreamKinds};
 use super::pool::Pool;
 use super::status;
@@ -90,6 +91,7 @@ pub struct Engine {
     pub(super) objects: Objects,
     pub(super) link: Link,
     pub(super) incoming: Incoming,
+    pub(super) mirrors: Mirrors,
     /// Bytes of copies to the client that are under way.
     pub(super) outgoing: AtomicUsize,
     /// Threads for slow driver calls.
@@ -110,6 +112,7 @@ impl Engine {
             objects: Objects::default(),
             link,
             incoming: Incoming::default(),
+            mirrors: Mirrors::default(),
             outgoing: AtomicUsize::new(0),
             aside: Pool::new("causeway-aside", 4),
             senders: Pool::new("causeway-send", 2),
@@ -293,6 +296,7 @@ impl Engine {
             | Request::event_synchronize(_)
             | Request::context_synchronize(_)
             | Request::memory_free(_)
+            | Request::mirror_free(_)
             | Request::primary_context_reset(_)
             | Request::context_destroy(_) => {
                 self.wait(state, head, request)?;
@@ -306,6 +310,21 @@ impl Engine {
             }
             Request::copy_from_device(copy) => self.copy_from_device(state, copy)?,
             Request::copy_to_device(copy) => self.copy_to_device(state, copy)?,
+            Request::mirror_create(create) => {
+                let (address, size) = (create.address, create.size);
+                self.mirrors.create(&*self.gpu, head.context, address, size)?.encode(&mut state.reply);
+            }
+            Request::mirror_write(write) => self.mirrors.write(write.changes)?,
+            Request::mirror_changes(ask) => {
+                let (next, changes) = self.mirrors.changes(ask.start);
+                self.answer_with(head, |out| {
+                    next.encode(out);
+                    // A `Vec<u8>` as the codec has it, without a step for each byte.
+                    (changes.len() as u32).encode(out);
+                    out.extend_from_slice(changes.as_bytes());
+                });
+                return Ok(Answer::Later);
+            }
             Request::host_function(call) => {
                 if state.captures.holds(call.stream.value()) {
                     return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -314,6 +333,11 @@ impl Engine {
             }
             Request::stream_destroy(destroy) => {
                 self.ask_back(state, self.objects.native(destroy.stream)?)?;
+                dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
+            }
+            Request::primary_context_release(release) => {
+                // What is registered in the context must not be known to anybody once that has ended.
+                self.mirrors.end_context(release.context);
                 dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
             }
             _ if head.opcode.is_aside() => {

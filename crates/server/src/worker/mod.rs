@@ -1,13 +1,14 @@
 //! The worker: one process for each client process, which executes that client's commands.
 //!
 //! `order` decides what may be issued; `engine` issues it and answers; `copies` and `waits` are the commands that
-//! the engine executes itself; `incoming` keeps bulk data until its command comes; `pool` has the threads for what
+//! the engine executes itself; `incoming` keeps bulk data until its command comes; `mirrors` is memory of the client that kernels reach; `pool` has the threads for what
 //! is slow. A GPU fault, a crash or a leak ends with its owner.
 
 mod capture;
 mod copies;
 mod engine;
 mod incoming;
+mod mirrors;
 mod order;
 mod pool;
 mod waits;

@@ -44,15 +44,29 @@ impl Engine {
                     engine.gpu.memory_free(address)
                 })
             }
+            Request::mirror_free(free) => {
+                let mirror = self.mirrors.remove(free.mirror)?;
+                self.when_idle(head, move |_| {
+                    drop(mirror);
+                    Ok(())
+                })
+            }
             Request::primary_context_reset(reset) => {
                 self.gpu.make_current(self.objects.remove(reset.context)?)?;
-                let device = reset.device;
-                self.when_idle(head, move |engine| engine.gpu.primary_context_reset(device))
+                let (device, ended) = (reset.device, reset.context);
+                self.when_idle(head, move |engine| {
+                    engine.mirrors.end_context(ended);
+                    engine.gpu.primary_context_reset(device)
+                })
             }
             Request::context_destroy(destroy) => {
                 let context = self.objects.remove(destroy.context)?;
                 self.gpu.make_current(context)?;
-                self.when_idle(head, move |engine| engine.gpu.context_destroy(context))
+                let ended = destroy.context;
+                self.when_idle(head, move |engine| {
+                    engine.mirrors.end_context(ended);
+                    engine.gpu.context_destroy(context)
+                })
             }
             _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         }

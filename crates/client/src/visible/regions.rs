@@ -1,0 +1,337 @@
+//! What has a mirror, and how changes travel.
+
+use super::{window, written};
+use crate::copy::{HostRegion, Place};
+use crate::host_memory::Range;
+use crate::session;
+use causeway_api::calls::{self, Opcode};
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use causeway_api::types::Region as DeviceRegion;
+use causeway_fabric::mirror::{Changes, find_changes, merge_changes, read_changes};
+use core::ops;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be held.
+const MOST_CHANGES: usize = 256 << 10;
+
+/// Memory with a mirror.
+struct Region {
+    context: Handle<Context>,
+    /// Where it is in this process.
+    host: usize,
+    /// What both ends last agreed on.
+    known: Vec<u8>,
+    /// Whether the system notes the pages that are written to.
+    is_watched: bool,
+}
+
+#[derive(Default)]
+struct Regions {
+    /// By the address on the device.
+    by_device: BTreeMap<u64, Region>,
+    /// From the address in this process to the one on the device.
+    by_host: BTreeMap<usize, u64>,
+    /// Kept so that a launch allocates nothing.
+    changes: Changes,
+}
+
+static REGIONS: Mutex<Option<Regions>> = Mutex::new(None);
+static ANY: AtomicBool = AtomicBool::new(false);
+/// Commands so far that may have read or changed mirrors.
+static WORK: AtomicU64 = AtomicU64::new(0);
+/// As many of them are over, and what they changed has come.
+static SETTLED: AtomicU64 = AtomicU64::new(0);
+/// The context of the first of them, and whether there were others.
+static CONTEXT: AtomicU64 = AtomicU64::new(0);
+static SEVERAL_CONTEXTS: AtomicBool = AtomicBool::new(false);
+
+/// How much work the devices had been given at some moment.
+#[derive(Clone, Copy)]
+pub struct Work(u64);
+
+/// Whether any memory has a mirror.
+#[inline]
+fn is_any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
+/// To be called before each command is sent: one that the device may use memory for comes after what the program
+/// has written to that memory.
+#[inline]
+pub fn before(context: Handle<Context>, opcode: Opcode) -> Result<(), CUresult> {
+    if is_any()
+        && opcode.is_in_stream()
+        && !matches!(opcode, Opcode::stream_synchronize | Opcode::stream_query)
+    {
+        count_work(context);
+        return with(Regions::send_changes);
+    }
+    Ok(())
+}
+
+fn count_work(context: Handle<Context>) {
+    let context = context.value();
+    if let Err(first) = CONTEXT.compare_exchange(0, context, Ordering::Relaxed, Ordering::Relaxed)
+        && first != context
+    {
+        SEVERAL_CONTEXTS.store(true, Ordering::Relaxed);
+    }
+    WORK.fetch_add(1, Ordering::Relaxed);
+}
+
+/// To be called before a stream goes on that has waited for code of the program.
+pub fn before_going_on() -> Result<(), CUresult> {
+    if is_any() { with(Regions::send_changes) } else { Ok(()) }
+}
+
+/// To be called when the program is about to be told that work of the device is done.
+#[inline]
+pub fn after_wait() -> Result<(), CUresult> {
+    if is_any() && SETTLED.load(Ordering::Relaxed) != WORK.load(Ordering::Relaxed) {
+        return with(Regions::fetch_changes);
+    }
+    Ok(())
+}
+
+/// How much work the devices have been given.
+pub fn work_so_far() -> Work {
+    Work(WORK.load(Ordering::Relaxed))
+}
+
+/// As [`after_wait`], when everything that a context had been given by `work` is done.
+pub fn after_wait_for_context(work: Work) -> Result<(), CUresult> {
+    after_wait()?;
+    if !SEVERAL_CONTEXTS.load(Ordering::Relaxed) {
+        SETTLED.fetch_max(work.0, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
+pub fn mirror(range: &Range) -> Result<u64, CUresult> {
+    let address = if window::contains(range.base) { range.base as u64 } else { 0 };
+    create(range.context, range.base, range.size, address)
+}
+
+/// Gives memory of this process a mirror at the address `device`, or anywhere for 0.
+pub fn create(context: Handle<Context>, host: usize, size: usize, device: u64) -> Result<u64, CUresult> {
+    with(|regions| {
+        if let Some(known) = regions.by_host.get(&host) {
+            return Ok(*known);
+        }
+        let device = session::call_in(context, &calls::mirror_create { address: device, size })?;
+        let is_watched = written::watch(host..host + size);
+        regions.by_device.insert(device, Region { context, host, known: vec![0; size], is_watched });
+        regions.by_host.insert(host, device);
+        ANY.store(true, Ordering::Relaxed);
+        Ok(device)
+    })
+}
+
+/// Takes the mirror of the memory that begins at `host` away, if it has one, once the device is idle.
+pub fn forget(host: usize) -> Result<(), CUresult> {
+    if !is_any() {
+        return Ok(());
+    }
+    match with(|regions| Ok(regions.remove(host)))? {
+        Some((context, device)) => session::call_in(context, &calls::mirror_free { mirror: device }),
+        None => Ok(()),
+    }
+}
+
+/// Forgets the mirrors of a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    if !is_any() {
+        return;
+    }
+    // Nothing in the closure fails.
+    let _ = with(|regions| {
+        let ending: Vec<usize> = regions
+            .by_device
+            .values()
+            .filter(|region| region.context == context)
+            .map(|region| region.host)
+            .collect();
+        for host in ending {
+            regions.remove(host);
+        }
+        Ok(())
+    });
+}
+
+/// The address on the device of memory with a mirror.
+pub fn device_address(host: usize) -> Option<u64> {
+    if !is_any() {
+        return None;
+    }
+    REGIONS.lock().as_ref()?.device_of(host, host).map(|(_, address)| address)
+}
+
+/// The address in this process of an address of the device that lies in a mirror.
+pub fn host_address(device: u64) -> Option<usize> {
+    if !is_any() {
+        return None;
+    }
+    let regions = REGIONS.lock();
+    let (start, region) = regions.as_ref()?.region(device)?;
+    Some(region.host + (device - start) as usize)
+}
+
+/// Whether an address, of this process or of the device, lies in memory with a mirror.
+pub fn reaches(address: u64) -> bool {
+    host_address(address).is_some() || device_address(address as usize).is_some()
+}
+
+/// The place of a copy, on the device if it lies in memory with a mirror: there it is in order with kernels.
+pub fn place(place: Place) -> Place {
+    let Place::Host(host) = place else { return place };
+    if !is_any() {
+        return place;
+    }
+    let regions = REGIONS.lock();
+    let Some(regions) = regions.as_ref() else { return place };
+    let (start, end) = host.span();
+    let inside = regions.device_of(start, end.saturating_sub(1)).map(|(_, address)| address);
+    match inside.or_else(|| regions.region(start as u64).map(|_| start as u64)) {
+        Some(address) => Place::Device(on_device(&host, address)),
+        None => place,
+    }
+}
+
+fn on_device(host: &HostRegion, address: u64) -> DeviceRegion {
+    DeviceRegion {
+        address,
+        row_pitch: host.row_pitch as u64,
+        slice_pitch: host.slice_pitch as u64,
+        width: host.width as u64,
+        height: host.height as u64,
+        depth: host.depth as u64,
+    }
+}
+
+fn with<T>(work: impl FnOnce(&mut Regions) -> Result<T, CUresult>) -> Result<T, CUresult> {
+    work(REGIONS.lock().get_or_insert_default())
+}
+
+impl Regions {
+    /// The region in which an address of the device lies, and where it begins.
+    fn region(&self, device: u64) -> Option<(u64, &Region)> {
+        let (&start, region) = self.by_device.range(..=device).next_back()?;
+        (device - start < region.known.len() as u64).then_some((start, region))
+    }
+
+    /// Where the memory from `first` to `last` is on the device, if all of it lies in one region: the start of the
+    /// region, and the address of `first`.
+    fn device_of(&self, first: usize, last: usize) -> Option<(u64, u64)> {
+        let (&host, &device) = self.by_host.range(..=first).next_back()?;
+        let size = self.by_device.get(&device)?.known.len();
+        (last.checked_sub(host)? < size).then_some((device, device + (first - host) as u64))
+    }
+
+    fn remove(&mut self, host: usize) -> Option<(Handle<Context>, u64)> {
+        let device = self.by_host.remove(&host)?;
+        let region = self.by_device.remove(&device)?;
+        if region.is_watched {
+            written::unwatch(host..host + region.known.len());
+        }
+        ANY.store(!self.by_device.is_empty(), Ordering::Relaxed);
+        Some((region.context, device))
+    }
+
+    /// Sends what the program has written.
+    fn send_changes(&mut self) -> Result<(), CUresult> {
+        let Self { by_device, changes, .. } = self;
+        changes.clear();
+        let mut outcome = Ok(());
+        for (&device, region) in by_device {
+            region.visit_written(|known, host, stretch| {
+                // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees it, which
+                // takes the region out first.
+                let find = |known: &mut [u8], start, changes: &mut Changes| unsafe {
+                    find_changes(host as *const u8, known, start, stretch.end, |at, bytes| {
+                        changes.add(device + at as u64, bytes);
+                        changes.len() < MOST_CHANGES
+                    })
+                };
+                let mut at = stretch.start;
+                while at < stretch.end {
+                    at = find(known, at, changes);
+                    if changes.len() >= MOST_CHANGES {
+                        outcome = outcome.and(post(changes));
+                    }
+                }
+            });
+        }
+        if !changes.is_empty() {
+            outcome = outcome.and(post(changes));
+        }
+        outcome
+    }
+
+    /// Gets what kernels have written.
+    fn fetch_changes(&mut self) -> Result<(), CUresult> {
+        let mut start = 0;
+        loop {
+            let request = calls::mirror_changes { start };
+            start = session::call_reading(Handle::NULL, &request, |reply| {
+                let next = reply.value::<u64>()?;
+                let length = reply.count(1)?;
+                read_changes(reply.take(length)?, |address, bytes| self.put(address, bytes))?;
+                Ok(next)
+            })?;
+            if start == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn put(&mut self, address: u64, bytes: &[u8]) {
+        let Some((start, region)) = self.by_device.range_mut(..=address).next_back() else { return };
+        let at = (address - start) as usize;
+        let Some(known) = region.known.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) else {
+            return;
+        };
+        // SAFETY: the memory has as many bytes as the known, which has these; it is the program's promise that it is
+        // writable, and it stays mapped until the program frees it.
+        unsafe { merge_changes((region.host + at) as *mut u8, known, bytes) };
+    }
+}
+
+fn post(changes: &mut Changes) -> Result<(), CUresult> {
+    let sent = session::post_in(Handle::NULL, &calls::mirror_write { changes: changes.as_bytes() });
+    changes.clear();
+    sent
+}
+
+impl Region {
+    /// Calls `each` with the known, the address of the memory and the places of its bytes that may have been
+    /// written to.
+    fn visit_written(&mut self, mut each: impl FnMut(&mut [u8], usize, ops::Range<usize>)) {
+        let (host, known) = (self.host, &mut self.known);
+        let (start, end) = (host, host + known.len());
+        let mut places = |stretch: ops::Range<usize>| {
+            if stretch.start < stretch.end {
+                each(known, host, stretch.start - start..stretch.end - start);
+            }
+        };
+        if self.is_watched {
+            // Pages at the ends may be shared with another region, which takes the note of their being written.
+            let pages = written::pages(start..end);
+            let whole = if pages.start < start { pages.start + written::PAGE } else { start }.min(end)
+                ..if pages.end > end { pages.end - written::PAGE } else { end }.max(start);
+            if whole.start >= whole.end {
+                return places(start..end);
+            }
+            if written::written(whole.clone(), &mut places) {
+                places(start..whole.start);
+                places(whole.end..end);
+                return;
+            }
+            self.is_watched = false;
+        }
+        places(start..end);
+    }
+}

@@ -1,0 +1,148 @@
+//! The host window: addresses that both this process and the worker keep for memory that host and device share.
+
+use crate::log::info;
+use core::ffi::c_void;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const PAGE: usize = 4096;
+/// Allocations of this size and more begin at a multiple of it, for the sake of huge pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+static START: AtomicUsize = AtomicUsize::new(0);
+static SIZE: AtomicUsize = AtomicUsize::new(0);
+/// Allocations in the window.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Free ranges: start to length, neighbours always merged.
+static FREE: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// Reserves the range that the server proposes. Without it, managed memory cannot be had and pinned memory has
+/// another address on the device.
+pub fn open((start, size): (u64, u64)) {
+    let (start, size) = (start as usize, size as usize);
+    if size == 0 {
+        return;
+    }
+    if let Err(cause) = map(start, size, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE) {
+        info!("no addresses for memory that host and device share ({cause}): there is no managed memory");
+        return;
+    }
+    FREE.lock().insert(start, size);
+    START.store(start, Ordering::Relaxed);
+    SIZE.store(size, Ordering::Release);
+}
+
+/// Whether there is a window.
+pub fn is_open() -> bool {
+    SIZE.load(Ordering::Acquire) != 0
+}
+
+/// Whether anything lies in the window.
+#[inline]
+pub fn is_used() -> bool {
+    USED.load(Ordering::Relaxed) != 0
+}
+
+/// Whether an address lies in the window.
+#[inline]
+pub fn contains(address: usize) -> bool {
+    address.wrapping_sub(START.load(Ordering::Relaxed)) < SIZE.load(Ordering::Relaxed)
+}
+
+/// New zeroed memory in the window; nothing where it does not fit.
+pub fn allocate(size: usize) -> Option<*mut c_void> {
+    let length = size.checked_next_multiple_of(PAGE)?;
+    let align = if length >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
+    let start = take(&mut FREE.lock(), length, align)?;
+    match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) {
+        Ok(address) => {
+            USED.fetch_add(1, Ordering::Relaxed);
+            Some(address)
+        }
+        Err(_) => {
+            give_back(&mut FREE.lock(), start, length);
+            None
+        }
+    }
+}
+
+/// Gives memory of [`allocate`] back.
+pub fn release(address: usize, size: usize) {
+    let length = size.next_multiple_of(PAGE);
+    USED.fetch_sub(1, Ordering::Relaxed);
+    // Where the system refuses, the pages stay as they are and are not used again.
+    if map(address, length, libc::PROT_NONE, libc::MAP_FIXED).is_ok() {
+        give_back(&mut FREE.lock(), address, length);
+    }
+}
+
+/// Maps anonymous memory at `start`. `placing` is `MAP_FIXED_NOREPLACE`, or `MAP_FIXED` inside the window.
+fn map(start: usize, length: usize, access: i32, placing: i32) -> io::Result<*mut c_void> {
+    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | placing;
+    if access == libc::PROT_NONE {
+        flags |= libc::MAP_NORESERVE;
+    }
+    // SAFETY: only ranges of the window are replaced, which is ours, and those are free or being freed.
+    let address = unsafe { libc::mmap(start as *mut c_void, length, access, flags, -1, 0) };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    if address as usize != start {
+        // SAFETY: mapped just now, by a system that does not know `MAP_FIXED_NOREPLACE`.
+        unsafe { libc::munmap(address, length) };
+        return Err(io::Error::from(io::ErrorKind::AddrInUse));
+    }
+    Ok(address)
+}
+
+/// Takes `length` bytes at a multiple of `align` from the lowest free range that holds them.
+fn take(free: &mut BTreeMap<usize, usize>, length: usize, align: usize) -> Option<usize> {
+    let (start, size, aligned) = free.iter().find_map(|(&start, &size)| {
+        let aligned = start.checked_next_multiple_of(align)?;
+        (aligned.checked_add(length)? <= start + size).then_some((start, size, aligned))
+    })?;
+    free.remove(&start);
+    if aligned > start {
+        free.insert(start, aligned - start);
+    }
+    let end = aligned + length;
+    if end < start + size {
+        free.insert(end, start + size - end);
+    }
+    Some(aligned)
+}
+
+fn give_back(free: &mut BTreeMap<usize, usize>, mut start: usize, mut length: usize) {
+    if let Some((&before, &size)) = free.range(..start).next_back()
+        && before + size == start
+    {
+        free.remove(&before);
+        start = before;
+        length += size;
+    }
+    if let Some(size) = free.remove(&(start + length)) {
+        length += size;
+    }
+    free.insert(start, length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_taken_aligned_and_merge_again() {
+        let mut free = BTreeMap::from([(PAGE, 8 * HUGE_PAGE)]);
+        let small = take(&mut free, PAGE, PAGE).unwrap();
+        let large = take(&mut free, HUGE_PAGE, HUGE_PAGE).unwrap();
+        let between = take(&mut free, 3 * PAGE, PAGE).unwrap();
+        assert_eq!((small, large, between), (PAGE, HUGE_PAGE, 2 * PAGE));
+        assert_eq!(take(&mut free, 8 * HUGE_PAGE, PAGE), None);
+        for (start, length) in [(large, HUGE_PAGE), (small, PAGE), (between, 3 * PAGE)] {
+            give_back(&mut free, start, length);
+        }
+        assert_eq!(free, BTreeMap::from([(PAGE, 8 * HUGE_PAGE)]));
+    }
+}

@@ -1,0 +1,101 @@
+//! Memory of this process that kernels reach at an address of the client's choice.
+//!
+//! The driver gives registered memory the device address that it has in this process. So memory for which the client
+//! wants a certain address is mapped there, in a range that is kept free for it from before the driver starts.
+
+use super::pinned::Pages;
+use super::{Driver, context};
+use crate::{CuResult, Staging};
+use causeway_api::sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUresult};
+use core::ops::Range;
+
+/// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems put
+/// libraries and stacks. GPUs reach all of the 47 bits that processes have.
+const START: usize = 0x3000_0000_0000;
+/// Bytes of address, not of memory: 1 TiB, and less where the process's limits do not allow that.
+const LARGEST: usize = 1 << 40;
+const SMALLEST: usize = 1 << 32;
+
+/// The range, reserved in this process as long as this lives.
+pub(super) struct Window {
+    range: Range<usize>,
+}
+
+impl Window {
+    /// Reserves the range; an empty one where the system refuses.
+    pub(super) fn reserve() -> Self {
+        let sizes =
+            core::iter::successors(Some(LARGEST), |size| Some(size / 4).filter(|size| *size >= SMALLEST));
+        for size in sizes {
+            let flags =
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: the flags let the system refuse rather than replace a mapping.
+            let address =
+                unsafe { libc::mmap(START as *mut libc::c_void, size, libc::PROT_NONE, flags, -1, 0) };
+            if address as usize == START {
+                return Self { range: START..START + size };
+            }
+            if address != libc::MAP_FAILED {
+                // SAFETY: a system that does not know the last flag has mapped this just now, elsewhere.
+                unsafe { libc::munmap(address, size) };
+            }
+        }
+        tracing::warn!("no addresses could be kept for memory that host and device share");
+        Self { range: 0..0 }
+    }
+
+    /// First address and size.
+    pub(super) fn place(&self) -> (u64, u64) {
+        (self.range.start as u64, self.range.len() as u64)
+    }
+
+    /// Whether `bytes` at `address` lie in it.
+    fn holds(&self, address: usize, bytes: usize) -> bool {
+        self.range.start <= address && address.checked_add(bytes).is_some_and(|end| end <= self.range.end)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if !self.range.is_empty() {
+            // SAFETY: reserved by `reserve`, and whoever has memory in it keeps the driver alive.
+            unsafe { libc::munmap(self.range.start as *mut libc::c_void, self.range.len()) };
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn share(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)> {
+        const PAGE: usize = 4096;
+        let context = context::current(self.functions)?;
+        let whole = bytes.checked_next_multiple_of(PAGE).filter(|whole| *whole > 0);
+        let whole = whole.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let wanted = address as usize;
+        let mut pages = match wanted {
+            0 => Pages::new(whole)?,
+            _ if wanted.is_multiple_of(PAGE) && self.window.holds(wanted, whole) => {
+                // SAFETY: the pages lie in the window, and the engine shares no address twice.
+                unsafe { Pages::at(wanted, whole)? }
+            }
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+        pages.register(self.functions, context, flags)?;
+        let mut found = 0;
+        // SAFETY: the pages have just been registered; the result is a local.
+        let asked =
+            unsafe { self.functions.cuMemHostGetDevicePointer_v2(&mut found, pages.address().cast(), 0) };
+        if asked.is_err() || wanted != 0 && found != address {
+            pages.unregister(self.functions);
+            asked?;
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let (functions, memory) = (self.functions, pages.address());
+        let release = move |_, _| {
+            pages.unregister(functions);
+            drop(pages);
+        };
+        // SAFETY: the pages are zeroed, at least `bytes` long, and owned by the closure.
+        Ok((found, unsafe { Staging::new(memory, bytes, release) }))
+    }
+}

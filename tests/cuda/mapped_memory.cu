@@ -1,0 +1,204 @@
+// Host memory that kernels reach: mapped pinned memory with and without asking for its device pointer, registered memory, both
+// ways, in structures, by host functions, and what CUDA refuses.
+#include "check.h"
+
+#include <sys/mman.h>
+#include <vector>
+
+constexpr int COUNT = 5000;
+
+__global__ void add(int *data, int n, int amount) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) data[i] += amount;
+}
+
+// Writes every second element, so that host and device write to the same cache lines.
+__global__ void fill_odd(int *data, int n, int value) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && i % 2 == 1) data[i] = value;
+}
+
+struct Work {
+    int count;
+    const int *from;
+    int *to;
+};
+
+__global__ void copy_work(Work work) {
+    for (int i = threadIdx.x; i < work.count; i += blockDim.x) work.to[i] = work.from[i] * 2;
+}
+
+static void run_add(int *data, int amount, cudaStream_t stream = 0) {
+    add<<<(COUNT + 255) / 256, 256, 0, stream>>>(data, COUNT, amount);
+    CHECK_LAUNCH();
+}
+
+static void require_all(const int *data, int first, int step, const char *what) {
+    for (int i = 0; i < COUNT; i++)
+        REQUIRE(data[i] == first + i * step, "%s: element %d should be %d, is %d", what, i, first + i * step, data[i]);
+}
+
+// What one side writes before a call that waits, the other sees after it.
+static void both_ways(int *host, int *device, const char *what) {
+    for (int i = 0; i < COUNT; i++) host[i] = i;
+    run_add(device, 1000);
+    CHECK_CUDA(cudaDeviceSynchronize());
+    require_all(host, 1000, 1, what);
+    for (int round = 0; round < 20; round++) {
+        host[round] += 1;
+        run_add(device, 1);
+        CHECK_CUDA(cudaStreamSynchronize(0));
+        REQUIRE(host[round] == 1000 + 2 * round + 2, "%s, round %d: %d", what, round, host[round]);
+    }
+    for (int i = 0; i < 20; i++) host[i] -= 1;
+    cudaEvent_t event;
+    CHECK_CUDA(cudaEventCreate(&event));
+    run_add(device, -1020);
+    CHECK_CUDA(cudaEventRecord(event));
+    cudaError_t state;
+    while ((state = cudaEventQuery(event)) == cudaErrorNotReady) usleep(100);
+    CHECK_CUDA(state);
+    require_all(host, 0, 1, what);
+    CHECK_CUDA(cudaEventDestroy(event));
+
+    for (int i = 0; i < COUNT; i += 2) host[i] = -i;
+    fill_odd<<<(COUNT + 255) / 256, 256>>>(device, COUNT, 7);
+    CHECK_LAUNCH();
+    CHECK_CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < COUNT; i++) {
+        int want = i % 2 ? 7 : -i;
+        REQUIRE(host[i] == want, "%s, both write: element %d should be %d, is %d", what, i, want, host[i]);
+    }
+    // Work given to two streams, the host writing between the launches.
+    cudaStream_t streams[2];
+    for (auto &stream : streams) CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    add<<<1, 256, 0, streams[0]>>>(device, 256, 1);
+    host[2000] = 5;
+    add<<<1, 256, 0, streams[1]>>>(device + 2000, 256, 1);
+    CHECK_LAUNCH();
+    for (auto &stream : streams) CHECK_CUDA(cudaStreamSynchronize(stream));
+    REQUIRE(host[2000] == 6 && host[0] == 1 && host[1] == 8, "%s, two streams: %d %d %d", what, host[2000], host[0], host[1]);
+    for (auto &stream : streams) CHECK_CUDA(cudaStreamDestroy(stream));
+}
+
+static void copies(int *host, int *device, const char *what) {
+    std::vector<int> plain(COUNT);
+    int *other;
+    CHECK_CUDA(cudaMalloc(&other, COUNT * sizeof(int)));
+    for (int i = 0; i < COUNT; i++) host[i] = i;
+    // In stream order: the kernel's result is what is copied, although nobody has waited for it.
+    run_add(device, 5);
+    CHECK_CUDA(cudaMemcpyAsync(other, host, COUNT * sizeof(int), cudaMemcpyDefault));
+    run_add(other, 5);
+    CHECK_CUDA(cudaMemcpy(plain.data(), other, COUNT * sizeof(int), cudaMemcpyDeviceToHost));
+    require_all(plain.data(), 10, 1, what);
+    CHECK_CUDA(cudaMemcpyAsync(host, other, COUNT * sizeof(int), cudaMemcpyDeviceToHost));
+    run_add(device, 1);
+    CHECK_CUDA(cudaStreamSynchronize(0));
+    require_all(host, 11, 1, what);
+    for (int i = 0; i < COUNT; i++) plain[i] = 3 * i;
+    CHECK_CUDA(cudaMemcpy(host, plain.data(), COUNT * sizeof(int), cudaMemcpyDefault));
+    require_all(host, 0, 3, what);
+    CHECK_CUDA(cudaMemset(device, 0, COUNT * sizeof(int)));
+    require_all(host, 0, 0, what);
+    CHECK_CUDA(cudaFree(other));
+}
+
+static void CUDART_CB double_all(void *data) {
+    int *numbers = static_cast<int *>(data);
+    for (int i = 0; i < COUNT; i++) numbers[i] *= 2;
+}
+
+int main() {
+    const size_t bytes = COUNT * sizeof(int);
+    int can_map = 0, unified = 0;
+    CHECK_CUDA(cudaDeviceGetAttribute(&can_map, cudaDevAttrCanMapHostMemory, 0));
+    CHECK_CUDA(cudaDeviceGetAttribute(&unified, cudaDevAttrUnifiedAddressing, 0));
+    REQUIRE(can_map == 1 && unified == 1, "host memory can be mapped: %d, unified addresses: %d", can_map, unified);
+
+    int *host, *device;
+    CHECK_CUDA(cudaHostAlloc(&host, bytes, cudaHostAllocMapped));
+    CHECK_CUDA(cudaHostGetDevicePointer(&device, host, 0));
+    REQUIRE(device == host, "pinned memory at %p has the device pointer %p", (void *)host, (void *)device);
+    both_ways(host, device, "mapped memory");
+    copies(host, device, "copies of mapped memory");
+    int *inside;
+    CHECK_CUDA(cudaHostGetDevicePointer(&inside, host + 7, 0));
+    REQUIRE(inside == device + 7, "a pointer inside is %p", (void *)inside);
+
+    // Unified addresses: nobody asks for a device pointer.
+    int *plain, *result;
+    CHECK_CUDA(cudaMallocHost(&plain, bytes));
+    CHECK_CUDA(cudaMallocHost(&result, bytes));
+    for (int i = 0; i < COUNT; i++) plain[i] = i;
+    copy_work<<<1, 128>>>(Work{COUNT, plain, result});
+    CHECK_LAUNCH();
+    CHECK_CUDA(cudaDeviceSynchronize());
+    require_all(result, 0, 2, "addresses in a structure");
+    both_ways(plain, plain, "pinned memory");
+
+    // A host function between two kernels.
+    for (int i = 0; i < COUNT; i++) plain[i] = i;
+    run_add(plain, 1);
+    CHECK_CUDA(cudaLaunchHostFunc(0, double_all, plain));
+    run_add(plain, 1);
+    CHECK_CUDA(cudaDeviceSynchronize());
+    require_all(plain, 3, 2, "a host function between kernels");
+
+    // A captured kernel finds at each launch what the host has written before it.
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK_CUDA(cudaStreamCreate(&stream));
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    run_add(plain, 1, stream);
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    for (int round = 1; round <= 3; round++) {
+        for (int i = 0; i < COUNT; i++) plain[i] = round * i;
+        CHECK_CUDA(cudaGraphLaunch(exec, stream));
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        require_all(plain, 1, round, "a graph");
+    }
+    CHECK_CUDA(cudaGraphExecDestroy(exec));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+    CHECK_CUDA(cudaStreamDestroy(stream));
+
+    // Registered memory has a device pointer of its own; not at the beginning of a page, to make it harder.
+    size_t area = bytes + 8192;
+    char *mapping = static_cast<char *>(mmap(nullptr, area, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    REQUIRE(mapping != MAP_FAILED, "mmap failed");
+    int *registered = reinterpret_cast<int *>(mapping + 256);
+    CHECK_CUDA(cudaHostRegister(registered, bytes, cudaHostRegisterMapped));
+    CHECK_CUDA(cudaHostGetDevicePointer(&device, registered, 0));
+    both_ways(registered, device, "registered memory");
+    copies(registered, device, "copies of registered memory");
+    cudaPointerAttributes attributes;
+    CHECK_CUDA(cudaPointerGetAttributes(&attributes, registered + 3));
+    REQUIRE(attributes.type == cudaMemoryTypeHost && attributes.devicePointer == device + 3, "registered memory has the device pointer %p",
+            attributes.devicePointer);
+    CHECK_CUDA(cudaHostUnregister(registered));
+    EXPECT_CUDA(cudaHostUnregister(registered), cudaErrorHostMemoryNotRegistered);
+    EXPECT_CUDA(cudaHostGetDevicePointer(&device, registered, 0), cudaErrorInvalidValue);
+    CHECK_CUDA(cudaHostRegister(registered, bytes, cudaHostRegisterDefault));
+    EXPECT_CUDA(cudaHostRegister(registered, bytes, cudaHostRegisterDefault), cudaErrorHostMemoryAlreadyRegistered);
+    CHECK_CUDA(cudaHostUnregister(registered));
+    munmap(mapping, area);
+
+    // Much memory, of which little changes.
+    const size_t many = (size_t(64) << 20) / sizeof(int);
+    int *large;
+    CHECK_CUDA(cudaHostAlloc(&large, many * sizeof(int), cudaHostAllocMapped));
+    for (size_t i = 0; i < many; i++) large[i] = int(i);
+    copy_work<<<1, 128>>>(Work{COUNT, large + many - COUNT, large});
+    CHECK_LAUNCH();
+    CHECK_CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < COUNT; i++) REQUIRE(large[i] == 2 * int(many - COUNT + i), "large: element %d is %d", i, large[i]);
+    CHECK_CUDA(cudaFreeHost(large));
+
+    CHECK_CUDA(cudaFreeHost(result));
+    CHECK_CUDA(cudaFreeHost(plain));
+    CHECK_CUDA(cudaFreeHost(host));
+    EXPECT_CUDA(cudaHostGetDevicePointer(&device, host, 0), cudaErrorInvalidValue);
+    return pass();
+}
