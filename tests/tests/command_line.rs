@@ -205,6 +205,21 @@ fn statistics_show_that_launches_are_posted() {
 }
 
 #[test]
+fn questions_about_what_is_done_need_no_server() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    // The program asks 6,000 times about idle streams, and about 1,200 times about work that it has just launched.
+    let report = statistics(&server, "idle_queries", &[], folder.path());
+    let calls = &report["calls"];
+    for name in ["cuEventQuery", "cuEventSynchronize"] {
+        let called = calls[name]["called"].as_u64().unwrap_or(0);
+        assert!(called < 50, "{name} waited {called} times: {report:#}");
+        assert!(calls[name]["local"].as_u64().is_some_and(|local| local >= 1000), "{report:#}");
+    }
+    assert!(number(&report, "waits_before_first_launch") < 20, "{report:#}");
+}
+
+#[test]
 fn statistics_count_the_bytes_copied() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();

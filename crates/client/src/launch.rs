@@ -4,7 +4,7 @@ use crate::context;
 use crate::entry::{DefaultStream, list, refuse_use};
 use crate::module::{self, FunctionState};
 use crate::session::{self, session};
-use crate::{capture, handles, stream, visible};
+use crate::{capture, handles, statistics, stream, visible};
 use causeway_api::calls;
 use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::{
@@ -46,6 +46,7 @@ pub unsafe fn launch(
     check(&shape, &state)?;
     let send = |params: &[u8]| {
         visible::note_parameters(params)?;
+        statistics::note_launch();
         session::post(&calls::launch { function: handle, shape, stream, attributes, params })?;
         if session()?.launches_wait { wait(stream) } else { Ok(()) }
     };

@@ -3,16 +3,17 @@
 use crate::entry::Carried;
 use causeway_api::coverage::FUNCTIONS;
 use std::fmt::Write;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How often one entry point was called, by how the call was carried out.
-#[derive(Default)]
 struct Counts([AtomicU64; 3]);
 
-static CALLS: LazyLock<Box<[Counts]>> =
-    LazyLock::new(|| FUNCTIONS.iter().map(|_| Counts::default()).collect());
+static CALLS: [Counts; FUNCTIONS.len()] =
+    [const { Counts([const { AtomicU64::new(0) }; 3]) }; FUNCTIONS.len()];
+/// The waits before the first launch; until then [`NONE_YET`].
+static WAITS_BEFORE_LAUNCH: AtomicU64 = AtomicU64::new(NONE_YET);
+const NONE_YET: u64 = u64::MAX;
 static WAIT_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
 static BYTES_TO_DEVICE: AtomicU64 = AtomicU64::new(0);
@@ -31,6 +32,14 @@ pub fn count_call(index: usize, carried: Carried) {
 pub fn count_wait(time: Duration) {
     WAITS.fetch_add(1, Relaxed);
     WAIT_NANOSECONDS.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+}
+
+/// Notes a launch, of which the first is of interest: what came before it is the program's start.
+#[inline]
+pub fn note_launch() {
+    if WAITS_BEFORE_LAUNCH.load(Relaxed) == NONE_YET {
+        WAITS_BEFORE_LAUNCH.store(WAITS.load(Relaxed), Relaxed);
+    }
 }
 
 /// Counts bytes of an image sent.
@@ -73,12 +82,13 @@ pub fn report(device: &str, backend: &str, started: Instant) -> String {
     let wait_seconds = WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9;
     format!(
         "{{\n  \"device\": {},\n  \"backend\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
-         \"called\": {called},\n  \"waits\": {},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
+         \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
          \"bytes_to_device\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \
          \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
         quoted(device),
         quoted(backend),
         WAITS.load(Relaxed),
+        WAITS_BEFORE_LAUNCH.load(Relaxed).min(WAITS.load(Relaxed)),
         BYTES_TO_DEVICE.load(Relaxed),
         BYTES_FROM_DEVICE.load(Relaxed),
         MODULE_BYTES.load(Relaxed),

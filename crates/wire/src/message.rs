@@ -154,9 +154,15 @@ impl OpenMessage {
 /// Begins a command in `out`; the caller appends the payload and calls [`OpenMessage::finish`].
 #[inline]
 pub fn begin_command(out: &mut Vec<u8>, head: &CommandHead) -> OpenMessage {
-    tag::COMMAND.encode(out);
-    head.encode(out);
-    OpenMessage::begin(out)
+    // Tag, head and the length's place in one piece: a program that posts without end does little else.
+    let mut bytes = [0; 1 + 18 + 8];
+    bytes[0] = tag::COMMAND;
+    bytes[1..5].copy_from_slice(&head.call.to_le_bytes());
+    bytes[5..9].copy_from_slice(&head.thread.to_le_bytes());
+    bytes[9..17].copy_from_slice(&head.context.to_le_bytes());
+    bytes[17..19].copy_from_slice(&head.opcode.to_le_bytes());
+    out.extend_from_slice(&bytes);
+    OpenMessage { payload: out.len() }
 }
 
 /// Begins a reply in `out`; the caller appends the payload and calls [`OpenMessage::finish`].
