@@ -28,6 +28,7 @@ enumerations!(
     CUfunction_attribute,
     CUmemPool_attribute,
     CUstreamCaptureMode,
+    CUarray_format,
     CUtensorMapDataType,
     CUtensorMapInterleave,
     CUtensorMapSwizzle,
@@ -37,3 +38,7 @@ enumerations!(
 );
 
 record!(sys::CUtensorMap { opaque });
+record!(sys::CUDA_ARRAY3D_DESCRIPTOR { Width, Height, Depth, Format, NumChannels, Flags });
+record!(sys::CUDA_ARRAY_MEMORY_REQUIREMENTS { size, alignment, reserved });
+record!(sys::CUDA_ARRAY_SPARSE_PROPERTIES { tileExtent, miptailFirstLevel, miptailSize, flags, reserved });
+record!(sys::CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1 { width, height, depth });

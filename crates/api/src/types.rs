@@ -1,5 +1,6 @@
 //! Arguments and results of the session's own operations.
 
+use crate::handle::{Array, Handle};
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::record;
 
@@ -77,6 +78,102 @@ impl Region {
     pub fn is_contiguous(&self) -> bool {
         (self.height <= 1 || self.row_pitch == self.width)
             && (self.depth <= 1 || Some(self.slice_pitch) == self.width.checked_mul(self.height))
+    }
+}
+
+/// A box of an array, cut out of it as `cuMemcpy3D` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayBox<A> {
+    /// The array.
+    pub array: A,
+    /// Its first byte in a row.
+    pub x: u64,
+    /// Its first row.
+    pub y: u64,
+    /// Its first slice or layer.
+    pub z: u64,
+    /// Bytes of a row.
+    pub width: u64,
+    /// Rows of a slice.
+    pub height: u64,
+    /// Slices.
+    pub depth: u64,
+}
+
+/// One end of a copy on the server: memory, or a part of an array. `A` is what names the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DevicePlace<A = Handle<Array>> {
+    /// Memory with an address.
+    Memory(Region),
+    /// A part of an array, whose layout only the device knows.
+    Array(ArrayBox<A>),
+}
+
+impl<A> From<Region> for DevicePlace<A> {
+    fn from(region: Region) -> Self {
+        Self::Memory(region)
+    }
+}
+
+impl<A> DevicePlace<A> {
+    /// Its width in bytes, its height and its depth.
+    pub fn size(&self) -> (u64, u64, u64) {
+        match self {
+            Self::Memory(region) => (region.width, region.height, region.depth),
+            Self::Array(part) => (part.width, part.height, part.depth),
+        }
+    }
+
+    /// How many bytes it holds, or nothing when that overflows.
+    pub fn bytes(&self) -> Option<u64> {
+        let (width, height, depth) = self.size();
+        width.checked_mul(height)?.checked_mul(depth)
+    }
+
+    /// The same place with the array named otherwise.
+    pub fn try_map<B, E>(&self, name: impl FnOnce(&A) -> Result<B, E>) -> Result<DevicePlace<B>, E> {
+        Ok(match self {
+            Self::Memory(region) => DevicePlace::Memory(*region),
+            Self::Array(ArrayBox { array, x, y, z, width, height, depth }) => DevicePlace::Array(ArrayBox {
+                array: name(array)?,
+                x: *x,
+                y: *y,
+                z: *z,
+                width: *width,
+                height: *height,
+                depth: *depth,
+            }),
+        })
+    }
+}
+
+impl Encode for DevicePlace {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Memory(region) => {
+                0u8.encode(out);
+                region.encode(out);
+            }
+            Self::Array(part) => {
+                1u8.encode(out);
+                part.array.encode(out);
+                [part.x, part.y, part.z, part.width, part.height, part.depth].encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for DevicePlace {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value::<u8>()? {
+            0 => Ok(Self::Memory(input.value()?)),
+            1 => {
+                let array = input.value()?;
+                let [x, y, z, width, height, depth] = input.value()?;
+                Ok(Self::Array(ArrayBox { array, x, y, z, width, height, depth }))
+            }
+            other => Err(DecodeError::UnknownTag { what: "place of a copy", value: u64::from(other) }),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::completion::Watermark;
 use crate::device::{self, Device};
 use crate::session::{self, session, transfers};
 use crate::stream::{self, StreamState};
-use crate::{event, handles, memory, module, visible};
+use crate::{array, event, handles, memory, module, visible};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
@@ -295,6 +295,7 @@ fn end_of_contents(state: &ContextState) {
     stream::context_ends(state.handle);
     event::context_ends(state.handle);
     module::context_ends(state.handle);
+    array::context_ends(state.handle);
     memory::context_ends(state.handle);
     visible::context_ends(state.handle);
 }

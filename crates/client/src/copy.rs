@@ -8,6 +8,7 @@
 //! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is done
 //! waits for them; into pageable memory, and for synchronous copies, the call waits.
 
+use crate::array;
 use crate::capture;
 use crate::completion;
 use crate::host_memory;
@@ -20,7 +21,7 @@ use crate::stream::StreamState;
 use crate::visible;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
-use causeway_api::types::{Payload, Region};
+use causeway_api::types::{ArrayBox, DevicePlace, Payload, Region};
 use core::slice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,8 +49,8 @@ unsafe impl Send for HostRegion {}
 /// One side of a copy.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// Device memory.
-    Device(Region),
+    /// Device memory, or a part of an array.
+    Device(DevicePlace),
     /// The program's memory.
     Host(HostRegion),
 }
@@ -61,6 +62,8 @@ pub enum Mode {
     Synchronous,
     /// When the copy has been put into its stream.
     Asynchronous,
+    /// As [`Asynchronous`](Self::Asynchronous), but the source need not wait for its turn in the stream.
+    SourceAtOnce,
 }
 
 impl HostRegion {
@@ -154,7 +157,11 @@ pub unsafe fn copy(
     }
 }
 
-fn within_device(destination: Region, source: Region, stream: &StreamState) -> Result<(), CUresult> {
+fn within_device(
+    destination: DevicePlace,
+    source: DevicePlace,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
     let request = calls::copy_within_device { destination, source, stream: stream.handle };
     session::post_in(stream.context, &request)
 }
@@ -162,7 +169,7 @@ fn within_device(destination: Region, source: Region, stream: &StreamState) -> R
 /// # Safety
 /// `source` must be readable, for an asynchronous copy from pinned memory until the stream has passed it.
 unsafe fn to_device(
-    destination: Region,
+    destination: DevicePlace,
     source: HostRegion,
     stream: &StreamState,
     mode: Mode,
@@ -188,7 +195,11 @@ unsafe fn to_device(
     // Work that another stream gets right after this call finds the bytes on the device, as it does with a GPU
     // that is near. Small ones travel with the commands and so are there first. An address that we do not know
     // is judged by the server, and the caller of a synchronous copy must hear of it.
-    let is_certain = source.bytes() <= INLINE_BYTES && memory::find(destination.address).is_some();
+    let is_known = match destination {
+        DevicePlace::Memory(region) => memory::find(region.address).is_some(),
+        DevicePlace::Array(part) => array::element_bytes(part.array).is_some(),
+    };
+    let is_certain = source.bytes() <= INLINE_BYTES && is_known;
     if mode == Mode::Synchronous && !is_certain { stream.synchronize() } else { Ok(()) }
 }
 
@@ -196,21 +207,55 @@ unsafe fn to_device(
 /// overlap, and so that neither end holds more than a few pieces of it.
 const PIECE_BYTES: usize = 8 << 20;
 
-/// The pieces of a copy of `length` bytes between `region` and contiguous memory: where each lies in the region,
-/// where it begins in the memory, and how long it is. A region with gaps goes in one piece.
-fn pieces(region: Region, length: usize) -> impl Iterator<Item = (Region, usize, usize)> {
-    let step = if region.is_contiguous() { PIECE_BYTES } else { length.max(1) };
-    (0..length).step_by(step).map(move |offset| {
-        let part = step.min(length - offset);
-        let lies_at = match part == length {
-            true => region,
-            false => Region::linear(region.address + offset as u64, part as u64),
-        };
-        (lies_at, offset, part)
-    })
+/// The pieces of a copy between a place of the device and contiguous memory of `length` bytes: where each lies on the
+/// device, where it begins in the memory, and how long it is.
+fn pieces(place: DevicePlace, length: usize) -> Vec<(DevicePlace, usize, usize)> {
+    let (width, height, depth) = place.size();
+    match place {
+        _ if length == 0 => Vec::new(),
+        _ if length <= PIECE_BYTES => vec![(place, 0, length)],
+        DevicePlace::Memory(region) if region.is_contiguous() => (0..length)
+            .step_by(PIECE_BYTES)
+            .map(|offset| {
+                let part = PIECE_BYTES.min(length - offset);
+                let lies_at = Region::linear(region.address + offset as u64, part as u64);
+                (lies_at.into(), offset, part)
+            })
+            .collect(),
+        // What a row is, where the elements are not known, only the driver can say.
+        DevicePlace::Array(part) if array::element_bytes(part.array).is_none() => vec![(place, 0, length)],
+        _ => {
+            let rows = (PIECE_BYTES as u64 / width).clamp(1, height);
+            let slices = if rows < height { 1 } else { (PIECE_BYTES as u64 / (width * height)).max(1) };
+            let mut offset = 0;
+            let mut pieces = Vec::new();
+            for z in (0..depth).step_by(slices as usize) {
+                for y in (0..height).step_by(rows as usize) {
+                    let (rows, slices) = (rows.min(height - y), slices.min(depth - z));
+                    let bytes = (width * rows * slices) as usize;
+                    pieces.push((cut(place, (y, rows), (z, slices)), offset, bytes));
+                    offset += bytes;
+                }
+            }
+            pieces
+        }
+    }
 }
 
-fn send_now(destination: Region, bytes: &[u8], stream: &StreamState) -> Result<(), CUresult> {
+/// The part of a place that has these rows and these slices, each given as first one and number.
+fn cut(place: DevicePlace, (y, height): (u64, u64), (z, depth): (u64, u64)) -> DevicePlace {
+    match place {
+        DevicePlace::Memory(region) => {
+            let address = region.address + y * region.row_pitch + z * region.slice_pitch;
+            DevicePlace::Memory(Region { address, height, depth, ..region })
+        }
+        DevicePlace::Array(part) => {
+            DevicePlace::Array(ArrayBox { y: part.y + y, z: part.z + z, height, depth, ..part })
+        }
+    }
+}
+
+fn send_now(destination: DevicePlace, bytes: &[u8], stream: &StreamState) -> Result<(), CUresult> {
     if bytes.len() <= INLINE_BYTES {
         return post_to_device(destination, Payload::Inline(bytes), stream);
     }
@@ -221,12 +266,12 @@ fn send_now(destination: Region, bytes: &[u8], stream: &StreamState) -> Result<(
     Ok(())
 }
 
-fn post_to_device(destination: Region, data: Payload<'_>, stream: &StreamState) -> Result<(), CUresult> {
+fn post_to_device(destination: DevicePlace, data: Payload<'_>, stream: &StreamState) -> Result<(), CUresult> {
     let request = calls::copy_to_device { destination, stream: stream.handle, data };
     session::post_in(stream.context, &request)
 }
 
-fn send_piece(destination: Region, bytes: &[u8], stream: &StreamState) -> Result<(), CUresult> {
+fn send_piece(destination: DevicePlace, bytes: &[u8], stream: &StreamState) -> Result<(), CUresult> {
     let number = transfers::fresh_number();
     let data = Payload::Transfer { number, length: bytes.len() as u64 };
     let session = session()?;
@@ -246,7 +291,11 @@ fn send_piece(destination: Region, bytes: &[u8], stream: &StreamState) -> Result
 ///
 /// # Safety
 /// `source` must be readable until the stream has passed the copy.
-unsafe fn read_later(destination: Region, source: HostRegion, stream: &StreamState) -> Result<(), CUresult> {
+unsafe fn read_later(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
     let number = transfers::fresh_number();
     let send = Box::new(move || {
         let Ok(session) = session() else { return };
@@ -273,7 +322,7 @@ unsafe fn read_later(destination: Region, source: HostRegion, stream: &StreamSta
 /// `destination` must be writable, for an asynchronous copy into pinned memory until the copy is done.
 unsafe fn from_device(
     destination: HostRegion,
-    source: Region,
+    source: DevicePlace,
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
@@ -332,7 +381,7 @@ unsafe fn from_device(
 /// # Safety
 /// The memory that `landing` means must be valid for writes until the transfer is done.
 unsafe fn expect_piece(
-    source: Region,
+    source: DevicePlace,
     landing: Landing,
     stream: &StreamState,
 ) -> Result<Arc<Transfer>, CUresult> {
@@ -363,16 +412,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_copies_go_in_pieces_and_regions_with_gaps_do_not() {
+    fn long_copies_go_in_pieces() {
         let length = 2 * PIECE_BYTES + 5;
-        let parts: Vec<_> = pieces(Region::linear(1000, length as u64), length).collect();
-        let addresses: Vec<_> = parts.iter().map(|(region, ..)| region.address).collect();
-        assert_eq!(addresses, [1000, 1000 + PIECE_BYTES as u64, 1000 + 2 * PIECE_BYTES as u64]);
+        let parts = pieces(Region::linear(1000, length as u64).into(), length);
+        let starts: Vec<_> = parts.iter().map(|(_, offset, _)| *offset).collect();
+        assert_eq!(starts, [0, PIECE_BYTES, 2 * PIECE_BYTES]);
+        assert_eq!(parts[1].0, Region::linear(1000 + PIECE_BYTES as u64, PIECE_BYTES as u64).into());
         assert_eq!(parts.iter().map(|(_, _, part)| part).sum::<usize>(), length);
         assert_eq!(parts[2].0.bytes(), Some(5));
-        let rows = Region { row_pitch: 9 << 20, width: 8 << 20, height: 4, depth: 1, ..Default::default() };
-        assert_eq!(pieces(rows, 32 << 20).collect::<Vec<_>>(), [(rows, 0, 32 << 20)]);
-        assert_eq!(pieces(Region::linear(0, 0), 0).count(), 0);
+        assert!(pieces(Region::linear(0, 0).into(), 0).is_empty());
+    }
+
+    #[test]
+    fn regions_with_gaps_are_cut_between_rows_and_slices() {
+        let rows = |width: u64, height, depth| Region {
+            address: 0,
+            row_pitch: 16 << 20,
+            slice_pitch: 64 << 20,
+            width,
+            height,
+            depth,
+        };
+        let starts = |region: Region| -> Vec<_> {
+            let length = region.bytes().unwrap() as usize;
+            let parts = pieces(region.into(), length);
+            assert_eq!(parts.iter().map(|(_, _, part)| part).sum::<usize>(), length);
+            parts
+                .iter()
+                .map(|(place, offset, _)| match place {
+                    DevicePlace::Memory(region) => {
+                        (region.address >> 20, region.height, region.depth, *offset >> 20)
+                    }
+                    DevicePlace::Array(_) => panic!("memory became an array"),
+                })
+                .collect()
+        };
+        assert_eq!(starts(rows(3 << 20, 4, 1)), [(0, 2, 1, 0), (32, 2, 1, 6)]);
+        assert_eq!(starts(rows(1 << 20, 3, 3)), [(0, 3, 2, 0), (128, 3, 1, 6)]);
+        assert_eq!(starts(rows(9 << 20, 1, 2)), [(0, 1, 1, 0), (64, 1, 1, 9)]);
     }
 
     #[test]

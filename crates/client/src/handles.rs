@@ -129,6 +129,13 @@ pub fn drop_handle<K: Kind>(handle: Handle<K>) -> bool {
     valid
 }
 
+/// Passes on the outcome of the call that was to make an object: where it failed, the object's handle is given up.
+pub fn or_drop<K: Kind, T>(handle: Handle<K>, outcome: Result<T, CUresult>) -> Result<T, CUresult> {
+    outcome.inspect_err(|_| {
+        drop_handle(handle);
+    })
+}
+
 /// Makes a handle with a fixed place invalid until it is revived; false when it was not valid.
 pub fn suspend<K: Kind>(handle: Handle<K>) -> bool {
     let next = u64::from(handle.epoch().wrapping_add(1));

@@ -18,6 +18,7 @@
 //! | `process` | What happens at fork and at exit? |
 //! | [`environment`] | Which variables mean something? |
 
+mod array;
 mod calls;
 mod capture;
 mod completion;

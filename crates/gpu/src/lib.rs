@@ -12,13 +12,16 @@ pub mod objects;
 pub use calls::Calls;
 pub use dispatch::dispatch;
 
-use causeway_api::handle::{Context, Event, Native, Stream};
+use causeway_api::handle::{Array, Context, Event, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_api::types::Region;
+use causeway_api::types::DevicePlace;
 
 /// The outcome of a driver call.
 pub type CuResult<T> = Result<T, CUresult>;
+
+/// One end of a copy, as the back end knows it.
+pub type NativePlace = DevicePlace<Native<Array>>;
 
 /// Called once when work is done, on whatever thread noticed it; gets the error that ended the work, if any.
 pub type Completion = Box<dyn FnOnce(CuResult<()>) + Send>;
@@ -44,11 +47,11 @@ pub trait Gpu: Calls {
     /// Starts a copy of contiguous host memory into `destination`, in stream order.
     ///
     /// # Safety
-    /// `source` must be readable for the region's bytes, and stay so unchanged until a completion of
+    /// `source` must be readable for the place's bytes, and stay so unchanged until a completion of
     /// [`Gpu::after`] for the stream, asked for after this call, has been called.
     unsafe fn start_copy_to_device(
         &self,
-        destination: &Region,
+        destination: &NativePlace,
         source: *const u8,
         stream: Native<Stream>,
     ) -> CuResult<()>;
@@ -56,11 +59,11 @@ pub trait Gpu: Calls {
     /// Starts a copy of `source` into contiguous host memory, in stream order.
     ///
     /// # Safety
-    /// `destination` must be writable for the region's bytes and not be touched until a completion of
+    /// `destination` must be writable for the place's bytes and not be touched until a completion of
     /// [`Gpu::after`] for the stream, asked for after this call, has been called.
     unsafe fn start_copy_from_device(
         &self,
-        source: &Region,
+        source: &NativePlace,
         destination: *mut u8,
         stream: Native<Stream>,
     ) -> CuResult<()>;

@@ -3,8 +3,10 @@
 //! This is the one place where handles of a peer are checked: an unknown, freed or wrongly typed handle, or one
 //! that is in use already, is an error for that client.
 
+use crate::NativePlace;
 use causeway_api::handle::{Handle, Kind, Native, Stream};
 use causeway_api::sys::CUresult;
+use causeway_api::types::DevicePlace;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 
@@ -54,6 +56,24 @@ impl Objects {
             Some(native) => Ok(Native::from_value(native)),
             None => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
         }
+    }
+}
+
+/// A value of the wire that holds handles, and its counterpart with the back end's own.
+pub trait Translate {
+    /// What the back end gets.
+    type Native;
+    /// Looks every handle up.
+    ///
+    /// # Errors
+    /// When one of them is not valid.
+    fn natives(&self, objects: &Objects) -> Result<Self::Native, CUresult>;
+}
+
+impl Translate for DevicePlace {
+    type Native = NativePlace;
+    fn natives(&self, objects: &Objects) -> Result<NativePlace, CUresult> {
+        self.try_map(|array| objects.native(*array))
     }
 }
 

@@ -195,10 +195,12 @@ fn memory_is_filled_and_copied_in_two_dimensions() {
     let dense = client.gpu.memory_allocate(1000).unwrap();
     let source = Region { address: start, row_pitch: 512, slice_pitch: 0, width: 100, height: 10, depth: 1 };
     let target = Region { address: dense, row_pitch: 100, ..source };
-    client.gpu.copy_within_device(target, source, LEGACY).unwrap();
+    client.gpu.copy_within_device(target.into(), source.into(), LEGACY).unwrap();
     let bytes = client.download::<u8>(dense, 1000, LEGACY).unwrap();
     assert!(bytes.chunks(2).all(|element| element == 0x0102_u16.to_ne_bytes()));
-    assert!(client.gpu.copy_within_device(target, Region { width: 99, ..source }, LEGACY).is_err());
+    assert!(
+        client.gpu.copy_within_device(target.into(), Region { width: 99, ..source }.into(), LEGACY).is_err()
+    );
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn long_copies_arrive_whole() {
     let address = client.gpu.memory_allocate(bytes).unwrap();
     let region = Region::linear(address, bytes as u64);
     // SAFETY: the staging lives until the download is through, which comes after in the stream.
-    unsafe { client.gpu.start_copy_to_device(&region, sent.as_ptr(), LEGACY) }.unwrap();
+    unsafe { client.gpu.start_copy_to_device(&region.into(), sent.as_ptr(), LEGACY) }.unwrap();
     assert_eq!(client.download::<u8>(address, bytes, LEGACY).unwrap(), sent.as_slice());
 }
 

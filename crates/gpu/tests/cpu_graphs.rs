@@ -22,7 +22,10 @@ fn a_captured_stream_is_launched_a_hundred_times() {
     client.gpu.capture_begin(stream, GLOBAL).unwrap();
     client.launch("add_to", 1, stream, &parameters!(cell, 1_i32)).unwrap();
     client.launch("add_to", 1, stream, &parameters!(cell, 2_i32)).unwrap();
-    client.gpu.copy_within_device(Region::linear(copy, 4), Region::linear(cell, 4), stream).unwrap();
+    client
+        .gpu
+        .copy_within_device(Region::linear(copy, 4).into(), Region::linear(cell, 4).into(), stream)
+        .unwrap();
     let graph = client.gpu.capture_end(stream).unwrap();
     assert_eq!(client.gpu.graph_node_count(graph), Ok(3));
     assert_eq!(client.download::<i32>(cell, 1, stream), Ok(vec![5]), "capturing executes nothing");

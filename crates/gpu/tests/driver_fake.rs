@@ -186,19 +186,21 @@ fn copies_use_the_call_that_fits() {
     let rows = Region { depth: 1, ..planes };
     // SAFETY: the fake reads and writes at most the region's bytes, which `host` has.
     unsafe {
-        fake.driver.start_copy_to_device(&Region::linear(0x100, 64), host.as_ptr(), stream).unwrap();
-        fake.driver.start_copy_from_device(&Region::linear(0x200, 64), host.as_mut_ptr(), stream).unwrap();
+        fake.driver.start_copy_to_device(&Region::linear(0x100, 64).into(), host.as_ptr(), stream).unwrap();
+        fake.driver
+            .start_copy_from_device(&Region::linear(0x200, 64).into(), host.as_mut_ptr(), stream)
+            .unwrap();
         assert_eq!(fake.log(), "HtoD 100 64 0x55\nDtoH 200 64 0x55\n");
-        fake.driver.start_copy_to_device(&rows, host.as_ptr(), stream).unwrap();
+        fake.driver.start_copy_to_device(&rows.into(), host.as_ptr(), stream).unwrap();
         assert_eq!(fake.log(), "2D from 1 0 pitch 100 to 2 9000 pitch 128 size 100x4 0x55\n");
-        fake.driver.start_copy_from_device(&planes, host.as_mut_ptr(), stream).unwrap();
+        fake.driver.start_copy_from_device(&planes.into(), host.as_mut_ptr(), stream).unwrap();
     }
     assert_eq!(fake.log(), "3D from 2 9000 pitch 128 rows 10 to 1 0 pitch 100 rows 4 size 100x4x3 0x55\n");
-    fake.driver.copy_within_device(Region { address: 0x1, ..planes }, planes, stream).unwrap();
+    fake.driver.copy_within_device(Region { address: 0x1, ..planes }.into(), planes.into(), stream).unwrap();
     assert_eq!(fake.log(), "3D from 2 9000 pitch 128 rows 10 to 2 1 pitch 128 rows 10 size 100x4x3 0x55\n");
-    fake.driver.copy_within_device(Region::linear(1, 8), Region::linear(2, 8), stream).unwrap();
+    fake.driver.copy_within_device(Region::linear(1, 8).into(), Region::linear(2, 8).into(), stream).unwrap();
     assert_eq!(fake.log(), "DtoD 1 2 8 0x55\n");
-    assert!(fake.driver.copy_within_device(Region::linear(1, 8), rows, stream).is_err());
+    assert!(fake.driver.copy_within_device(Region::linear(1, 8).into(), rows.into(), stream).is_err());
 }
 
 #[test]

@@ -100,13 +100,6 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
         // SAFETY of the generated write: checked non-null above, valid by the contract of `cuda.h`.
         quote!(unsafe { #slot.write(request.#slot.as_raw()) };)
     });
-    let forget: Vec<_> = created
-        .iter()
-        .map(|argument| {
-            let slot = ident(&argument.name);
-            quote!(crate::handles::drop_handle(request.#slot);)
-        })
-        .collect();
     let send = match entry.kind {
         Kind::Posted if entry.anywhere => quote!(crate::session::post_anywhere(&request)?;),
         Kind::Posted => quote!(crate::session::post(&request)?;),
@@ -121,10 +114,10 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
                 (_, true) => quote!(crate::session::call_anywhere(&request)),
                 _ => quote!(crate::session::call(&request)),
             };
-            let call = match forget.as_slice() {
-                [] => quote!(#call),
-                forget => quote!(#call.inspect_err(|_| { #(#forget)* })),
-            };
+            let call = created.iter().fold(call, |call, argument| {
+                let slot = ident(&argument.name);
+                quote!(crate::handles::or_drop(request.#slot, #call))
+            });
             quote! {
                 let #pattern = #call?;
                 #(#writes)*

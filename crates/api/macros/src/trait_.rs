@@ -1,7 +1,7 @@
 //! The back end's trait and the way from a request to one of its methods.
 
 use crate::list::{Argument, Entry, Executor, Mode};
-use crate::types::{c_value, ident, marker, reply_part, reply_type};
+use crate::types::{c_value, holds_handles, ident, marker, reply_part, reply_type};
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -13,6 +13,10 @@ fn executed(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
 fn parameter(argument: &Argument) -> Option<TokenStream> {
     let element = match marker(&argument.base) {
         Some(marker) => quote!(::causeway_api::handle::Native<#marker>),
+        None if holds_handles(&argument.base) => {
+            let holder = c_value(&argument.base);
+            quote!(<#holder as crate::objects::Translate>::Native)
+        }
         None => c_value(&argument.base),
     };
     match &argument.mode {
@@ -126,9 +130,19 @@ pub fn expand_dispatch(entries: &[Entry]) -> TokenStream {
 
 /// The statement that finds the back end's handle for an argument.
 fn resolve(argument: &Argument) -> Option<TokenStream> {
-    marker(&argument.base)?;
     let name = ident(&argument.name);
     let native = ident(&format!("native_{}", argument.name));
+    if holds_handles(&argument.base) {
+        let translate = quote!(crate::objects::Translate::natives);
+        return match argument.mode {
+            Mode::InList { .. } => Some(quote! {
+                let #native = _request.#name.iter().map(|held| #translate(held, objects))
+                    .collect::<::core::result::Result<::std::vec::Vec<_>, _>>()?;
+            }),
+            _ => Some(quote!(let #native = #translate(&_request.#name, objects)?;)),
+        };
+    }
+    marker(&argument.base)?;
     match argument.mode {
         Mode::Value => Some(quote!(let #native = objects.native(_request.#name)?;)),
         Mode::Drop => Some(quote!(let #native = objects.remove(_request.#name)?;)),
@@ -144,8 +158,9 @@ fn resolve(argument: &Argument) -> Option<TokenStream> {
 fn pass(argument: &Argument) -> TokenStream {
     let name = ident(&argument.name);
     let native = ident(&format!("native_{}", argument.name));
-    let is_handle = marker(&argument.base).is_some();
+    let is_handle = marker(&argument.base).is_some() || holds_handles(&argument.base);
     match &argument.mode {
+        Mode::In { nullable: false } if is_handle => quote!(&#native),
         Mode::Value | Mode::Drop if is_handle => quote!(#native),
         Mode::InList { .. } if is_handle => quote!(&#native),
         Mode::InList { .. } if argument.base != "bytes" => quote!(&_request.#name),

@@ -22,6 +22,15 @@ const HANDLES: &[(&str, &str)] = &[
     ("CUlinkState", "LinkState"),
 ];
 
+/// Types of `causeway_api::types` that hold handles. A back end gets them as `causeway_gpu::objects::Translate` makes
+/// them, with its own handles inside.
+const HOLDERS: &[&str] = &["DevicePlace"];
+
+/// Whether values of the type hold handles that must be looked up.
+pub fn holds_handles(base: &str) -> bool {
+    HOLDERS.contains(&base)
+}
+
 /// The marker type of a handle, if `base` is one.
 pub fn marker(base: &str) -> Option<TokenStream> {
     HANDLES.iter().find(|(name, _)| *name == base).map(|(_, marker)| {

@@ -2,33 +2,35 @@
 
 use super::Outcome;
 use crate::copy::{self, HostRegion, Mode, Place};
-use crate::entry::{DefaultStream, refuse_use};
-use crate::{context, handles, memory, stream};
+use crate::entry::DefaultStream;
+use crate::{array, context, handles, memory, session, stream};
+use causeway_api::calls;
 use causeway_api::sys::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUmemorytype, CUresult, CUstream,
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUdeviceptr, CUmemorytype,
+    CUresult, CUstream,
 };
-use causeway_api::types::Region;
+use causeway_api::types::{DevicePlace, Region};
 use core::ffi::c_void;
 
 /// What a call says about its stream and its return.
 #[derive(Clone, Copy)]
-struct When {
-    stream: CUstream,
-    default_stream: DefaultStream,
-    mode: Mode,
+pub(super) struct When {
+    pub stream: CUstream,
+    pub default_stream: DefaultStream,
+    pub mode: Mode,
 }
 
-fn now(default_stream: DefaultStream) -> When {
+pub(super) fn now(default_stream: DefaultStream) -> When {
     When { stream: core::ptr::null_mut(), default_stream, mode: Mode::Synchronous }
 }
 
-fn later(stream: CUstream, default_stream: DefaultStream) -> When {
+pub(super) fn later(stream: CUstream, default_stream: DefaultStream) -> When {
     When { stream, default_stream, mode: Mode::Asynchronous }
 }
 
 /// # Safety
 /// As for [`copy::copy`].
-unsafe fn run(destination: Place, source: Place, when: When) -> Outcome {
+pub(super) unsafe fn run(destination: Place, source: Place, when: When) -> Outcome {
     let stream = stream::state(handles::stream(when.stream, when.default_stream)?)?;
     // SAFETY: as this function demands.
     unsafe { copy::copy(destination, source, &stream, when.mode) }
@@ -36,7 +38,7 @@ unsafe fn run(destination: Place, source: Place, when: When) -> Outcome {
 
 /// # Safety
 /// As for [`copy::copy`], for `bytes` bytes at each place.
-unsafe fn linear(
+pub(super) unsafe fn linear(
     destination: impl FnOnce(usize) -> Result<Place, CUresult>,
     source: impl FnOnce(usize) -> Result<Place, CUresult>,
     bytes: usize,
@@ -50,7 +52,7 @@ unsafe fn linear(
     unsafe { run(destination(bytes)?, source(bytes)?, when) }
 }
 
-fn host(address: *mut c_void) -> impl FnOnce(usize) -> Result<Place, CUresult> {
+pub(super) fn host(address: *mut c_void) -> impl FnOnce(usize) -> Result<Place, CUresult> {
     move |bytes| {
         if address.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -59,15 +61,15 @@ fn host(address: *mut c_void) -> impl FnOnce(usize) -> Result<Place, CUresult> {
     }
 }
 
-fn on_device(address: CUdeviceptr) -> impl FnOnce(usize) -> Result<Place, CUresult> {
+pub(super) fn on_device(address: CUdeviceptr) -> impl FnOnce(usize) -> Result<Place, CUresult> {
     move |bytes| {
         memory::check_range(address, bytes as u64)?;
-        Ok(Place::Device(Region::linear(address, bytes as u64)))
+        Ok(Place::Device(Region::linear(address, bytes as u64).into()))
     }
 }
 
 /// An address of which only the table of device memory knows on which side it is.
-fn anywhere(address: CUdeviceptr) -> impl FnOnce(usize) -> Result<Place, CUresult> {
+pub(super) fn anywhere(address: CUdeviceptr) -> impl FnOnce(usize) -> Result<Place, CUresult> {
     move |bytes| match memory::find(address) {
         Some(_) => on_device(address)(bytes),
         None => host(address as *mut c_void)(bytes),
@@ -248,19 +250,27 @@ unsafe fn in_three_dimensions(copy: *const CUDA_MEMCPY2D) -> Result<CUDA_MEMCPY3
 
 /// One side of a copy of up to three dimensions, as the program describes it.
 #[derive(Clone, Copy)]
-struct Side {
-    kind: CUmemorytype,
-    host: *mut c_void,
-    device: CUdeviceptr,
-    offset: [usize; 3],
-    pitch: usize,
-    height: usize,
+pub(super) struct Side {
+    pub kind: CUmemorytype,
+    pub host: *mut c_void,
+    pub device: CUdeviceptr,
+    pub array: CUarray,
+    /// Bytes, rows and slices before the box.
+    pub offset: [usize; 3],
+    /// Bytes from a row to the next, 0 where rows follow each other.
+    pub pitch: usize,
+    /// Rows from a slice to the next, 0 where slices follow each other.
+    pub height: usize,
 }
 
 impl Side {
     /// Where a box of this width, height and depth lies.
-    fn place(&self, [width, height, depth]: [usize; 3]) -> Result<Place, CUresult> {
+    pub fn place(&self, [width, height, depth]: [usize; 3]) -> Result<Place, CUresult> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        if self.kind == CUmemorytype::CU_MEMORYTYPE_ARRAY {
+            let part = array::given(self.array)?.part(self.offset, [width, height, depth])?;
+            return Ok(Place::Device(DevicePlace::Array(part)));
+        }
         let [x, y, z] = self.offset;
         let end_of_row = x.checked_add(width).ok_or(invalid)?;
         // A pitch of 0 means that rows follow each other; it must be given where there are several.
@@ -282,7 +292,6 @@ impl Side {
             CUmemorytype::CU_MEMORYTYPE_HOST => (false, self.host as u64),
             CUmemorytype::CU_MEMORYTYPE_DEVICE => (true, self.device),
             CUmemorytype::CU_MEMORYTYPE_UNIFIED => (memory::find(self.device).is_some(), self.device),
-            CUmemorytype::CU_MEMORYTYPE_ARRAY => return Err(refuse_use!("copies to or from arrays")),
             _ => return Err(invalid),
         };
         if address == 0 {
@@ -291,14 +300,15 @@ impl Side {
         let address = address.checked_add(start as u64).ok_or(invalid)?;
         if is_device {
             memory::check_range(address, length as u64)?;
-            return Ok(Place::Device(Region {
+            let region = Region {
                 address,
                 row_pitch: pitch as u64,
                 slice_pitch: slice as u64,
                 width: width as u64,
                 height: height as u64,
                 depth: depth as u64,
-            }));
+            };
+            return Ok(Place::Device(region.into()));
         }
         let address = address as *mut u8;
         Ok(Place::Host(HostRegion { address, row_pitch: pitch, slice_pitch: slice, width, height, depth }))
@@ -313,6 +323,13 @@ unsafe fn boxed(copy: &CUDA_MEMCPY3D, when: When) -> Outcome {
         context::current()?;
         return Ok(());
     }
+    let (destination, source) = sides(copy)?;
+    // SAFETY: as this function demands.
+    unsafe { run(destination.place(size)?, source.place(size)?, when) }
+}
+
+/// Destination and source of a three-dimensional copy.
+fn sides(copy: &CUDA_MEMCPY3D) -> Result<(Side, Side), CUresult> {
     if copy.srcLOD != 0 || copy.dstLOD != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -320,6 +337,7 @@ unsafe fn boxed(copy: &CUDA_MEMCPY3D, when: When) -> Outcome {
         kind: copy.srcMemoryType,
         host: copy.srcHost.cast_mut(),
         device: copy.srcDevice,
+        array: copy.srcArray,
         offset: [copy.srcXInBytes, copy.srcY, copy.srcZ],
         pitch: copy.srcPitch,
         height: copy.srcHeight,
@@ -328,12 +346,80 @@ unsafe fn boxed(copy: &CUDA_MEMCPY3D, when: When) -> Outcome {
         kind: copy.dstMemoryType,
         host: copy.dstHost,
         device: copy.dstDevice,
+        array: copy.dstArray,
         offset: [copy.dstXInBytes, copy.dstY, copy.dstZ],
         pitch: copy.dstPitch,
         height: copy.dstHeight,
     };
+    Ok((destination, source))
+}
+
+pub unsafe fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER, ds: DefaultStream) -> Outcome {
+    // SAFETY: the program's promise.
+    unsafe { boxed_between_contexts(pCopy, now(ds)) }
+}
+
+pub unsafe fn cuMemcpy3DPeerAsync(
+    pCopy: *const CUDA_MEMCPY3D_PEER,
+    stream: CUstream,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: the program's promise.
+    unsafe { boxed_between_contexts(pCopy, later(stream, ds)) }
+}
+
+/// # Safety
+/// `copy` is null or describes a copy whose host memory is valid.
+unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) -> Outcome {
     // SAFETY: as this function demands.
-    unsafe { run(destination.place(size)?, source.place(size)?, when) }
+    let peer = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let destination_context = context::given(peer.dstContext)?.handle;
+    let source_context = context::given(peer.srcContext)?.handle;
+    let copy = CUDA_MEMCPY3D {
+        srcXInBytes: peer.srcXInBytes,
+        srcY: peer.srcY,
+        srcZ: peer.srcZ,
+        srcLOD: peer.srcLOD,
+        srcMemoryType: peer.srcMemoryType,
+        srcHost: peer.srcHost,
+        srcDevice: peer.srcDevice,
+        srcArray: peer.srcArray,
+        srcPitch: peer.srcPitch,
+        srcHeight: peer.srcHeight,
+        dstXInBytes: peer.dstXInBytes,
+        dstY: peer.dstY,
+        dstZ: peer.dstZ,
+        dstLOD: peer.dstLOD,
+        dstMemoryType: peer.dstMemoryType,
+        dstHost: peer.dstHost,
+        dstDevice: peer.dstDevice,
+        dstArray: peer.dstArray,
+        dstPitch: peer.dstPitch,
+        dstHeight: peer.dstHeight,
+        WidthInBytes: peer.WidthInBytes,
+        Height: peer.Height,
+        Depth: peer.Depth,
+        ..CUDA_MEMCPY3D::default()
+    };
+    let size = [copy.WidthInBytes, copy.Height, copy.Depth];
+    let arrays = [copy.srcMemoryType, copy.dstMemoryType].contains(&CUmemorytype::CU_MEMORYTYPE_ARRAY);
+    if arrays && destination_context != source_context && !size.contains(&0) {
+        let (to, from) = sides(&copy)?;
+        if let (Place::Device(destination), Place::Device(source)) = (to.place(size)?, from.place(size)?) {
+            let stream = stream::state(handles::stream(when.stream, when.default_stream)?)?;
+            let request = calls::copy_between_contexts {
+                destination,
+                destination_context,
+                source,
+                source_context,
+                stream: stream.handle,
+            };
+            return session::post_in(stream.context, &request);
+        }
+    }
+    // Addresses say themselves on which device they are.
+    // SAFETY: as this function demands.
+    unsafe { boxed(&copy, when) }
 }
 
 #[cfg(test)]
@@ -342,17 +428,22 @@ mod tests {
 
     fn side(pitch: usize, height: usize, offset: [usize; 3]) -> Side {
         let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-        Side { kind, host: core::ptr::null_mut(), device: 0x5000, offset, pitch, height }
+        let (host, array) = (core::ptr::null_mut(), core::ptr::null_mut());
+        Side { kind, host, device: 0x5000, array, offset, pitch, height }
     }
 
     #[test]
     fn offsets_move_the_box_and_pitches_default_to_its_own_size() {
-        let Ok(Place::Device(region)) = side(64, 10, [4, 2, 3]).place([8, 5, 2]) else { panic!() };
+        let Ok(Place::Device(DevicePlace::Memory(region))) = side(64, 10, [4, 2, 3]).place([8, 5, 2]) else {
+            panic!()
+        };
         assert_eq!(
             (region.address, region.row_pitch, region.slice_pitch),
             (0x5000 + 4 + 128 + 1920, 64, 640)
         );
-        let Ok(Place::Device(region)) = side(0, 0, [0; 3]).place([8, 5, 2]) else { panic!() };
+        let Ok(Place::Device(DevicePlace::Memory(region))) = side(0, 0, [0; 3]).place([8, 5, 2]) else {
+            panic!()
+        };
         assert!(region.is_contiguous());
     }
 

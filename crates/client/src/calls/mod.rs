@@ -5,6 +5,9 @@
 //! driver API's manual demand; the `SAFETY` comments here rely on that and say only what is not obvious.
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
 
+mod array;
+mod array_copy;
+mod batch_copy;
 mod context;
 mod copy;
 mod debug;
@@ -23,6 +26,9 @@ mod startup;
 mod stream;
 mod unified;
 
+pub use array::*;
+pub use array_copy::*;
+pub use batch_copy::*;
 pub use context::*;
 pub use copy::*;
 pub use debug::*;

@@ -6,14 +6,15 @@ use super::launch::Launch;
 use super::operation::{Operation, Pattern, Value};
 use super::stream::StreamKind;
 use super::{SoftwareGpu, handles, occupancy};
-use crate::{Calls, CuResult};
+use crate::{Calls, CuResult, NativePlace};
 use causeway_api::handle::{
-    Context, Event, Function, Graph as GraphHandle, GraphExec, Kernel, Library, MemoryPool, Module, Native,
-    Stream,
+    Array, Context, Event, Function, Graph as GraphHandle, GraphExec, Kernel, Library, MemoryPool,
+    MipmappedArray, Module, Native, Stream,
 };
 use causeway_api::sys::{
-    CUctx_flags, CUdevice, CUdeviceptr, CUfunc_cache, CUfunction_attribute, CUlimit, CUmemPool_attribute,
-    CUoccupancy_flags, CUresult, CUsharedconfig, CUstream_flags, CUstreamCaptureMode,
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUctx_flags, CUdevice, CUdeviceptr,
+    CUfunc_cache, CUfunction_attribute, CUlimit, CUmemPool_attribute, CUoccupancy_flags, CUresult,
+    CUsharedconfig, CUstream_flags, CUstreamCaptureMode,
 };
 use causeway_api::types::{FunctionInfo, LaunchAttribute, LaunchShape, Region};
 
@@ -327,23 +328,74 @@ impl Calls for SoftwareGpu {
         self.memory.destroy_pool(pool.value())
     }
 
+    // Arrays.
+
+    fn cuArray3DCreate_v2(&self, descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> CuResult<Native<Array>> {
+        let context = self.contexts.current()?;
+        self.arrays.create(&self.memory, &context, descriptor).map(Native::from_value)
+    }
+
+    fn cuArray3DGetDescriptor_v2(&self, array: Native<Array>) -> CuResult<CUDA_ARRAY3D_DESCRIPTOR> {
+        Ok(self.arrays.get(array.value())?.descriptor)
+    }
+
+    fn cuArrayGetMemoryRequirements(
+        &self,
+        array: Native<Array>,
+        device: CUdevice,
+    ) -> CuResult<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
+        check_device(device)?;
+        self.arrays.requirements(array.value())
+    }
+
+    fn cuArrayDestroy(&self, array: Native<Array>) -> CuResult<()> {
+        self.arrays.destroy(&self.memory, array.value())
+    }
+
+    fn cuMipmappedArrayCreate(
+        &self,
+        descriptor: &CUDA_ARRAY3D_DESCRIPTOR,
+        levels: u32,
+    ) -> CuResult<Native<MipmappedArray>> {
+        let context = self.contexts.current()?;
+        self.arrays.create_mipmapped(&self.memory, &context, descriptor, levels).map(Native::from_value)
+    }
+
+    fn cuMipmappedArrayGetLevel(&self, array: Native<MipmappedArray>, level: u32) -> CuResult<Native<Array>> {
+        self.arrays.level(array.value(), level).map(Native::from_value)
+    }
+
+    fn cuMipmappedArrayDestroy(&self, array: Native<MipmappedArray>) -> CuResult<()> {
+        self.arrays.destroy_mipmapped(&self.memory, array.value())
+    }
+
     // Copies and fills.
 
     fn copy_within_device(
         &self,
-        destination: Region,
-        source: Region,
+        destination: NativePlace,
+        source: NativePlace,
         stream: Native<Stream>,
     ) -> CuResult<()> {
         let stream = self.stream(stream)?;
         self.context_of(stream)?;
-        let shape = |region: &Region| (region.width, region.height, region.depth);
-        if shape(&destination) != shape(&source) {
+        if destination.size() != source.size() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        self.check_region(&destination)?;
-        self.check_region(&source)?;
+        let (destination, source) = (self.region_of(&destination)?, self.region_of(&source)?);
         self.scheduler.issue(stream, Operation::Copy { destination, source })
+    }
+
+    /// All contexts share one memory.
+    fn copy_between_contexts(
+        &self,
+        destination: NativePlace,
+        _destination_context: Native<Context>,
+        source: NativePlace,
+        _source_context: Native<Context>,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.copy_within_device(destination, source, stream)
     }
 
     fn cuMemsetD8Async(

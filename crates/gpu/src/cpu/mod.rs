@@ -6,6 +6,7 @@
 //!
 //! A worker process serves one client, so a fault of that client's kernels ends its context and nothing else.
 
+mod array;
 mod attributes;
 mod calls;
 mod capture;
@@ -31,7 +32,8 @@ mod stream;
 
 pub use options::{InvalidMemorySize, Options};
 
-use crate::{Completion, CuResult, Gate, Gpu, OutputSink, Staging};
+use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
+use array::Arrays;
 use causeway_api::handle::{self, Native};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
@@ -70,6 +72,7 @@ pub struct SoftwareGpu {
     contexts: Contexts,
     modules: Arc<Modules>,
     memory: Arc<Memory>,
+    arrays: Arrays,
     graphs: Graphs,
     staging: Arc<StagingPool>,
 }
@@ -100,6 +103,7 @@ impl SoftwareGpu {
             contexts: Contexts::default(),
             modules: Arc::new(Modules::new(Arc::clone(&space))),
             memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler))),
+            arrays: Arrays::default(),
             graphs: Graphs::default(),
             staging: Arc::default(),
             space,
@@ -125,6 +129,13 @@ impl SoftwareGpu {
             memory.free_all_of(id);
         });
         self.scheduler.close_context(context, done);
+    }
+
+    /// The memory that a place of a copy means, checked.
+    fn region_of(&self, place: &NativePlace) -> CuResult<Region> {
+        let region = self.arrays.region(place)?;
+        self.check_region(&region)?;
+        Ok(region)
     }
 
     /// Checks a region of device memory for an operation in `stream`.
@@ -154,27 +165,27 @@ impl Gpu for SoftwareGpu {
 
     unsafe fn start_copy_to_device(
         &self,
-        destination: &Region,
+        destination: &NativePlace,
         source: *const u8,
         stream: Native<handle::Stream>,
     ) -> CuResult<()> {
         let stream = self.stream(stream)?;
         self.context_of(stream)?;
-        self.check_region(destination)?;
-        let copy = Operation::CopyIn { destination: *destination, source: HostSource(source) };
+        let destination = self.region_of(destination)?;
+        let copy = Operation::CopyIn { destination, source: HostSource(source) };
         self.scheduler.issue_uncaptured(stream, Action::Run(copy)).map(drop)
     }
 
     unsafe fn start_copy_from_device(
         &self,
-        source: &Region,
+        source: &NativePlace,
         destination: *mut u8,
         stream: Native<handle::Stream>,
     ) -> CuResult<()> {
         let stream = self.stream(stream)?;
         self.context_of(stream)?;
-        self.check_region(source)?;
-        let copy = Operation::CopyOut { source: *source, destination: HostDestination(destination) };
+        let source = self.region_of(source)?;
+        let copy = Operation::CopyOut { source, destination: HostDestination(destination) };
         self.scheduler.issue_uncaptured(stream, Action::Run(copy)).map(drop)
     }
 

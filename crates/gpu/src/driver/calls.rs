@@ -3,14 +3,14 @@
 
 use super::function::c_text;
 use super::{Driver, context};
-use crate::{Calls, CuResult};
+use crate::{Calls, CuResult, NativePlace};
 use causeway_api::handle::{
     Context, Event, Function, Graph, GraphExec, Kernel, Library, MemoryPool, Module, Native, Stream,
 };
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUfunction_attribute, CUlimit, CUmemPool_attribute, CUstreamCaptureMode,
 };
-use causeway_api::types::{FunctionInfo, LaunchAttribute, LaunchShape, Region};
+use causeway_api::types::{FunctionInfo, LaunchAttribute, LaunchShape};
 
 // SAFETY of the calls below: handles are the driver's own, looked up before; pointers are to locals or to
 // NUL-terminated text that lives during the call.
@@ -165,11 +165,22 @@ impl Calls for Driver {
 
     fn copy_within_device(
         &self,
-        destination: Region,
-        source: Region,
+        destination: NativePlace,
+        source: NativePlace,
         stream: Native<Stream>,
     ) -> CuResult<()> {
         self.copy_across(&destination, &source, stream)
+    }
+
+    fn copy_between_contexts(
+        &self,
+        destination: NativePlace,
+        destination_context: Native<Context>,
+        source: NativePlace,
+        source_context: Native<Context>,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        self.copy_to_peer((&destination, destination_context), (&source, source_context), stream)
     }
 
     fn memory_pool_create(&self, device: CUdevice, limit: usize) -> CuResult<Native<MemoryPool>> {

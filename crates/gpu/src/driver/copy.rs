@@ -1,16 +1,27 @@
-//! Copies between regions: which of the driver's copy calls fits, and its arguments.
+//! Copies between memory and arrays: which of the driver's copy calls fits, and its arguments.
 
 use super::Driver;
-use crate::CuResult;
-use causeway_api::handle::{Native, Stream};
-use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUmemorytype, CUresult};
-use causeway_api::types::Region;
+use crate::{CuResult, NativePlace};
+use causeway_api::handle::{Array, Context, Native, Stream};
+use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult};
+use causeway_api::types::{ArrayBox, DevicePlace, Region};
+use core::ffi::c_void;
 
-/// One end of a copy.
+/// Where an end of a copy begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Start {
     Host(*mut u8),
     Device(u64),
+    Array { array: Native<Array>, x: usize, y: usize, z: usize },
+}
+
+/// How far it is from a row to the next, and from a slice to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pitch {
+    /// Bytes from a row to the next.
+    row: usize,
+    /// Rows from a slice to the next.
+    rows: usize,
 }
 
 /// The two ends of a copy, reduced to as few dimensions as they have together.
@@ -19,20 +30,22 @@ enum Shape {
     Nothing,
     Linear { bytes: usize },
     Rows { width: usize, rows: usize, to_pitch: usize, from_pitch: usize },
-    Slices { width: usize, rows: usize, depth: usize, to: SlicePitch, from: SlicePitch },
+    Slices { width: usize, rows: usize, depth: usize, to: Pitch, from: Pitch },
 }
 
-/// The pitches of an end of three dimensions, in the driver's terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SlicePitch {
-    /// Bytes from a row to the next.
-    row: usize,
-    /// Rows from a slice to the next.
-    rows: usize,
-}
+impl Pitch {
+    /// That of an array is the device's own business.
+    const OF_ARRAY: Self = Self { row: 0, rows: 0 };
 
-impl SlicePitch {
-    fn of(region: &Region) -> CuResult<Self> {
+    fn of(place: &NativePlace) -> CuResult<Self> {
+        let DevicePlace::Memory(region) = place else { return Ok(Self::OF_ARRAY) };
+        if region.height <= 1 {
+            let row = if region.depth > 1 { region.slice_pitch } else { region.width };
+            return Ok(Self { row: row as usize, rows: 1 });
+        }
+        if region.depth <= 1 {
+            return Ok(Self { row: region.row_pitch as usize, rows: region.height as usize });
+        }
         // The driver knows slices as multiples of rows only, and so does the API the client's call came from.
         if region.row_pitch == 0 || !region.slice_pitch.is_multiple_of(region.row_pitch) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -42,15 +55,21 @@ impl SlicePitch {
 }
 
 impl Shape {
-    fn of(to: &Region, from: &Region) -> CuResult<Self> {
-        let size = |region: &Region| (region.width, region.height, region.depth);
-        if size(to) != size(from) {
+    fn of(to: &NativePlace, from: &NativePlace) -> CuResult<Self> {
+        if to.size() != from.size() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let bytes = to.bytes().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? as usize;
         if bytes == 0 {
             return Ok(Self::Nothing);
         }
+        match (to, from) {
+            (DevicePlace::Memory(to), DevicePlace::Memory(from)) => Self::of_memory(to, from, bytes),
+            _ => Self::of_arrays(to, from),
+        }
+    }
+
+    fn of_memory(to: &Region, from: &Region, bytes: usize) -> CuResult<Self> {
         if to.is_contiguous() && from.is_contiguous() {
             return Ok(Self::Linear { bytes });
         }
@@ -64,115 +83,206 @@ impl Shape {
             let (to_pitch, from_pitch) = (to.row_pitch as usize, from.row_pitch as usize);
             Self::Rows { width, rows: rows * depth, to_pitch, from_pitch }
         } else {
-            Self::Slices { width, rows, depth, to: SlicePitch::of(to)?, from: SlicePitch::of(from)? }
+            let (to, from) = (Pitch::of(&(*to).into())?, Pitch::of(&(*from).into())?);
+            Self::Slices { width, rows, depth, to, from }
+        })
+    }
+
+    /// An array has as many dimensions as it has, so none can be folded into another.
+    fn of_arrays(to: &NativePlace, from: &NativePlace) -> CuResult<Self> {
+        let (width, rows, depth) = to.size();
+        let (width, rows, depth) = (width as usize, rows as usize, depth as usize);
+        let in_first_slice =
+            |place: &NativePlace| !matches!(place, DevicePlace::Array(ArrayBox { z: 1.., .. }));
+        let (to_pitch, from_pitch) = (Pitch::of(to)?, Pitch::of(from)?);
+        Ok(if depth == 1 && in_first_slice(to) && in_first_slice(from) {
+            Self::Rows { width, rows, to_pitch: to_pitch.row, from_pitch: from_pitch.row }
+        } else {
+            Self::Slices { width, rows, depth, to: to_pitch, from: from_pitch }
         })
     }
 }
 
-/// The driver's memory type, host address and device address of a place.
-fn parts(place: Place) -> (CUmemorytype, *mut core::ffi::c_void, u64) {
-    match place {
-        Place::Host(address) => (CUmemorytype::CU_MEMORYTYPE_HOST, address.cast(), 0),
-        Place::Device(address) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, core::ptr::null_mut(), address),
+impl Start {
+    fn of(place: &NativePlace) -> Self {
+        match place {
+            DevicePlace::Memory(region) => Self::Device(region.address),
+            DevicePlace::Array(part) => {
+                let (x, y, z) = (part.x as usize, part.y as usize, part.z as usize);
+                Self::Array { array: part.array, x, y, z }
+            }
+        }
+    }
+
+    fn kind(self) -> CUmemorytype {
+        match self {
+            Self::Host(_) => CUmemorytype::CU_MEMORYTYPE_HOST,
+            Self::Device(_) => CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            Self::Array { .. } => CUmemorytype::CU_MEMORYTYPE_ARRAY,
+        }
+    }
+
+    fn host(self) -> *mut c_void {
+        if let Self::Host(address) = self { address.cast() } else { core::ptr::null_mut() }
+    }
+
+    fn device(self) -> u64 {
+        if let Self::Device(address) = self { address } else { 0 }
+    }
+
+    fn array(self) -> (Native<Array>, usize, usize, usize) {
+        if let Self::Array { array, x, y, z } = self { (array, x, y, z) } else { (Native::NULL, 0, 0, 0) }
     }
 }
 
-/// The contiguous host memory for a region of device memory.
-fn packed(region: &Region) -> CuResult<Region> {
-    let slice_pitch = region.width.checked_mul(region.height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    Ok(Region { address: 0, row_pitch: region.width, slice_pitch, ..*region })
+/// The contiguous host memory for what lies at a place of the device.
+fn packed(place: &NativePlace) -> CuResult<NativePlace> {
+    let (width, height, depth) = place.size();
+    let slice_pitch = width.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    Ok(DevicePlace::Memory(Region { address: 0, row_pitch: width, slice_pitch, width, height, depth }))
 }
 
 impl Driver {
     /// # Safety
-    /// `source` must stay readable for the region's bytes until the copy is done.
+    /// `source` must stay readable for the place's bytes until the copy is done.
     pub(super) unsafe fn copy_in(
         &self,
-        destination: &Region,
+        destination: &NativePlace,
         source: *const u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
         let shape = Shape::of(destination, &packed(destination)?)?;
-        // SAFETY: the shape covers the region's bytes of host memory, which the caller vouches for.
-        unsafe {
-            self.copy(shape, Place::Device(destination.address), Place::Host(source.cast_mut()), stream)
-        }
+        // SAFETY: the shape covers the place's bytes of host memory, which the caller vouches for.
+        unsafe { self.copy(shape, Start::of(destination), Start::Host(source.cast_mut()), stream) }
     }
 
     /// # Safety
-    /// `destination` must stay writable for the region's bytes until the copy is done.
+    /// `destination` must stay writable for the place's bytes until the copy is done.
     pub(super) unsafe fn copy_out(
         &self,
-        source: &Region,
+        source: &NativePlace,
         destination: *mut u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
         let shape = Shape::of(&packed(source)?, source)?;
-        // SAFETY: the shape covers the region's bytes of host memory, which the caller vouches for.
-        unsafe { self.copy(shape, Place::Host(destination), Place::Device(source.address), stream) }
+        // SAFETY: the shape covers the place's bytes of host memory, which the caller vouches for.
+        unsafe { self.copy(shape, Start::Host(destination), Start::of(source), stream) }
     }
 
     pub(super) fn copy_across(
         &self,
-        destination: &Region,
-        source: &Region,
+        destination: &NativePlace,
+        source: &NativePlace,
         stream: Native<Stream>,
     ) -> CuResult<()> {
         let shape = Shape::of(destination, source)?;
-        let (to, from) = (Place::Device(destination.address), Place::Device(source.address));
         // SAFETY: no host memory takes part.
-        unsafe { self.copy(shape, to, from, stream) }
+        unsafe { self.copy(shape, Start::of(destination), Start::of(source), stream) }
+    }
+
+    /// A copy whose ends are in different contexts, which matters where one is an array.
+    pub(super) fn copy_to_peer(
+        &self,
+        (destination, to_context): (&NativePlace, Native<Context>),
+        (source, from_context): (&NativePlace, Native<Context>),
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        if destination.size() != source.size() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let (width, height, depth) = destination.size();
+        let (to, from) = (Start::of(destination), Start::of(source));
+        let (to_pitch, from_pitch) = (Pitch::of(destination)?, Pitch::of(source)?);
+        let ((to_array, to_x, to_y, to_z), (from_array, from_x, from_y, from_z)) = (to.array(), from.array());
+        let copy = CUDA_MEMCPY3D_PEER {
+            srcXInBytes: from_x,
+            srcY: from_y,
+            srcZ: from_z,
+            srcMemoryType: from.kind(),
+            srcDevice: from.device(),
+            srcArray: from_array.as_raw(),
+            srcContext: from_context.as_raw(),
+            srcPitch: from_pitch.row,
+            srcHeight: from_pitch.rows,
+            dstXInBytes: to_x,
+            dstY: to_y,
+            dstZ: to_z,
+            dstMemoryType: to.kind(),
+            dstDevice: to.device(),
+            dstArray: to_array.as_raw(),
+            dstContext: to_context.as_raw(),
+            dstPitch: to_pitch.row,
+            dstHeight: to_pitch.rows,
+            WidthInBytes: width as usize,
+            Height: height as usize,
+            Depth: depth as usize,
+            ..CUDA_MEMCPY3D_PEER::default()
+        };
+        // SAFETY: the description is a local; no host memory takes part.
+        unsafe { self.functions.cuMemcpy3DPeerAsync(&copy, stream.as_raw()) }
     }
 
     /// # Safety
     /// Host memory must be valid for the shape's bytes until the copy is done.
-    unsafe fn copy(&self, shape: Shape, to: Place, from: Place, stream: Native<Stream>) -> CuResult<()> {
+    unsafe fn copy(&self, shape: Shape, to: Start, from: Start, stream: Native<Stream>) -> CuResult<()> {
         let (driver, stream) = (self.functions, stream.as_raw());
-        let (to_kind, to_host, to_device) = parts(to);
-        let (from_kind, from_host, from_device) = parts(from);
+        let ((to_array, to_x, to_y, to_z), (from_array, from_x, from_y, from_z)) = (to.array(), from.array());
         // SAFETY: descriptors are locals that the driver reads during the call; the caller vouches for host
         // memory, and the driver checks device addresses.
         unsafe {
             match (shape, to, from) {
                 (Shape::Nothing, ..) => Ok(()),
-                (Shape::Linear { bytes }, Place::Device(to), Place::Host(from)) => {
+                (Shape::Linear { bytes }, Start::Device(to), Start::Host(from)) => {
                     driver.cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream)
                 }
-                (Shape::Linear { bytes }, Place::Host(to), Place::Device(from)) => {
+                (Shape::Linear { bytes }, Start::Host(to), Start::Device(from)) => {
                     driver.cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream)
                 }
                 // This form, unlike cuMemcpyDtoDAsync, also takes addresses of two devices.
-                (Shape::Linear { bytes }, _, _) => {
-                    driver.cuMemcpyAsync(to_device, from_device, bytes, stream)
+                (Shape::Linear { bytes }, ..) => {
+                    driver.cuMemcpyAsync(to.device(), from.device(), bytes, stream)
                 }
                 (Shape::Rows { width, rows, to_pitch, from_pitch }, ..) => {
                     let copy = CUDA_MEMCPY2D {
-                        srcMemoryType: from_kind,
-                        srcHost: from_host,
-                        srcDevice: from_device,
+                        srcXInBytes: from_x,
+                        srcY: from_y,
+                        srcMemoryType: from.kind(),
+                        srcHost: from.host(),
+                        srcDevice: from.device(),
+                        srcArray: from_array.as_raw(),
                         srcPitch: from_pitch,
-                        dstMemoryType: to_kind,
-                        dstHost: to_host,
-                        dstDevice: to_device,
+                        dstXInBytes: to_x,
+                        dstY: to_y,
+                        dstMemoryType: to.kind(),
+                        dstHost: to.host(),
+                        dstDevice: to.device(),
+                        dstArray: to_array.as_raw(),
                         dstPitch: to_pitch,
                         WidthInBytes: width,
                         Height: rows,
-                        ..CUDA_MEMCPY2D::default()
                     };
                     driver.cuMemcpy2DAsync_v2(&copy, stream)
                 }
-                (Shape::Slices { width, rows, depth, to, from }, ..) => {
+                (Shape::Slices { width, rows, depth, to: to_pitch, from: from_pitch }, ..) => {
                     let copy = CUDA_MEMCPY3D {
-                        srcMemoryType: from_kind,
-                        srcHost: from_host,
-                        srcDevice: from_device,
-                        srcPitch: from.row,
-                        srcHeight: from.rows,
-                        dstMemoryType: to_kind,
-                        dstHost: to_host,
-                        dstDevice: to_device,
-                        dstPitch: to.row,
-                        dstHeight: to.rows,
+                        srcXInBytes: from_x,
+                        srcY: from_y,
+                        srcZ: from_z,
+                        srcMemoryType: from.kind(),
+                        srcHost: from.host(),
+                        srcDevice: from.device(),
+                        srcArray: from_array.as_raw(),
+                        srcPitch: from_pitch.row,
+                        srcHeight: from_pitch.rows,
+                        dstXInBytes: to_x,
+                        dstY: to_y,
+                        dstZ: to_z,
+                        dstMemoryType: to.kind(),
+                        dstHost: to.host(),
+                        dstDevice: to.device(),
+                        dstArray: to_array.as_raw(),
+                        dstPitch: to_pitch.row,
+                        dstHeight: to_pitch.rows,
                         WidthInBytes: width,
                         Height: rows,
                         Depth: depth,
@@ -189,14 +299,18 @@ impl Driver {
 mod tests {
     use super::*;
 
-    fn region(width: u64, height: u64, depth: u64, row_pitch: u64, slice_pitch: u64) -> Region {
-        Region { address: 0x1000, row_pitch, slice_pitch, width, height, depth }
+    fn region(width: u64, height: u64, depth: u64, row_pitch: u64, slice_pitch: u64) -> NativePlace {
+        Region { address: 0x1000, row_pitch, slice_pitch, width, height, depth }.into()
+    }
+
+    fn array(z: u64, width: u64, height: u64, depth: u64) -> NativePlace {
+        DevicePlace::Array(ArrayBox { array: Native::from_value(5), x: 8, y: 2, z, width, height, depth })
     }
 
     #[test]
     fn a_shape_has_as_few_dimensions_as_it_can() {
-        let shape = |region: Region| Shape::of(&region, &packed(&region).unwrap());
-        assert_eq!(shape(Region::linear(1, 9)), Ok(Shape::Linear { bytes: 9 }));
+        let shape = |place: NativePlace| Shape::of(&place, &packed(&place).unwrap());
+        assert_eq!(shape(Region::linear(1, 9).into()), Ok(Shape::Linear { bytes: 9 }));
         assert_eq!(shape(region(4, 0, 1, 8, 8)), Ok(Shape::Nothing));
         assert_eq!(shape(region(4, 3, 2, 4, 12)), Ok(Shape::Linear { bytes: 24 }));
         let rows = |rows, to_pitch| Shape::Rows { width: 4, rows, to_pitch, from_pitch: 4 };
@@ -207,10 +321,29 @@ mod tests {
             width: 4,
             rows: 3,
             depth: 2,
-            to: SlicePitch { row: 8, rows: 5 },
-            from: SlicePitch { row: 4, rows: 3 },
+            to: Pitch { row: 8, rows: 5 },
+            from: Pitch { row: 4, rows: 3 },
         };
         assert_eq!(shape(region(4, 3, 2, 8, 40)), Ok(slices));
+    }
+
+    #[test]
+    fn arrays_keep_their_dimensions() {
+        let shape = |place: NativePlace| Shape::of(&place, &packed(&place).unwrap());
+        assert_eq!(
+            shape(array(0, 4, 3, 1)),
+            Ok(Shape::Rows { width: 4, rows: 3, to_pitch: 0, from_pitch: 4 })
+        );
+        let slices = |depth| Shape::Slices {
+            width: 4,
+            rows: 3,
+            depth,
+            to: Pitch::OF_ARRAY,
+            from: Pitch { row: 4, rows: 3 },
+        };
+        assert_eq!(shape(array(1, 4, 3, 1)), Ok(slices(1)));
+        assert_eq!(shape(array(0, 4, 3, 2)), Ok(slices(2)));
+        assert_eq!(Shape::of(&array(0, 4, 0, 1), &array(3, 4, 0, 1)), Ok(Shape::Nothing));
     }
 
     #[test]
@@ -219,6 +352,7 @@ mod tests {
         assert!(Shape::of(&region(4, 3, 2, 8, 41), &other).is_err());
         assert!(Shape::of(&region(4, 3, 2, 0, 40), &other).is_err());
         assert!(Shape::of(&region(4, 3, 1, 8, 40), &other).is_err());
+        assert!(Shape::of(&array(0, 4, 3, 1), &other).is_err());
         assert!(Shape::of(&region(u64::MAX, 2, 1, 8, 8), &region(u64::MAX, 2, 1, 8, 8)).is_err());
     }
 }

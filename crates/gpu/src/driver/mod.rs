@@ -39,11 +39,10 @@ mod waits;
 
 pub use load::LoadError;
 
-use crate::{Completion, CuResult, Gate, Gpu, OutputSink, Staging};
+use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUresult, CUstreamCaptureStatus};
-use causeway_api::types::Region;
 use functions::Functions;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -161,7 +160,7 @@ impl Gpu for Driver {
 
     unsafe fn start_copy_to_device(
         &self,
-        destination: &Region,
+        destination: &NativePlace,
         source: *const u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {
@@ -171,7 +170,7 @@ impl Gpu for Driver {
 
     unsafe fn start_copy_from_device(
         &self,
-        source: &Region,
+        source: &NativePlace,
         destination: *mut u8,
         stream: Native<Stream>,
     ) -> CuResult<()> {

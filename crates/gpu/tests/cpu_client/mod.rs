@@ -50,7 +50,7 @@ impl Client {
         let address = self.gpu.memory_allocate(bytes.len()).unwrap();
         let region = Region::linear(address, bytes.len() as u64);
         // SAFETY: the bytes live until the stream is through.
-        unsafe { self.gpu.start_copy_to_device(&region, bytes.as_ptr(), LEGACY) }.unwrap();
+        unsafe { self.gpu.start_copy_to_device(&region.into(), bytes.as_ptr(), LEGACY) }.unwrap();
         self.wait(LEGACY).unwrap();
         address
     }
@@ -60,7 +60,7 @@ impl Client {
         let mut bytes = vec![0; count * size_of::<T>()];
         let region = Region::linear(address, bytes.len() as u64);
         // SAFETY: the bytes live, untouched, until the stream is through.
-        unsafe { self.gpu.start_copy_from_device(&region, bytes.as_mut_ptr(), stream) }?;
+        unsafe { self.gpu.start_copy_from_device(&region.into(), bytes.as_mut_ptr(), stream) }?;
         self.wait(stream)?;
         Ok(bytes.chunks_exact(size_of::<T>()).map(T::from_bytes).collect())
     }

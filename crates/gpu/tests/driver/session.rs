@@ -175,7 +175,7 @@ impl Session {
         staging.as_mut_slice().copy_from_slice(bytes);
         let stream = self.objects.native(Handle::NULL)?;
         // SAFETY: `staging` has the region's bytes and lives until the stream is done.
-        unsafe { self.driver.start_copy_to_device(region, staging.as_ptr(), stream)? };
+        unsafe { self.driver.start_copy_to_device(&(*region).into(), staging.as_ptr(), stream)? };
         self.finish(Handle::NULL)
     }
 
@@ -185,7 +185,7 @@ impl Session {
         let staging = self.driver.staging(bytes)?;
         let stream = self.objects.native(Handle::NULL)?;
         // SAFETY: `staging` has the region's bytes and lives until the stream is done.
-        unsafe { self.driver.start_copy_from_device(region, staging.as_ptr(), stream)? };
+        unsafe { self.driver.start_copy_from_device(&(*region).into(), staging.as_ptr(), stream)? };
         self.finish(Handle::NULL)?;
         Ok(staging.as_slice().to_vec())
     }

@@ -5,8 +5,9 @@ use super::incoming::Buffer;
 use causeway_api::calls::{copy_from_device, copy_from_device_now, copy_to_device};
 use causeway_api::handle::{Handle, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{Payload, Region};
+use causeway_api::types::{DevicePlace, Payload};
 use causeway_gpu::CuResult;
+use causeway_gpu::objects::Translate;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ impl Engine {
             }
             Payload::Transfer { number, length } => self.incoming.take(number, length)?,
         };
+        let destination = request.destination.natives(&self.objects)?;
         let bytes = buffer.as_slice().len();
         if request.destination.bytes() != Some(bytes as u64) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -55,10 +57,10 @@ impl Engine {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the buffer has as many bytes as the region, and `lend` keeps it until a completion that is asked
+        // SAFETY: the buffer has as many bytes as the place, and `lend` keeps it until a completion that is asked
         // for after this call has been called.
         unsafe {
-            self.gpu.start_copy_to_device(&request.destination, buffer.as_slice().as_ptr(), stream)?;
+            self.gpu.start_copy_to_device(&destination, buffer.as_slice().as_ptr(), stream)?;
         }
         self.lend(state, stream, buffer)
     }
@@ -118,18 +120,19 @@ impl Engine {
     fn start_from_device(
         self: &Arc<Self>,
         state: &mut State,
-        source: Region,
+        source: DevicePlace,
         stream: Handle<Stream>,
         done: impl FnOnce(CuResult<causeway_gpu::Staging>) + Send + 'static,
     ) -> CuResult<()> {
         refuse_capture(state, stream)?;
         let native = self.objects.native(stream)?;
+        let place = source.natives(&self.objects)?;
         let bytes = source.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let staging = self.gpu.staging(bytes)?;
         if bytes > 0 {
-            // SAFETY: the staging has the region's bytes and is owned by the completion asked for right after.
-            unsafe { self.gpu.start_copy_from_device(&source, staging.as_ptr(), native)? };
+            // SAFETY: the staging has the place's bytes and is owned by the completion asked for right after.
+            unsafe { self.gpu.start_copy_from_device(&place, staging.as_ptr(), native)? };
         }
         self.outgoing.fetch_add(bytes, Ordering::Relaxed);
         let engine = Arc::clone(self);

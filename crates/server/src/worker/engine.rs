@@ -297,6 +297,8 @@ impl Engine {
             | Request::context_synchronize(_)
             | Request::memory_free(_)
             | Request::mirror_free(_)
+            | Request::cuArrayDestroy(_)
+            | Request::cuMipmappedArrayDestroy(_)
             | Request::primary_context_reset(_)
             | Request::context_destroy(_) => {
                 self.wait(state, head, request)?;

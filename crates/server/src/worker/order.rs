@@ -67,6 +67,8 @@ pub fn place(request: &Request<'_>) -> Place {
         | Request::primary_context_reset(_)
         | Request::memory_free(_)
         | Request::mirror_free(_)
+        | Request::cuArrayDestroy(_)
+        | Request::cuMipmappedArrayDestroy(_)
         | Request::module_unload(_)
         | Request::library_unload(_)
         | Request::cuGraphDestroy(_)

@@ -51,6 +51,23 @@ impl Engine {
                     Ok(())
                 })
             }
+            // The driver would wait for the work that uses the array.
+            Request::cuArrayDestroy(destroy) => {
+                let (context, array) =
+                    (self.objects.native(head.context)?, self.objects.remove(destroy.hArray)?);
+                self.when_idle(head, move |engine| {
+                    engine.gpu.make_current(context)?;
+                    engine.gpu.cuArrayDestroy(array)
+                })
+            }
+            Request::cuMipmappedArrayDestroy(destroy) => {
+                let context = self.objects.native(head.context)?;
+                let array = self.objects.remove(destroy.hMipmappedArray)?;
+                self.when_idle(head, move |engine| {
+                    engine.gpu.make_current(context)?;
+                    engine.gpu.cuMipmappedArrayDestroy(array)
+                })
+            }
             Request::primary_context_reset(reset) => {
                 self.gpu.make_current(self.objects.remove(reset.context)?)?;
                 let (device, ended) = (reset.device, reset.context);

@@ -43,12 +43,20 @@ pub fn copies(session: &Session) -> Outcome {
         // Across the device into another layout, of the same size but packed.
         let packed = Region { row_pitch: layout.width, slice_pitch: layout.width * layout.height, ..layout };
         let destination = Region { address: to, ..packed };
-        session.call(calls::copy_within_device { destination, source, stream })?;
+        session.call(calls::copy_within_device {
+            destination: destination.into(),
+            source: source.into(),
+            stream,
+        })?;
         check(session.read(&destination)? == bytes, || {
             format!("{layout:?} is not copied within the device")
         })?;
         let back = Region { address: from, row_pitch: 256, slice_pitch: 2560, ..layout };
-        session.call(calls::copy_within_device { destination: back, source: destination, stream })?;
+        session.call(calls::copy_within_device {
+            destination: back.into(),
+            source: destination.into(),
+            stream,
+        })?;
         check(session.read(&back)? == bytes, || format!("{layout:?} is not copied back within the device"))?;
     }
     let outside = Region::linear(0x10, 8);
@@ -72,8 +80,8 @@ pub fn rate(session: &Session) -> Outcome {
         // SAFETY: `staging` has as many bytes and lives until the stream is done.
         unsafe {
             match direction {
-                0 => session.driver.start_copy_to_device(&region, staging.as_ptr(), stream)?,
-                _ => session.driver.start_copy_from_device(&region, staging.as_ptr(), stream)?,
+                0 => session.driver.start_copy_to_device(&region.into(), staging.as_ptr(), stream)?,
+                _ => session.driver.start_copy_from_device(&region.into(), staging.as_ptr(), stream)?,
             }
         }
         session.finish(Handle::NULL)?;
