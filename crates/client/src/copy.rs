@@ -150,7 +150,9 @@ pub unsafe fn copy(
     }
     match (destination, mode) {
         // The program reads there next, with no call in between.
-        (Place::Device(written), Mode::Synchronous) if visible::reaches(written.address) => {
+        (Place::Device(DevicePlace::Memory(written)), Mode::Synchronous)
+            if visible::reaches(written.address) =>
+        {
             stream.synchronize()
         }
         _ => Ok(()),

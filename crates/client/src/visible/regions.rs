@@ -196,7 +196,7 @@ pub fn place(place: Place) -> Place {
     let (start, end) = host.span();
     let inside = regions.device_of(start, end.saturating_sub(1)).map(|(_, address)| address);
     match inside.or_else(|| regions.region(start as u64).map(|_| start as u64)) {
-        Some(address) => Place::Device(on_device(&host, address)),
+        Some(address) => Place::Device(on_device(&host, address).into()),
         None => place,
     }
 }
