@@ -3,13 +3,15 @@
 use super::Outcome;
 use crate::entry::{DefaultStream, give, offer};
 use crate::launch::{self, Arguments};
-use crate::module::{self, Owner};
+use crate::module::{self, FunctionState, Owner};
 use crate::session::callbacks::{self, Address, Task};
-use crate::{capture, handles, session, stream};
-use causeway_api::calls;
+use crate::session::{self, session};
+use crate::{capture, context, device, handles, stream};
+use causeway_api::calls::{self, Call};
+use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{
-    CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUhostFn, CUlaunchConfig, CUmodule, CUresult,
-    CUstream,
+    CUdevice, CUdevice_attribute, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUhostFn,
+    CUlaunchConfig, CUmodule, CUresult, CUstream,
 };
 use causeway_api::types::LaunchShape;
 use core::ffi::c_void;
@@ -23,7 +25,44 @@ pub unsafe fn cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfu
 
 pub unsafe fn cuFuncSetAttribute(hfunc: CUfunction, attribute: CUfunction_attribute, value: i32) -> Outcome {
     let (function, state) = module::given_function(hfunc)?;
-    session::call(&calls::function_attribute_set { function, attribute, value })?;
+    let device = context::current_state()?.device;
+    let request = calls::function_attribute_set { function, attribute, value };
+    set_attribute(&state, device, attribute, value, context::current()?, &request)
+}
+
+/// Sets an attribute of a function or kernel. cuBLASLt does so before most of its launches, nearly always to the
+/// value that is set already, so nothing is sent then; and for what can be checked here nobody waits.
+pub fn set_attribute(
+    state: &FunctionState,
+    device: CUdevice,
+    attribute: CUfunction_attribute,
+    value: i32,
+    context: Handle<Context>,
+    request: &impl Call<Reply = ()>,
+) -> Outcome {
+    let device = device::device(device)?;
+    let allowed = match attribute {
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+            let most = device
+                .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+                .zip(state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
+            most.map(|(most, used)| 0..=most - used)
+        }
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => Some(-1..=100),
+        _ => None,
+    };
+    if allowed.as_ref().is_some_and(|allowed| !allowed.contains(&value)) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // A kernel has its attributes on each device; what is known here is what was set last on any of them.
+    let is_only_device = session()?.devices.len() == 1;
+    if is_only_device && state.attribute(attribute) == Some(value) {
+        return Ok(());
+    }
+    match allowed {
+        Some(_) => session::post_in(context, request)?,
+        None => session::call_in(context, request)?,
+    }
     state.note_attribute(attribute, value);
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! Libraries and kernels.
 
 use super::Outcome;
+use super::execution;
 use super::module::{give_handles, read_file, with_options};
 use crate::entry::{give, offer, text};
 use crate::module::Owner;
-use crate::{context, device, image, module, session};
+use crate::{context, device, image, module};
 use causeway_api::calls;
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary,
@@ -140,11 +141,8 @@ pub unsafe fn cuKernelSetAttribute(
     dev: CUdevice,
 ) -> Outcome {
     let (kernel, state) = module::given_kernel(kernel)?;
-    let device = device::on_server(dev)?;
-    let request = calls::kernel_attribute_set { kernel, device, attribute, value };
-    session::call_in(context::current_or_none(), &request)?;
-    state.note_attribute(attribute, value);
-    Ok(())
+    let request = calls::kernel_attribute_set { kernel, device: device::on_server(dev)?, attribute, value };
+    execution::set_attribute(&state, dev, attribute, value, context::current_or_none(), &request)
 }
 
 pub unsafe fn cuKernelGetName(name: *mut *mut c_void, hfunc: CUkernel) -> Outcome {
