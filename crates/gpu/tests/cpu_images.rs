@@ -58,6 +58,8 @@ fn images_without_usable_ptx_are_refused() {
     assert_eq!(load(CUBIN_ONLY), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
     assert_eq!(load(b"\x7fELF\x02\x01\x01"), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
     assert_eq!(load(b"this is not PTX"), Err(CUresult::CUDA_ERROR_INVALID_PTX));
+    let later = b".version 10.1\n.target sm_75\n.address_size 64\n";
+    assert_eq!(load(later), Err(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION));
     assert_eq!(load(&[0xff; 40]), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
     assert!(load(b"").is_err());
 }

@@ -20,6 +20,9 @@ const LOCAL_FOR_RECURSION: u64 = 32 << 10;
 #[non_exhaustive]
 pub struct CompileOptions {}
 
+/// The last version of PTX, without its minor number. A later minor version adds instructions, and each is looked at by itself.
+const LAST_MAJOR_VERSION: u32 = 9;
+
 /// Why a program was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CompileError {
@@ -32,6 +35,15 @@ pub enum CompileError {
         line: u32,
         /// What was expected and found.
         message: String,
+    },
+    /// The text is of a later version of the language than is known here.
+    #[error("{}`.version {}.{}` is later than {}.x, the last that the software GPU knows",
+        source_prefix(*.source_index), .version / 10, .version % 10, LAST_MAJOR_VERSION)]
+    LaterVersion {
+        /// Which of the sources, from 0.
+        source_index: usize,
+        /// Major times ten plus minor.
+        version: u32,
     },
     /// An instruction that the software GPU does not have.
     #[error("{}line {line}: `{instruction}` is not supported by the software GPU ({reason})", source_prefix(*.source_index))]
@@ -188,6 +200,9 @@ impl Program {
                 line: error.line,
                 message: error.message,
             })?;
+            if module.version / 10 > LAST_MAJOR_VERSION {
+                return Err(CompileError::LaterVersion { source_index, version: module.version });
+            }
             modules.push(module);
         }
         let image = link::link(modules).map_err(|error| match error {

@@ -274,7 +274,9 @@ fn names(program: &Program) -> Vec<String> {
 /// PTX that no device takes.
 fn code_of(error: &CompileError) -> CUresult {
     match error {
-        CompileError::UnsupportedInstruction { .. } => CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+        CompileError::UnsupportedInstruction { .. } | CompileError::LaterVersion { .. } => {
+            CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+        }
         CompileError::Machine(_) => CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
         _ => CUresult::CUDA_ERROR_INVALID_PTX,
     }
