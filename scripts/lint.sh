@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, clippy with warnings denied, and what the dependencies are (deny.toml). Runs all three, fails if any fails.
+# Formatting, clippy with warnings denied, what the dependencies are (deny.toml), and whether the Python programs can be read. Runs all, fails
+# if any fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/wheels.sh
@@ -31,4 +32,6 @@ if cargo deny --log-level off fetch db 2>/dev/null; then
 else
     echo "== NOT checked: advisories, since their database cannot be fetched from here" >&2
 fi
+# They run on machines with a GPU only; a slip of the pen is found here.
+step python3 -c 'import ast, sys; [ast.parse(open(path).read(), path) for path in sys.argv[1:]]' scripts/*.py tests/python/*.py
 exit $failed

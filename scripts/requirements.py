@@ -1,8 +1,8 @@
 """What the figures of the yardstick must be, for a client and a server on one machine over loopback TCP."""
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 # Time to the first tensor without the time of `import torch`, in milliseconds.
 START_WITHOUT_IMPORT = "start_to_first_tensor_less_import"
