@@ -15,8 +15,22 @@ pub enum Origin {
     Pool,
     /// `cuMemAllocManaged`.
     Managed,
+    /// A variable declared `__managed__`; it is freed with its library.
+    ManagedVariable,
     /// A variable of a module; it is freed with the module.
     Variable,
+}
+
+impl Origin {
+    /// Whether it belongs to a module or library, so that the program cannot free it.
+    pub fn is_variable(self) -> bool {
+        matches!(self, Self::Variable | Self::ManagedVariable)
+    }
+
+    /// Whether host and device use it by one address.
+    pub fn is_managed(self) -> bool {
+        matches!(self, Self::Managed | Self::ManagedVariable)
+    }
 }
 
 /// A piece of device memory.
@@ -61,7 +75,7 @@ pub fn find(address: CUdeviceptr) -> Option<Piece> {
 pub fn take(base: CUdeviceptr) -> Result<Piece, CUresult> {
     let mut pieces = PIECES.write();
     match pieces.get(&base) {
-        Some(piece) if piece.origin != Origin::Variable => {
+        Some(piece) if !piece.origin.is_variable() => {
             pieces.remove(&base).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
         }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -71,7 +85,7 @@ pub fn take(base: CUdeviceptr) -> Result<Piece, CUresult> {
 /// Forgets a variable of a module that is unloaded.
 pub fn forget_variable(base: CUdeviceptr) {
     let mut pieces = PIECES.write();
-    if pieces.get(&base).is_some_and(|piece| piece.origin == Origin::Variable) {
+    if pieces.get(&base).is_some_and(|piece| piece.origin.is_variable()) {
         pieces.remove(&base);
     }
 }

@@ -7,7 +7,7 @@ use crate::handles::{self, Registry};
 use crate::image::Image;
 use crate::memory::{self, Origin};
 use crate::session::{self, INLINE_BYTES, session, transfers};
-use crate::{context, statistics};
+use crate::{context, statistics, visible};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
 use causeway_api::sys::{CUdeviceptr, CUfunction, CUfunction_attribute, CUlibrary, CUmodule, CUresult};
@@ -35,6 +35,8 @@ pub struct LibraryState {
     /// The library's module in each context that asked for it.
     modules: Mutex<HashMap<Handle<Context>, Handle<Module>>>,
     variables: Mutex<HashMap<(Handle<Context>, String), Variable>>,
+    /// Its `__managed__` variables, which all contexts share.
+    managed: Mutex<HashMap<String, Variable>>,
 }
 
 /// What a function belongs to.
@@ -122,6 +124,7 @@ pub fn load_library(image: &Image<'_>) -> Result<Handle<Library>, CUresult> {
             kernels: Mutex::default(),
             modules: Mutex::default(),
             variables: Mutex::default(),
+            managed: Mutex::default(),
         }),
     );
     Ok(library)
@@ -199,6 +202,10 @@ pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
     handles::drop_handle(state.handle);
     state.kernels.lock().drain().for_each(|(_, kernel)| forget_function(as_function(kernel)));
     state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(address));
+    for (_, (address, _)) in state.managed.lock().drain() {
+        memory::forget_variable(address);
+        visible::forget(address as usize)?;
+    }
     for (_, module) in state.modules.lock().drain() {
         if let Some(module) = MODULES.remove(module) {
             handles::suspend(module.handle);
@@ -311,6 +318,21 @@ impl LibraryState {
         note_variable(variable, key.0)?;
         variables.insert(key, variable);
         Ok(variable)
+    }
+
+    /// The `__managed__` variable of this name.
+    pub fn managed_variable(&self, name: &str) -> Result<Variable, CUresult> {
+        let mut managed = self.managed.lock();
+        if let Some(variable) = managed.get(name) {
+            return Ok(*variable);
+        }
+        let request = calls::managed_variable { library: self.handle, name };
+        let (address, size) = session::call_in(context::current_or_none(), &request)?;
+        visible::variable::adopt(address, size)?;
+        // All devices use it; the first stands for them.
+        memory::add(address, size as u64, Handle::NULL, 0, Origin::ManagedVariable);
+        managed.insert(name.to_owned(), (address, size));
+        Ok((address, size))
     }
 }
 

@@ -43,6 +43,12 @@ impl Changes {
         self.last = Some((length_at, address + bytes.len() as u64));
     }
 
+    /// Makes what is added next a piece of its own, although it may lie right behind the last one: a piece lies in
+    /// one mirror.
+    pub fn separate(&mut self) {
+        self.last = None;
+    }
+
     /// Bytes so far, addresses included.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -233,6 +239,18 @@ mod tests {
         let stopped = unsafe { find_changes(memory.as_ptr(), &mut known, 0, 3 * BLOCK, |_, _| false) };
         assert_eq!(stopped, BLOCK);
         assert!(known[..BLOCK].iter().all(|byte| *byte == 1) && known[BLOCK] == 0);
+    }
+
+    #[test]
+    fn pieces_that_touch_are_one_unless_they_are_separated() {
+        let mut changes = Changes::default();
+        changes.add(100, &[1, 2]);
+        changes.add(102, &[3]);
+        changes.separate();
+        changes.add(103, &[4]);
+        let mut pieces = Vec::new();
+        read_changes(changes.as_bytes(), |address, bytes| pieces.push((address, bytes.to_vec()))).unwrap();
+        assert_eq!(pieces, [(100, vec![1, 2, 3]), (103, vec![4])]);
     }
 
     #[test]

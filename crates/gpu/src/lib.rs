@@ -12,7 +12,7 @@ pub mod objects;
 pub use calls::Calls;
 pub use dispatch::dispatch;
 
-use causeway_api::handle::{Array, Context, Event, Native, Stream};
+use causeway_api::handle::{Array, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
@@ -75,6 +75,10 @@ pub trait Gpu: Calls {
     /// for this process to read and write at any time. It belongs to the current context. Gives its address on the
     /// device with it; it may be dropped when the device does not use it any more.
     fn shared_memory(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)>;
+
+    /// Address and memory of a variable declared `__managed__`, for this process to read and write at any time as
+    /// long as the library is loaded.
+    fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)>;
 
     /// Calls `done` when everything that `stream` holds now is done. An error here means that `done` is not called;
     /// the same goes for [`Gpu::after_event`] and [`Gpu::after_context`].

@@ -59,13 +59,14 @@ pub struct Loaded {
 }
 
 impl Program {
-    /// Allocates and initialises the program's variables in `space`.
+    /// Allocates and initialises the program's variables in `space`; those declared `__managed__` are those of
+    /// `shared`, if that is given, which must be of the same program and stay loaded as long.
     ///
     /// Machine code is generated kernel by kernel, when a kernel is first launched.
     ///
     /// # Errors
     /// When the variables do not fit or have impossible initial values.
-    pub fn load(&self, space: &Arc<AddressSpace>) -> Result<Loaded, LoadError> {
+    pub fn load(&self, space: &Arc<AddressSpace>, shared: Option<&Loaded>) -> Result<Loaded, LoadError> {
         let code = self.kernels().iter().map(|_| OnceLock::new()).collect();
         let mut loaded = Loaded {
             program: self.clone(),
@@ -74,8 +75,8 @@ impl Program {
             allocations: Vec::new(),
             code,
         };
-        loaded.place_variables()?;
-        loaded.initialise_variables()?;
+        loaded.place_variables(shared)?;
+        loaded.initialise_variables(shared.is_some())?;
         Ok(loaded)
     }
 }
@@ -202,14 +203,16 @@ impl Loaded {
         })
     }
 
-    fn place_variables(&mut self) -> Result<(), LoadError> {
+    fn place_variables(&mut self, shared: Option<&Self>) -> Result<(), LoadError> {
         let program = self.program.clone();
         let variables = &program.image().variables;
         self.addresses = vec![0; variables.len()];
         let mut small = Vec::new();
         let mut end = 0_u64;
         for (id, variable) in variables.iter().enumerate().filter(|(_, variable)| in_memory(variable)) {
-            if variable.size >= LARGE_VARIABLE {
+            if let Some(shared) = shared.filter(|_| variable.managed) {
+                self.addresses[id] = shared.addresses[id];
+            } else if variable.size >= LARGE_VARIABLE {
                 self.addresses[id] = self.allocate(variable.size, u64::from(variable.align))?;
             } else {
                 let start = end.next_multiple_of(u64::from(variable.align.max(1)));
@@ -233,9 +236,10 @@ impl Loaded {
         Ok(address)
     }
 
-    fn initialise_variables(&self) -> Result<(), LoadError> {
+    fn initialise_variables(&self, managed_are_shared: bool) -> Result<(), LoadError> {
         let image = self.program.image();
-        for (id, variable) in image.variables.iter().enumerate().filter(|(_, variable)| in_memory(variable)) {
+        let own = |variable: &Variable| in_memory(variable) && !(managed_are_shared && variable.managed);
+        for (id, variable) in image.variables.iter().enumerate().filter(|(_, variable)| own(variable)) {
             let mut bytes = variable.initial.clone();
             for pointer in &variable.pointers {
                 let names = &image.names[image.variable_modules[id]];

@@ -121,6 +121,22 @@ pub unsafe fn cuLibraryGetGlobal(
     Ok(())
 }
 
+pub unsafe fn cuLibraryGetManaged(
+    dptr: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Outcome {
+    // SAFETY: NUL-terminated text, or null.
+    let (address, size) = module::given_library(library)?.managed_variable(unsafe { text(name) }?)?;
+    // SAFETY: room for both results, or null.
+    unsafe {
+        offer(dptr, address);
+        offer(bytes, size);
+    }
+    Ok(())
+}
+
 pub unsafe fn cuKernelGetAttribute(
     pi: *mut i32,
     attrib: CUfunction_attribute,

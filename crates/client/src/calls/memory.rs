@@ -7,7 +7,7 @@ use crate::memory::{self, Origin};
 use crate::session::{self, session};
 use crate::{capture, context, device, host_memory, visible};
 use causeway_api::calls;
-use causeway_api::sys::{CUdevice, CUdeviceptr, CUmemAttach_flags, CUresult};
+use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use core::ffi::{c_char, c_void};
 
 pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome {
@@ -104,16 +104,6 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
     let start = visible::mirror(&range)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pdptr, start + (p as usize - range.base) as CUdeviceptr) }
-}
-
-pub unsafe fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: u32) -> Outcome {
-    let attached = [CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL.0, CUmemAttach_flags::CU_MEM_ATTACH_HOST.0];
-    if dptr.is_null() || bytesize == 0 || !attached.contains(&flags) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    capture::refuse_unsafe()?;
-    // SAFETY: not null, so there is room for the result.
-    unsafe { give(dptr, visible::managed::allocate(bytesize)?) }
 }
 
 pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {

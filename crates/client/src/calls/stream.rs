@@ -6,7 +6,7 @@ use crate::entry::{DefaultStream, give, list, offer, refuse_use};
 use crate::handles;
 use crate::session::callbacks::{Address, Task};
 use crate::stream::{self, StreamState};
-use crate::{capture, context, event, session};
+use crate::{capture, context, event, session, visible};
 use causeway_api::calls;
 use causeway_api::handle::Stream;
 use causeway_api::sys::{
@@ -110,6 +110,14 @@ pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outco
     given(hStream, ds)?.synchronize()
 }
 
+/// A stream would not see what the program writes there while it waits.
+fn refuse_host_memory(address: CUdeviceptr) -> Outcome {
+    if visible::reaches(address) || visible::window::contains(address as usize) {
+        return Err(refuse_use!("a stream that waits for a value in host memory"));
+    }
+    Ok(())
+}
+
 pub unsafe fn cuStreamWaitValue32_v2(
     stream: CUstream,
     addr: CUdeviceptr,
@@ -117,6 +125,7 @@ pub unsafe fn cuStreamWaitValue32_v2(
     flags: u32,
     ds: DefaultStream,
 ) -> Outcome {
+    refuse_host_memory(addr)?;
     let state = given(stream, ds)?;
     session::post(&calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
     state.add_hazard();
@@ -130,6 +139,7 @@ pub unsafe fn cuStreamWaitValue64_v2(
     flags: u32,
     ds: DefaultStream,
 ) -> Outcome {
+    refuse_host_memory(addr)?;
     let state = given(stream, ds)?;
     session::post(&calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
     state.add_hazard();

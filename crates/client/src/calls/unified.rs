@@ -2,7 +2,6 @@
 
 use super::Outcome;
 use crate::entry::list;
-use crate::memory::Origin;
 use crate::{host_memory, memory, visible};
 use causeway_api::sys::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresult};
 use core::ffi::c_void;
@@ -63,12 +62,12 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
             long(on_host(address) as u64)
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, Target::Device(piece))
-            if piece.origin == Origin::Managed =>
+            if piece.origin.is_managed() =>
         {
             long(address)
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, Target::Device(piece)) => {
-            flag(piece.origin == Origin::Managed)
+            flag(piece.origin.is_managed())
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Device(_)) => flag(false),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Pinned(_)) => flag(false),

@@ -1,6 +1,6 @@
 //! Managed memory: one address for host and device, and a mirror from the beginning.
 
-use super::{regions, window};
+use super::{advice, regions, window};
 use crate::memory::{self, Origin, Piece};
 use crate::{context, session};
 use causeway_api::sys::{CUdeviceptr, CUresult};
@@ -21,6 +21,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
 
 /// Frees managed memory, which has been taken out of the table of memory.
 pub fn free(piece: &Piece) -> Result<(), CUresult> {
+    advice::forget(piece.base..piece.base + piece.size);
     let freed = regions::forget(piece.base as usize);
     window::release(piece.base as usize, piece.size as usize);
     freed

@@ -10,10 +10,13 @@
 //! | `window` | Where does memory lie that has the same address on both sides? |
 //! | `written` | Which pages has the program written to? |
 //! | `regions` | What has a mirror, and how do changes travel? |
-//! | [`managed`] | What is managed memory, and what was advised for it? |
+//! | [`advice`] | What was advised for managed memory? |
+//! | [`managed`], [`variable`] | What is managed memory, and where do `__managed__` variables lie? |
 
+pub mod advice;
 pub mod managed;
 mod regions;
+pub mod variable;
 pub mod window;
 mod written;
 

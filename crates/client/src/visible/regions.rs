@@ -123,11 +123,19 @@ pub fn create(context: Handle<Context>, host: usize, size: usize, device: u64) -
             return Ok(*known);
         }
         let device = session::call_in(context, &calls::mirror_create { address: device, size })?;
-        let is_watched = written::watch(host..host + size);
-        regions.by_device.insert(device, Region { context, host, known: vec![0; size], is_watched });
-        regions.by_host.insert(host, device);
-        ANY.store(true, Ordering::Relaxed);
+        regions.add(context, host, size, device);
         Ok(device)
+    })
+}
+
+/// Takes note of a mirror that the server has made at the address that the memory, all zeros, has here. What the
+/// mirror holds comes at once.
+pub fn adopt(context: Handle<Context>, host: usize, size: usize) -> Result<(), CUresult> {
+    with(|regions| {
+        if !regions.by_host.contains_key(&host) {
+            regions.add(context, host, size, host as u64);
+        }
+        regions.fetch_changes()
     })
 }
 
@@ -231,6 +239,13 @@ impl Regions {
         (last.checked_sub(host)? < size).then_some((device, device + (first - host) as u64))
     }
 
+    fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64) {
+        let is_watched = written::watch(host..host + size);
+        self.by_device.insert(device, Region { context, host, known: vec![0; size], is_watched });
+        self.by_host.insert(host, device);
+        ANY.store(true, Ordering::Relaxed);
+    }
+
     fn remove(&mut self, host: usize) -> Option<(Handle<Context>, u64)> {
         let device = self.by_host.remove(&host)?;
         let region = self.by_device.remove(&device)?;
@@ -247,6 +262,7 @@ impl Regions {
         changes.clear();
         let mut outcome = Ok(());
         for (&device, region) in by_device {
+            changes.separate();
             region.visit_written(|known, host, stretch| {
                 // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees it, which
                 // takes the region out first.

@@ -197,6 +197,12 @@ impl Gpu for SoftwareGpu {
         self.memory.share(address, bytes)
     }
 
+    fn managed_variable(&self, library: Native<handle::Library>, name: &str) -> CuResult<(u64, Staging)> {
+        let (address, size) = self.modules.managed_variable(library.value(), name)?;
+        // SAFETY: variables lie in memory that is mapped and initialised as long as their program is loaded.
+        Ok((address, unsafe { Staging::new(address as *mut u8, size, |_, _| ()) }))
+    }
+
     // A fault does not keep these from waiting: an operation that was under way when it came may still use memory
     // that its owner keeps for as long as the completion has not been called. The completion gets the fault.
 

@@ -8,10 +8,10 @@ use crate::CuResult;
 use causeway_api::sys::CUresult;
 use causeway_api::types::FunctionInfo;
 use causeway_ptx::memory::AddressSpace;
-use causeway_ptx::{CompileError, CompileOptions, Loaded, Program};
+use causeway_ptx::{CompileError, CompileOptions, Global, LoadError, Loaded, Program};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// PTX of programs that are kept although no module uses them any more.
 const CACHED_PTX_BYTES: usize = 64 << 20;
@@ -24,11 +24,13 @@ pub(super) struct Module {
 }
 
 impl Module {
-    fn load(program: &Program, context: &Context, space: &Arc<AddressSpace>) -> CuResult<Arc<Self>> {
-        let loaded = program.load(space).map_err(|error| {
-            tracing::error!("a module could not be loaded: {error}");
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY
-        })?;
+    fn load(
+        program: &Program,
+        shared: Option<&Loaded>,
+        context: &Context,
+        space: &Arc<AddressSpace>,
+    ) -> CuResult<Arc<Self>> {
+        let loaded = program.load(space, shared).map_err(|error| refused(&error))?;
         Ok(Arc::new(Self { id: handles::next(), context: context.id, loaded }))
     }
 
@@ -42,6 +44,8 @@ impl Module {
 pub(super) struct Library {
     id: u64,
     program: Arc<Program>,
+    /// Holds the `__managed__` variables, which all contexts share.
+    shared: OnceLock<Loaded>,
     modules: Mutex<HashMap<ContextId, Arc<Module>>>,
 }
 
@@ -52,10 +56,32 @@ impl Library {
         if let Some(module) = modules.get(&context.id) {
             return Ok(Arc::clone(module));
         }
-        let module = Module::load(&self.program, context, space)?;
+        let shared = if self.has_managed() { Some(self.shared(space)?) } else { None };
+        let module = Module::load(&self.program, shared, context, space)?;
         modules.insert(context.id, Arc::clone(&module));
         Ok(module)
     }
+}
+
+impl Library {
+    fn has_managed(&self) -> bool {
+        self.program.globals().iter().any(|variable| variable.managed)
+    }
+
+    /// The program with the variables that all contexts share.
+    fn shared(&self, space: &Arc<AddressSpace>) -> CuResult<&Loaded> {
+        if self.shared.get().is_none() {
+            let loaded = self.program.load(space, None).map_err(|error| refused(&error))?;
+            // If another thread was faster, its variables are the ones.
+            let _ = self.shared.set(loaded);
+        }
+        self.shared.get().ok_or(CUresult::CUDA_ERROR_UNKNOWN)
+    }
+}
+
+fn refused(error: &LoadError) -> CUresult {
+    tracing::error!("a module could not be loaded: {error}");
+    CUresult::CUDA_ERROR_OUT_OF_MEMORY
 }
 
 /// Programs by their texts, the ones used least lately first.
@@ -138,7 +164,7 @@ impl Modules {
 
     /// Loads a module into a context.
     pub(super) fn load_module(&self, context: &Context, form: u32, image: &[u8]) -> CuResult<u64> {
-        let module = Module::load(&*self.program(form, image)?, context, &self.space)?;
+        let module = Module::load(&*self.program(form, image)?, None, context, &self.space)?;
         let id = module.id;
         self.modules.write().insert(id, module);
         Ok(id)
@@ -154,7 +180,8 @@ impl Modules {
     /// Loads a library.
     pub(super) fn load_library(&self, form: u32, image: &[u8]) -> CuResult<u64> {
         let program = self.program(form, image)?;
-        let library = Library { id: handles::next(), program, modules: Mutex::default() };
+        let library =
+            Library { id: handles::next(), program, shared: OnceLock::new(), modules: Mutex::default() };
         let id = library.id;
         self.libraries.write().insert(id, Arc::new(library));
         Ok(id)
@@ -245,6 +272,18 @@ impl Modules {
         context: &Context,
     ) -> CuResult<(u64, usize)> {
         self.library(library)?.module_in(context, &self.space)?.global(name)
+    }
+
+    /// Address and size of a library's `__managed__` variable.
+    pub(super) fn managed_variable(&self, library: u64, name: &str) -> CuResult<(u64, usize)> {
+        let library = self.library(library)?;
+        let is_managed = |variable: &Global| variable.managed && variable.name == name;
+        if !library.program.globals().iter().any(is_managed) {
+            return Err(CUresult::CUDA_ERROR_NOT_FOUND);
+        }
+        let (address, size) =
+            library.shared(&self.space)?.global(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+        Ok((address, size as usize))
     }
 
     /// The names of a module's functions, in the order of the source.

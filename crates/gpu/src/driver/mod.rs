@@ -40,7 +40,7 @@ mod waits;
 pub use load::LoadError;
 
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
-use causeway_api::handle::{Context, Event, Native, Stream};
+use causeway_api::handle::{Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUresult, CUstreamCaptureStatus};
 use functions::Functions;
@@ -189,6 +189,10 @@ impl Gpu for Driver {
 
     fn shared_memory(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)> {
         self.share(address, bytes)
+    }
+
+    fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
+        self.find_managed(library, name)
     }
 
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {

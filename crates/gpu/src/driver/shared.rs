@@ -1,12 +1,16 @@
-//! Memory of this process that kernels reach at an address of the client's choice.
+//! Memory of this process that kernels reach, most of it at an address of the client's choice.
 //!
 //! The driver gives registered memory the device address that it has in this process. So memory for which the client
 //! wants a certain address is mapped there, in a range that is kept free for it from before the driver starts.
 
+use super::function::c_text;
 use super::pinned::Pages;
 use super::{Driver, context};
 use crate::{CuResult, Staging};
-use causeway_api::sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUresult};
+use causeway_api::handle::{Library, Native};
+use causeway_api::sys::{
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdevice_attribute, CUresult,
+};
 use core::ops::Range;
 
 /// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems put
@@ -65,6 +69,31 @@ impl Drop for Window {
 }
 
 impl Driver {
+    pub(super) fn find_managed(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
+        let (name, mut address, mut size) = (c_text(name)?, 0, 0);
+        self.in_some_context(|| {
+            self.require_concurrent_access()?;
+            // SAFETY: the library is the driver's own; name and results live during the call.
+            unsafe {
+                self.functions.cuLibraryGetManaged(&mut address, &mut size, library.as_raw(), name.as_ptr())
+            }
+        })?;
+        // SAFETY: the driver has mapped the variable here, where it stays as long as its library is loaded.
+        Ok((address, unsafe { Staging::new(address as *mut u8, size, |_, _| ()) }))
+    }
+
+    /// Refuses devices whose kernels and this process may not use managed memory at the same time.
+    fn require_concurrent_access(&self) -> CuResult<()> {
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
+        let (mut device, mut concurrent) = (0, 0);
+        // SAFETY: the pointers are to locals.
+        unsafe {
+            self.functions.cuCtxGetDevice(&mut device)?;
+            self.functions.cuDeviceGetAttribute(&mut concurrent, attribute, device)?;
+        }
+        if concurrent == 0 { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok(()) }
+    }
+
     pub(super) fn share(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)> {
         const PAGE: usize = 4096;
         let context = context::current(self.functions)?;

@@ -83,7 +83,7 @@ impl Device {
         let program = Program::compile(sources, &CompileOptions::default())
             .unwrap_or_else(|error| panic!("the program is refused: {error}"));
         let space = Arc::new(AddressSpace::new(1 << 30).unwrap());
-        let loaded = program.load(&space).unwrap();
+        let loaded = program.load(&space, None).unwrap();
         Self { space, loaded, output: Output::default() }
     }
 

@@ -316,6 +316,12 @@ impl Engine {
                 let (address, size) = (create.address, create.size);
                 self.mirrors.create(&*self.gpu, head.context, address, size)?.encode(&mut state.reply);
             }
+            Request::managed_variable(variable) => {
+                let library = self.objects.native(variable.library)?;
+                let (address, memory) = self.gpu.managed_variable(library, variable.name)?;
+                (address, memory.len()).encode(&mut state.reply);
+                self.mirrors.adopt(address, memory);
+            }
             Request::mirror_write(write) => self.mirrors.write(write.changes)?,
             Request::mirror_changes(ask) => {
                 let (next, changes) = self.mirrors.changes(ask.start);

@@ -52,6 +52,12 @@ impl Mirrors {
         Ok(address)
     }
 
+    /// Takes memory of the back end as a mirror, if it is not one already.
+    pub fn adopt(&self, address: u64, memory: Staging) {
+        let known = vec![0; memory.len()];
+        self.table.lock().entry(address).or_insert(Mirror { context: Handle::NULL, memory, known });
+    }
+
     /// Takes a mirror out; the device must not use it any more when the result is dropped.
     pub fn remove(&self, address: u64) -> CuResult<impl Send + use<>> {
         self.table.lock().remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
@@ -86,6 +92,7 @@ impl Mirrors {
     pub fn changes(&self, start: u64) -> (u64, Changes) {
         let mut changes = Changes::default();
         for (&address, mirror) in self.table.lock().iter_mut() {
+            changes.separate();
             let length = mirror.known.len();
             let from = start.saturating_sub(address) as usize;
             if from >= length {

@@ -46,6 +46,11 @@ impl Engine {
             }
             Request::mirror_free(free) => {
                 let mirror = self.mirrors.remove(free.mirror)?;
+                if head.context.is_null() {
+                    // A variable, which its library frees.
+                    self.answer(head, Ok(()), &[]);
+                    return Ok(());
+                }
                 self.when_idle(head, move |_| {
                     drop(mirror);
                     Ok(())
