@@ -1,4 +1,4 @@
-//! Starting CUDA programs on a server.
+//! Starting CUDA programs on a server. They keep nothing in folders of the user.
 
 use crate::built;
 use crate::server::forget_environment;
@@ -14,6 +14,7 @@ pub fn through_run(server: Option<&str>, program: &Path) -> Command {
         command.args(["--on", target]);
     }
     command.arg("--").arg(program).env("LD_LIBRARY_PATH", built::programs_folder().join("lib"));
+    command.env("CAUSEWAY_CACHE_DIR", "");
     command
 }
 
@@ -23,6 +24,6 @@ pub fn by_itself(server: &str, program: &Path) -> Command {
     forget_environment(&mut command);
     let folders = [built::client_library_folder().to_owned(), built::programs_folder().join("lib")];
     let search_path = std::env::join_paths(folders).expect("no folder of ours has a colon in its name");
-    command.env("LD_LIBRARY_PATH", search_path).env("CAUSEWAY_ON", server);
+    command.env("LD_LIBRARY_PATH", search_path).env("CAUSEWAY_ON", server).env("CAUSEWAY_CACHE_DIR", "");
     command
 }

@@ -40,6 +40,9 @@ impl Server {
     pub fn command(arguments: &[&str]) -> Command {
         let mut command = Command::new(built::causeway());
         command.args(["serve", "--gpu", "cpu"]).args(arguments);
+        if !arguments.contains(&"--cache-dir") {
+            command.arg("--no-cache");
+        }
         forget_environment(&mut command);
         command
     }

@@ -3,7 +3,7 @@
 use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::image::Form;
-use causeway_api::types::{LaunchShape, Payload};
+use causeway_api::types::{JitOptions, LaunchShape, Payload};
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, eventually};
@@ -117,7 +117,12 @@ fn a_kernel_that_never_ends_goes_with_its_client() {
     client.call(&calls::primary_context_retain { context, device: 0, flags: 0 });
     client.context = context.value();
     let image = Payload::Inline(ENDLESS.as_bytes());
-    client.call(&calls::module_load { module, form: Form::Single.number(), image });
+    client.call(&calls::module_load {
+        module,
+        form: Form::Single.number(),
+        options: JitOptions::default(),
+        image,
+    });
     client.call(&calls::module_function { function, module, name: "endless" });
     let shape = LaunchShape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
     let stream = Handle::NULL;

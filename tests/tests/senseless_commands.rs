@@ -5,7 +5,7 @@
 use causeway_api::calls::{self, Opcode, Request};
 use causeway_api::handle::{Context, Event, Function, Handle, MemoryPool, Module, Stream};
 use causeway_api::image::Form;
-use causeway_api::types::Payload;
+use causeway_api::types::{JitOptions, Payload};
 use causeway_tests::hostile::Random;
 use causeway_tests::raw_session::RawSession;
 use causeway_tests::server::Server;
@@ -30,7 +30,12 @@ fn furnished(server: &Server) -> (RawSession, Vec<u64>) {
     session.call(&calls::event_create { event, flags: 0 });
     let module = Handle::<Module>::new(1, 0);
     let image = Payload::Inline(PTX.as_bytes());
-    session.call(&calls::module_load { module, form: Form::Single.number(), image });
+    session.call(&calls::module_load {
+        module,
+        form: Form::Single.number(),
+        options: JitOptions::default(),
+        image,
+    });
     let function = Handle::<Function>::new(1, 0);
     session.call(&calls::module_function { function, module, name: "store" });
     let pool = Handle::<MemoryPool>::new(1, 0);
@@ -68,7 +73,7 @@ fn arguments(opcode: Opcode, words: &[u64], random: &mut Random) -> Option<Vec<u
 fn may_wait(opcode: Opcode, arguments: &[u8]) -> bool {
     let lanes = matches!(
         Request::decode(opcode, arguments).map(|request| request.payload()),
-        Ok(Some(Payload::Transfer { .. }))
+        Ok(Some(Payload::Transfer { .. } | Payload::Image { .. }))
     );
     lanes
         || matches!(opcode, Opcode::host_function | Opcode::copy_from_device)
@@ -109,7 +114,7 @@ fn every_command_survives_arguments_of_any_value() {
         if tried < COMMANDS / 2 {
             untried.push(opcode.name());
         }
-        let last = session.begin(&calls::load_log {});
+        let last = session.begin(&calls::jit_report { report: 1 });
         assert!(session.reply(last).is_some(), "the session did not survive {}", opcode.name());
     }
     println!("hardly tried: {untried:?}");

@@ -21,6 +21,7 @@ macro_rules! enumerations {
 }
 
 enumerations!(
+    CUjitInputType,
     CUresult,
     CUlimit,
     CUfunc_cache,

@@ -9,6 +9,8 @@ pub struct Snapshot {
     pub backend: String,
     /// What `cuDriverGetVersion` answers (13000 is 13.0).
     pub driver_version: i32,
+    /// Whether the devices run NVIDIA's machine code; if not, they run PTX only.
+    pub machine_code: bool,
     /// The devices in the order of their numbers.
     pub devices: Vec<Device>,
     /// For each ordered pair of devices (row by row), what one may do with the other.
@@ -18,7 +20,7 @@ pub struct Snapshot {
     pub host_window: (u64, u64),
 }
 
-record!(Snapshot { backend, driver_version, devices, peers, host_window });
+record!(Snapshot { backend, driver_version, machine_code, devices, peers, host_window });
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -67,6 +69,7 @@ mod tests {
         let snapshot = Snapshot {
             backend: "software GPU".into(),
             driver_version: 13000,
+            machine_code: true,
             devices: vec![Device { name: "a".into(), attributes: vec![(75, 9)], ..Device::default() }],
             peers: vec![Peer { can_access: true, attributes: vec![(1, 1)] }],
             host_window: (1 << 40, 1 << 30),

@@ -4,7 +4,7 @@ use crate::handle::{Array, Handle};
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::record;
 
-/// Bulk data of a command: inside the command, or sent over the lanes as a numbered transfer.
+/// Bulk data of a command: inside the command, sent over the lanes as a numbered transfer, or named by its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
     /// The bytes themselves.
@@ -15,6 +15,16 @@ pub enum Payload<'a> {
         number: u64,
         /// How many bytes it has.
         length: u64,
+    },
+    /// The bytes are a module's image that the server may have kept from an earlier session. If it has not, it asks
+    /// for them, and they come as transfer `number`.
+    Image {
+        /// The transfer's number, chosen by the client and never used again in the session.
+        number: u64,
+        /// How many bytes it has.
+        length: u64,
+        /// The BLAKE3 hash of the bytes.
+        hash: [u8; 32],
     },
 }
 
@@ -30,6 +40,12 @@ impl Encode for Payload<'_> {
                 number.encode(out);
                 length.encode(out);
             }
+            Self::Image { number, length, hash } => {
+                2u8.encode(out);
+                number.encode(out);
+                length.encode(out);
+                hash.encode(out);
+            }
         }
     }
 }
@@ -39,6 +55,7 @@ impl<'a> Decode<'a> for Payload<'a> {
         match input.value::<u8>()? {
             0 => Ok(Self::Inline(input.value()?)),
             1 => Ok(Self::Transfer { number: input.value()?, length: input.value()? }),
+            2 => Ok(Self::Image { number: input.value()?, length: input.value()?, hash: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "payload", value: u64::from(other) }),
         }
     }
@@ -200,6 +217,44 @@ pub struct LaunchAttribute {
 }
 
 record!(LaunchAttribute { id, value });
+
+/// What a program asks of the compiler or the linker, as far as another machine can do it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct JitOptions {
+    /// Pairs of `CUjit_option` and its value, for options whose value is a number.
+    pub values: Vec<(u32, u64)>,
+    /// Device addresses by the names of the symbols that they stand for (`CU_JIT_GLOBAL_SYMBOL_NAMES`).
+    pub symbols: Vec<(String, u64)>,
+    /// Room for the information log, in bytes; 0 when the program wants none.
+    pub information_bytes: u32,
+    /// Room for the error log, in bytes; 0 when the program wants none.
+    pub error_bytes: u32,
+    /// Names what is to be kept for `jit_report`; 0 when nothing is.
+    pub report: u64,
+}
+
+record!(JitOptions { values, symbols, information_bytes, error_bytes, report });
+
+/// Whether the value of a `CUjit_option` is a number that means the same on every machine: not an address, and not the
+/// size of something at one.
+pub fn is_plain_jit_option(option: u32) -> bool {
+    matches!(option, 0 | 1 | 7..=16 | 20..=24 | 29..=33)
+}
+
+/// What the compiler or the linker said.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct JitReport {
+    /// The information log.
+    pub information: String,
+    /// The error log.
+    pub errors: String,
+    /// How long it took (`CU_JIT_WALL_TIME`), in milliseconds.
+    pub milliseconds: f32,
+    /// Threads of a block that the code was really compiled for (`CU_JIT_THREADS_PER_BLOCK`).
+    pub threads_per_block: u32,
+}
+
+record!(JitReport { information, errors, milliseconds, threads_per_block });
 
 /// Where a kernel parameter lies in the parameter buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

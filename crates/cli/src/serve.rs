@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use causeway_api::coverage::FINGERPRINT;
 use causeway_fabric::{DEFAULT_PORT, Target};
 use causeway_server::broker::key_file::{self, KeyFileError};
-use causeway_server::broker::{Broker, BrokerConfig, GpuChoice, StartError};
+use causeway_server::broker::{Broker, BrokerConfig, CacheConfig, GpuChoice, StartError};
 use clap::Args;
 use thiserror::Error;
 
@@ -33,6 +33,16 @@ pub struct Arguments {
     /// GPU, else the software GPU).
     #[arg(long, value_name = "auto|cpu|driver", default_value_t = GpuChoice::Auto)]
     gpu: GpuChoice,
+    /// The folder where module images of clients are kept, so that each crosses the network once. If not given:
+    /// causeway/images in $XDG_CACHE_HOME or ~/.cache.
+    #[arg(long, value_name = "FOLDER")]
+    cache_dir: Option<PathBuf>,
+    /// The most that the images kept may take, in bytes, or with K, M, G or T behind the number.
+    #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = parse_size)]
+    cache_size: u64,
+    /// Keep no module images: every session sends its own.
+    #[arg(long, conflicts_with_all = ["cache_dir", "cache_size"])]
+    no_cache: bool,
     #[command(flatten)]
     logging: logging::Options,
 }
@@ -80,6 +90,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         listen,
         key,
         gpu: arguments.gpu,
+        cache: cache(arguments),
         worker_arguments: arguments.logging.of_worker(),
         ..BrokerConfig::new(FINGERPRINT)
     })?;
@@ -89,6 +100,40 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     tracing::info!(signal = signal.number, "stopping");
     broker.stop();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where images are kept, as the arguments say.
+fn cache(arguments: &Arguments) -> Option<CacheConfig> {
+    if arguments.no_cache {
+        return None;
+    }
+    let folder = arguments.cache_dir.clone().or_else(default_cache);
+    if folder.is_none() {
+        tracing::warn!(
+            "module images are not kept between sessions: there is no HOME; name a folder with --cache-dir"
+        );
+    }
+    folder.map(|folder| CacheConfig { folder, capacity: arguments.cache_size })
+}
+
+/// The folder for images unless another is named.
+fn default_cache() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let folder = folder.or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+    Some(folder.join("causeway").join("images"))
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no size: give a number of bytes, or one with K, M, G or T behind it");
+    let (number, shift) = match text.trim().split_at_checked(text.trim().len().saturating_sub(1)) {
+        Some((number, "K" | "k")) => (number, 10),
+        Some((number, "M" | "m")) => (number, 20),
+        Some((number, "G" | "g")) => (number, 30),
+        Some((number, "T" | "t")) => (number, 40),
+        _ => (text.trim(), 0),
+    };
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).ok_or_else(wrong)
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, ServeError> {
@@ -130,6 +175,12 @@ mod tests {
         assert_eq!(resolved("[::1]:80"), "[::1]:80");
         assert_eq!(resolved("::1"), format!("[::1]:{DEFAULT_PORT}"));
         assert!(resolve("localhost:1").unwrap().ip().is_loopback());
+    }
+
+    #[test]
+    fn sizes_have_suffixes() {
+        assert_eq!((parse_size("100"), parse_size("2K"), parse_size("1T")), (Ok(100), Ok(2048), Ok(1 << 40)));
+        assert!(["", "G", "-1", "1.5G", "99999999T", "é"].iter().all(|text| parse_size(text).is_err()));
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! | `handles`, `context`, `stream`, `event`, `module` | What is known here of the program's objects? |
 //! | `memory`, `host_memory`, `copy` | What is an address, and how do bytes move? |
 //! | [`visible`] | How do kernels reach memory of the program? |
-//! | `launch`, `image` | What does a kernel get, and where does a module's image end? |
+//! | `launch` | What does a kernel get? |
+//! | `image`, `jit`, `linker` | Where does code come from, and how does the server get it? |
 //! | `capture` | Which streams are being captured into a graph? |
 //! | `private` | What does NVIDIA's runtime ask for that `cuda.h` does not have? |
 //! | `process` | What happens at fork and at exit? |
@@ -31,7 +32,9 @@ mod event;
 mod handles;
 mod host_memory;
 mod image;
+mod jit;
 mod launch;
+mod linker;
 mod log;
 mod memory;
 mod module;

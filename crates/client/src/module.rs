@@ -3,15 +3,18 @@
 //! The layout of a function's parameters and its attributes come with its handle, so launching it and asking about
 //! it need no round trip. A function is asked for once a module, however often the program does.
 
+use crate::context;
 use crate::handles::{self, Registry};
 use crate::image::Image;
+use crate::image::offers::{self, Offer};
+use crate::image::suits;
 use crate::memory::{self, Origin};
-use crate::session::{self, INLINE_BYTES, session, transfers};
-use crate::{context, statistics, visible};
+use crate::session;
+use crate::visible;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
 use causeway_api::sys::{CUdeviceptr, CUfunction, CUfunction_attribute, CUlibrary, CUmodule, CUresult};
-use causeway_api::types::{FunctionInfo, Payload};
+use causeway_api::types::{FunctionInfo, JitOptions, Payload};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -37,6 +40,8 @@ pub struct LibraryState {
     variables: Mutex<HashMap<(Handle<Context>, String), Variable>>,
     /// Its `__managed__` variables, which all contexts share.
     managed: Mutex<HashMap<String, Variable>>,
+    /// The offer of its image, when the program has lent the bytes until the library is unloaded.
+    lent: Option<Offer>,
 }
 
 /// What a function belongs to.
@@ -71,38 +76,55 @@ static LIBRARIES: Registry<Library, LibraryState> = Registry::new();
 /// Functions and kernels: the driver takes one for the other.
 static FUNCTIONS: Registry<Function, FunctionState> = Registry::new();
 
-/// Gives `send` the bytes of an image as its command carries them; large ones leave first, as a transfer.
-fn with_payload(
+/// Who keeps the bytes of an image after the call that loads it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeper {
+    /// Nobody: they may be gone when the call returns.
+    Nobody,
+    /// The program, until it unloads what was made of them (`CU_LIBRARY_BINARY_IS_PRESERVED`).
+    Program,
+}
+
+/// Offers an image to the server and lets `send` send the command that loads it, posted or waiting. The load is posted
+/// when its outcome is certain and the program does not ask what the compiler said. Returns the offer if the bytes
+/// must stay beyond the call.
+fn offer(
     image: &Image<'_>,
-    send: impl FnOnce(Payload<'_>) -> Result<(), CUresult>,
-) -> Result<(), CUresult> {
-    let bytes = image.bytes();
-    statistics::count_module(bytes.len());
-    if bytes.len() <= INLINE_BYTES {
-        return send(Payload::Inline(bytes));
+    keeper: Keeper,
+    options: &JitOptions,
+    send: impl FnOnce(Payload<'_>, bool) -> Result<(), CUresult>,
+) -> Result<Option<Offer>, CUresult> {
+    /// Copying a larger image costs more than waiting for the server's word that it has it.
+    const MOST_COPIED: usize = 1 << 20;
+    let posted = options.report == 0 && suits::all_devices(image);
+    let lent = keeper == Keeper::Program && matches!(image, Image::Single(_));
+    let kept = posted && !lent && image.bytes().len() <= MOST_COPIED;
+    let offer = if kept { offers::keep(image) } else { offers::lend(image) };
+    let sent = send(offer.payload(), posted);
+    if sent.is_err() || !posted {
+        offer.withdraw();
+        return sent.map(|()| None);
     }
-    let _bar = session()?.watch_upload(bytes.len());
-    let number = transfers::fresh_number();
-    // SAFETY: the bytes are borrowed for the duration of the call.
-    unsafe { session()?.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
-    send(Payload::Transfer { number, length: bytes.len() as u64 })
+    if lent {
+        return Ok(Some(offer));
+    }
+    if !kept {
+        offer.wait();
+    }
+    Ok(None)
 }
 
 /// Loads a module into the current context.
-pub fn load(image: &Image<'_>) -> Result<Handle<Module>, CUresult> {
+pub fn load(image: &Image<'_>, options: &JitOptions) -> Result<Handle<Module>, CUresult> {
     let context = context::current()?;
     let module = handles::create::<Module>();
-    with_payload(image, |payload| {
-        let request = calls::module_load { module, form: image.form().number(), image: payload };
-        session::call_in(context, &request)
+    offer(image, Keeper::Nobody, options, |payload, posted| {
+        let form = image.form().number();
+        let request = calls::module_load { module, form, options: options.clone(), image: payload };
+        if posted { session::post_in(context, &request) } else { session::call_in(context, &request) }
     })?;
     insert_module(module, context);
     Ok(module)
-}
-
-/// What the server's compiler said of the last image that it refused; empty when the server cannot be asked.
-pub fn load_log() -> String {
-    session::call_in(context::current_or_none(), &calls::load_log {}).unwrap_or_default()
 }
 
 fn insert_module(handle: Handle<Module>, context: Handle<Context>) {
@@ -111,11 +133,17 @@ fn insert_module(handle: Handle<Module>, context: Handle<Context>) {
 }
 
 /// Loads a library, which belongs to no context.
-pub fn load_library(image: &Image<'_>) -> Result<Handle<Library>, CUresult> {
+pub fn load_library(
+    image: &Image<'_>,
+    keeper: Keeper,
+    options: &JitOptions,
+) -> Result<Handle<Library>, CUresult> {
     let library = handles::create::<Library>();
-    with_payload(image, |payload| {
-        let request = calls::library_load { library, form: image.form().number(), image: payload };
-        session::call_in(context::current_or_none(), &request)
+    let context = context::current_or_none();
+    let lent = offer(image, keeper, options, |payload, posted| {
+        let form = image.form().number();
+        let request = calls::library_load { library, form, options: options.clone(), image: payload };
+        if posted { session::post_in(context, &request) } else { session::call_in(context, &request) }
     })?;
     LIBRARIES.insert(
         library,
@@ -125,6 +153,7 @@ pub fn load_library(image: &Image<'_>) -> Result<Handle<Library>, CUresult> {
             modules: Mutex::default(),
             variables: Mutex::default(),
             managed: Mutex::default(),
+            lent,
         }),
     );
     Ok(library)
@@ -200,6 +229,10 @@ fn forget_contents(state: &ModuleState) {
 pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
     let state = LIBRARIES.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(state.handle);
+    if let Some(offer) = state.lent {
+        // The program's bytes may be gone after this call.
+        offer.wait();
+    }
     state.kernels.lock().drain().for_each(|(_, kernel)| forget_function(as_function(kernel)));
     state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(address));
     for (_, (address, _)) in state.managed.lock().drain() {
@@ -301,7 +334,7 @@ impl LibraryState {
             return Ok(*module);
         }
         let module = handles::create::<Module>();
-        session::call_in(context, &calls::library_module { module, library: self.handle })?;
+        session::post_in(context, &calls::library_module { module, library: self.handle })?;
         insert_module(module, context);
         modules.insert(context, module);
         Ok(module)
@@ -345,7 +378,9 @@ impl FunctionState {
             return Ok(*function);
         }
         let function = handles::create::<Function>();
-        let info = session::call_in(context, &calls::kernel_function { function, kernel })?;
+        session::post_in(context, &calls::kernel_function { function, kernel })?;
+        // It is the kernel's code, so all that is known of that holds for it.
+        let info = FunctionInfo { attributes: self.attributes.lock().clone(), ..self.info.clone() };
         insert_function(function, Owner::Kernel(kernel, context), info);
         functions.insert(context, function);
         Ok(function)

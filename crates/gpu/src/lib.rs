@@ -8,6 +8,8 @@ pub mod cpu;
 mod dispatch;
 pub mod driver;
 pub mod objects;
+mod reports;
+mod unpack;
 
 pub use calls::Calls;
 pub use dispatch::dispatch;

@@ -20,6 +20,8 @@ const MOST_OBJECTS: usize = 1 << 22;
 #[derive(Default)]
 pub struct Objects {
     natives: RwLock<HashMap<u64, u64>>,
+    /// Objects that could not be made although nobody waited to hear it, and why.
+    failed: RwLock<HashMap<u64, CUresult>>,
 }
 
 impl Objects {
@@ -33,8 +35,27 @@ impl Objects {
         }
         match self.natives.read().get(&handle.value()) {
             Some(native) => Ok(Native::from_value(*native)),
-            None => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            None => Err(self.failure(handle.value()).unwrap_or(CUresult::CUDA_ERROR_INVALID_HANDLE)),
         }
+    }
+
+    /// Remembers that the object which the client has named by this value could not be made. Whoever uses it gets
+    /// `error`, as if the call that made it had waited and failed.
+    pub fn fail(&self, handle: u64, error: CUresult) {
+        let mut failed = self.failed.write();
+        if failed.len() < MOST_OBJECTS {
+            failed.insert(handle, error);
+        }
+    }
+
+    /// Why the object of this value could not be made, if it could not.
+    pub fn failure(&self, handle: u64) -> Option<CUresult> {
+        self.failed.read().get(&handle).copied()
+    }
+
+    /// Forgets an object that could not be made; false when it is none.
+    pub fn forget_failed(&self, handle: u64) -> bool {
+        self.failed.write().remove(&handle).is_some()
     }
 
     /// Enters an object that the client has named `handle`.
@@ -105,6 +126,16 @@ mod tests {
         assert!(objects.remove(handle).is_err());
         objects.insert(Handle::<Event>::new(3, 2), Native::from_value(1)).unwrap();
         assert!(objects.native(handle).is_err(), "an old epoch stays invalid");
+    }
+
+    #[test]
+    fn the_use_of_what_could_not_be_made_tells_why() {
+        let objects = Objects::default();
+        let handle = Handle::<Event>::new(3, 1);
+        objects.fail(handle.value(), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+        assert_eq!(objects.native(handle), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
+        assert!(objects.forget_failed(handle.value()) && !objects.forget_failed(handle.value()));
+        assert_eq!(objects.native(handle), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
     }
 
     #[test]

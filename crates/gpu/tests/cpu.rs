@@ -5,7 +5,7 @@ mod cpu_client;
 use causeway_api::handle::{self, Handle, Native};
 use causeway_api::image::Form;
 use causeway_api::sys::{CUfunction_attribute, CUlimit, CUmemPool_attribute, CUresult};
-use causeway_api::types::{LaunchAttribute, LaunchShape, Payload, Region};
+use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Payload, Region};
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{Calls, Gpu, dispatch};
 use cpu_client::{Client, LEGACY, PTX, shape};
@@ -37,7 +37,12 @@ fn requests_are_dispatched() {
     use causeway_api::calls::*;
     let library = Handle::<handle::Library>::new(1, 1);
     let kernel = Handle::<handle::Kernel>::new(2, 1);
-    let load = library_load { library, form: Form::Single.number(), image: Payload::Inline(&[]) };
+    let load = library_load {
+        library,
+        form: Form::Single.number(),
+        options: JitOptions::default(),
+        image: Payload::Inline(&[]),
+    };
     call(Request::library_load(load), PTX.as_bytes()).unwrap();
     call(Request::library_kernel(library_kernel { kernel, library, name: "add_to" }), &[]).unwrap();
     let cell = client.upload(&[40]);
@@ -165,9 +170,10 @@ fn functions_know_their_attributes() {
 #[test]
 fn a_library_has_variables_of_its_own_in_each_context() {
     let client = Client::new();
-    let library = client.gpu.library_load(Form::Single.number(), PTX.as_bytes()).unwrap();
+    let library =
+        client.gpu.library_load(Form::Single.number(), &JitOptions::default(), PTX.as_bytes()).unwrap();
     let (kernel, _) = client.gpu.library_kernel(library, "count_up").unwrap();
-    let (function, _) = client.gpu.kernel_function(kernel).unwrap();
+    let function = client.gpu.kernel_function(kernel).unwrap();
     client.gpu.launch(function, shape(1, 1), LEGACY, &[], &parameters!(1_i32)).unwrap();
     let (first, _) = client.gpu.library_global(library, "counter").unwrap();
     assert_eq!(client.download::<i32>(first, 1, LEGACY), Ok(vec![101]));

@@ -4,6 +4,7 @@ mod cpu_client;
 
 use causeway_api::image::Form;
 use causeway_api::sys::CUresult;
+use causeway_api::types::JitOptions;
 use causeway_gpu::{Calls, Gpu};
 use cpu_client::{Client, LEGACY, PTX, shape};
 
@@ -21,7 +22,7 @@ const EMPTY: &[u8] = b"\x50\xed\x55\xba\x01\x00\x10\x00\0\0\0\0\0\0\0\0";
 fn packed_and_plain_fat_binaries_are_read() {
     let client = Client::new();
     for (name, image) in [("plain", PLAIN), ("LZ4", LZ4), ("zstd", ZSTD)] {
-        let module = client.gpu.module_load(Form::Single.number(), image).unwrap();
+        let module = client.gpu.module_load(Form::Single.number(), &JitOptions::default(), image).unwrap();
         let (function, _) = client.gpu.module_function(module, "reverse_in_shared").unwrap();
         let values = client.upload(&[1, 2, 3, 4]);
         let shape = causeway_api::types::LaunchShape { shared_bytes: 16, ..shape(1, 4) };
@@ -37,15 +38,15 @@ fn packed_and_plain_fat_binaries_are_read() {
 fn objects_are_linked() {
     let client = Client::new();
     let image = [EMPTY, LINKED_A, LINKED_B, CUBIN_ONLY].concat();
-    let library = client.gpu.library_load(Form::Linked.number(), &image).unwrap();
+    let library = client.gpu.library_load(Form::Linked.number(), &JitOptions::default(), &image).unwrap();
     let (kernel, _) = client.gpu.library_kernel(library, "use_other_object").unwrap();
-    let (function, _) = client.gpu.kernel_function(kernel).unwrap();
+    let function = client.gpu.kernel_function(kernel).unwrap();
     let values = client.upload(&[1, 2, 3, 4]);
     client.gpu.launch(function, shape(1, 4), LEGACY, &[], &parameters!(values)).unwrap();
     assert_eq!(client.download::<i32>(values, 4, LEGACY), Ok(vec![103, 205, 307, 409]));
     let half = [EMPTY, LINKED_A].concat();
     assert_eq!(
-        client.gpu.library_load(Form::Linked.number(), &half),
+        client.gpu.library_load(Form::Linked.number(), &JitOptions::default(), &half),
         Err(CUresult::CUDA_ERROR_INVALID_PTX),
         "references stay open"
     );
@@ -54,7 +55,8 @@ fn objects_are_linked() {
 #[test]
 fn images_without_usable_ptx_are_refused() {
     let client = Client::new();
-    let load = |image: &[u8]| client.gpu.module_load(Form::Single.number(), image).map(drop);
+    let load =
+        |image: &[u8]| client.gpu.module_load(Form::Single.number(), &JitOptions::default(), image).map(drop);
     assert_eq!(load(CUBIN_ONLY), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
     assert_eq!(load(b"\x7fELF\x02\x01\x01"), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
     assert_eq!(load(b"this is not PTX"), Err(CUresult::CUDA_ERROR_INVALID_PTX));
@@ -92,7 +94,7 @@ fn damaged_images_never_end_the_worker() {
         if next(4) == 0 {
             image.truncate(next(image.len()));
         }
-        if let Ok(module) = client.gpu.module_load(form.number(), &image) {
+        if let Ok(module) = client.gpu.module_load(form.number(), &JitOptions::default(), &image) {
             client.gpu.module_unload(module).unwrap();
         }
     }

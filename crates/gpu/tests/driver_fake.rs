@@ -4,7 +4,7 @@
 use causeway_api::handle::{Context, Native, Stream};
 use causeway_api::image::{FATBIN_MAGIC, Form};
 use causeway_api::sys::{CUmemPool_attribute, CUresult};
-use causeway_api::types::{LaunchAttribute, LaunchShape, Region};
+use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Region};
 use causeway_gpu::driver::{Driver, LoadError};
 use causeway_gpu::{Calls, Gpu};
 use std::ffi::{CStr, c_char, c_int};
@@ -132,13 +132,18 @@ fn the_current_context_is_set_only_when_it_changes() {
 #[test]
 fn launches_pass_one_parameter_buffer() {
     let fake = Fake::new();
-    let module = fake.driver.module_load(Form::Single.number(), b".version 8.0").unwrap();
+    let module =
+        fake.driver.module_load(Form::Single.number(), &JitOptions::default(), b".version 8.0").unwrap();
     let (function, info) = fake.driver.module_function(module, "f").unwrap();
     assert_eq!(info.parameters.iter().map(|p| (p.offset, p.size)).collect::<Vec<_>>(), [(0, 8), (8, 4)]);
     assert_eq!((info.attribute(0), info.attribute(2), info.attribute(15)), (Some(100), None, Some(115)));
     assert_eq!(fake.log(), "module text .version 8.0\nfunction f\n");
-    assert_eq!(fake.driver.module_load(Form::Single.number(), b"bad"), Err(CUresult::CUDA_ERROR_INVALID_PTX));
-    assert_eq!(fake.driver.load_log().unwrap(), "line 1: nothing is right here");
+    let reported = JitOptions { report: 7, ..JitOptions::default() };
+    assert_eq!(
+        fake.driver.module_load(Form::Single.number(), &reported, b"bad"),
+        Err(CUresult::CUDA_ERROR_INVALID_PTX)
+    );
+    assert_eq!(fake.driver.jit_report(7).unwrap().errors, "line 1: nothing is right here");
     assert_eq!(fake.log(), "module text bad\n");
     let shape = LaunchShape { grid: [1, 2, 3], block: [4, 5, 6], shared_bytes: 7 };
     fake.driver.launch(function, shape, Native::NULL, &[], &[9, 8, 7]).unwrap();
@@ -160,19 +165,19 @@ fn images_get_the_form_that_the_driver_takes() {
     let fake = Fake::new();
     let (ptx, code) = (fatbin(1, 90, b"12345678"), fatbin(2, 75, b"12345678"));
     let unaligned = [&[0], &ptx[..]].concat();
-    fake.driver.library_load(Form::Single.number(), &unaligned[1..]).unwrap();
-    fake.driver.module_load(Form::Single.number(), b"\x7fELF").unwrap();
+    fake.driver.library_load(Form::Single.number(), &JitOptions::default(), &unaligned[1..]).unwrap();
+    fake.driver.module_load(Form::Single.number(), &JitOptions::default(), b"\x7fELF").unwrap();
     assert_eq!(fake.log(), "library fatbin no options\nmodule cubin \n");
-    assert!(fake.driver.module_load(Form::Single.number(), &ptx[..40]).is_err());
-    assert!(fake.driver.module_load(77, &ptx).is_err());
+    assert!(fake.driver.module_load(Form::Single.number(), &JitOptions::default(), &ptx[..40]).is_err());
+    assert!(fake.driver.module_load(77, &JitOptions::default(), &ptx).is_err());
     // Linked code for another device: the parts are linked anew.
     let linked = [&code[..], &ptx[..], &ptx[..]].concat();
-    fake.driver.module_load(Form::Linked.number(), &linked).unwrap();
+    fake.driver.module_load(Form::Linked.number(), &JitOptions::default(), &linked).unwrap();
     let add = format!("add kind 2 magic ba55ed50 size {} options 0\n", ptx.len());
     assert_eq!(fake.log(), format!("link options 2\n{add}{add}link destroyed\nmodule cubin \n"));
     // Linked code for this device is taken as it is.
     let linked = [&fatbin(2, 90, b"12345678")[..], &ptx[..]].concat();
-    fake.driver.module_load(Form::Linked.number(), &linked).unwrap();
+    fake.driver.module_load(Form::Linked.number(), &JitOptions::default(), &linked).unwrap();
     assert_eq!(fake.log(), "module bare fatbin \n");
 }
 
@@ -292,7 +297,7 @@ fn what_kernels_print_comes_before_the_completion() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let output = Arc::clone(&seen);
     fake.driver.set_output(Box::new(move |bytes| output.lock().unwrap().extend_from_slice(bytes)));
-    fake.driver.module_load(Form::Single.number(), b".extern .func vprintf").unwrap();
+    fake.driver.module_load(Form::Single.number(), &JitOptions::default(), b".extern .func vprintf").unwrap();
     fake.print(c"a line from a kernel\n");
     let (sender, result) = mpsc::channel();
     let at_completion = Arc::clone(&seen);

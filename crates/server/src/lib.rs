@@ -4,4 +4,5 @@
 //! GPU. A [`worker`] serves one client process, so that a GPU fault, a crash or a leak ends with its owner.
 
 pub mod broker;
+pub mod cache;
 pub mod worker;

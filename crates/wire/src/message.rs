@@ -100,6 +100,16 @@ pub enum WorkerMessage<'a> {
         /// The `CUresult`.
         status: u32,
     },
+    /// The worker does not have the image that a command named: send its bytes as this transfer.
+    ImageWanted {
+        /// The number of the transfer.
+        transfer: u64,
+    },
+    /// The worker has the image that a command named; its bytes are not needed.
+    ImageKnown {
+        /// The number of the transfer that the command offered.
+        transfer: u64,
+    },
     /// The worker cannot go on; nothing follows.
     Fatal {
         /// Why, as a sentence for the user.
@@ -118,6 +128,8 @@ mod tag {
     pub const TRANSFER_FAILED: u8 = 5;
     pub const FATAL: u8 = 6;
     pub const REACHED: u8 = 7;
+    pub const IMAGE_WANTED: u8 = 8;
+    pub const IMAGE_KNOWN: u8 = 9;
 }
 
 /// A message whose payload is being appended to a batch.
@@ -236,6 +248,14 @@ impl Encode for WorkerMessage<'_> {
                 transfer.encode(out);
                 status.encode(out);
             }
+            Self::ImageWanted { transfer } => {
+                tag::IMAGE_WANTED.encode(out);
+                transfer.encode(out);
+            }
+            Self::ImageKnown { transfer } => {
+                tag::IMAGE_KNOWN.encode(out);
+                transfer.encode(out);
+            }
             Self::Fatal { text } => {
                 tag::FATAL.encode(out);
                 text.encode(out);
@@ -257,6 +277,8 @@ impl<'a> Decode<'a> for WorkerMessage<'a> {
             tag::TRANSFER_FAILED => {
                 Ok(Self::TransferFailed { transfer: input.value()?, status: input.value()? })
             }
+            tag::IMAGE_WANTED => Ok(Self::ImageWanted { transfer: input.value()? }),
+            tag::IMAGE_KNOWN => Ok(Self::ImageKnown { transfer: input.value()? }),
             tag::FATAL => Ok(Self::Fatal { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
         }

@@ -15,6 +15,8 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
     let streams = wire.iter().map(|entry| subject(entry, "CUstream"));
     let events = wire.iter().map(|entry| subject(entry, "CUevent"));
     let payloads = wire.iter().map(|entry| payload(entry));
+    let named = wire.iter().map(|entry| named(entry));
+    let made = wire.iter().map(|entry| made(entry));
     let aside = wire.iter().map(|entry| entry.executor == Executor::Aside);
     let in_stream = wire.iter().map(|entry| {
         entry.arguments.iter().any(|argument| argument.base == "CUstream" && argument.mode == Mode::Value)
@@ -84,6 +86,16 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
             /// The event that the command names, if any.
             pub fn event(&self) -> Option<::causeway_api::handle::Handle<::causeway_api::handle::Event>> {
                 match self { #(Self::#names(_request) => #events),* }
+            }
+
+            /// Whether the command works with an object that `wanted` picks by its handle's value.
+            pub fn names(&self, wanted: impl Fn(u64) -> bool) -> bool {
+                match self { #(Self::#names(_request) => #named),* }
+            }
+
+            /// Calls `each` with the value of the handle of every object that the command makes.
+            pub fn makes(&self, mut each: impl FnMut(u64)) {
+                match self { #(Self::#names(_request) => { #made }),* }
             }
 
             /// The bulk data that must be there before the command can be carried out.
@@ -167,4 +179,24 @@ fn payload(entry: &Entry) -> TokenStream {
         }
         None => quote!(None),
     }
+}
+
+fn named(entry: &Entry) -> TokenStream {
+    let tests =
+        entry.arguments.iter().filter(|argument| marker(&argument.base).is_some()).filter_map(|argument| {
+            let field = ident(&argument.name);
+            match argument.mode {
+                Mode::Value | Mode::Drop => Some(quote!(wanted(_request.#field.value()))),
+                Mode::InList { .. } => {
+                    Some(quote!(_request.#field.iter().any(|handle| wanted(handle.value()))))
+                }
+                _ => None,
+            }
+        });
+    quote!(false #(|| #tests)*)
+}
+
+fn made(entry: &Entry) -> TokenStream {
+    let fields = entry.arguments.iter().filter(|a| a.mode == Mode::New).map(|argument| ident(&argument.name));
+    quote!(#(each(_request.#fields.value());)*)
 }

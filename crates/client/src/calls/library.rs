@@ -2,11 +2,13 @@
 
 use super::Outcome;
 use super::execution;
-use super::module::{give_handles, read_file, with_options};
-use crate::entry::{give, offer, text};
-use crate::module::Owner;
-use crate::{context, device, image, module};
+use super::module::{give_handles, read_file};
+use crate::entry::{give, list, offer, refuse_use, text};
+use crate::jit::Jit;
+use crate::module::{Keeper, Owner};
+use crate::{context, device, handles, image, module, session};
 use causeway_api::calls;
+use causeway_api::handle::Library;
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary,
     CUlibraryOption, CUmodule, CUresult,
@@ -19,20 +21,44 @@ pub unsafe fn cuLibraryLoadData(
     jitOptions: *const CUjit_option,
     jitOptionsValues: *mut *mut c_void,
     numJitOptions: u32,
-    _libraryOptions: *const CUlibraryOption,
-    _libraryOptionValues: *mut *mut c_void,
-    _numLibraryOptions: u32,
+    libraryOptions: *const CUlibraryOption,
+    libraryOptionValues: *mut *mut c_void,
+    numLibraryOptions: u32,
 ) -> Outcome {
     if library.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: both lists have `numJitOptions` entries; an image; room for the result. The options of the library say
-    // how long the program keeps the image, which is sent before this returns.
+    // SAFETY: the lists have as many entries as is said; an image; room for the result.
     unsafe {
-        with_options(numJitOptions, jitOptions, jitOptionsValues, || {
-            give(library, module::load_library(&image::at(code)?)?.as_raw())
-        })
+        let jit = Jit::read(numJitOptions, jitOptions, jitOptionsValues)?;
+        let keeper = keeper(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
+        let loaded = module::load_library(&image::at(code)?, keeper, &jit.options);
+        jit.answer();
+        give(library, loaded?.as_raw())
     }
+}
+
+/// Who keeps the image, as the options of a library say.
+///
+/// # Safety
+/// `values` is null or has as many entries as there are options.
+unsafe fn keeper(options: &[CUlibraryOption], values: *mut *mut c_void) -> Result<Keeper, CUresult> {
+    let mut keeper = Keeper::Nobody;
+    for (index, option) in options.iter().enumerate() {
+        match *option {
+            CUlibraryOption::CU_LIBRARY_BINARY_IS_PRESERVED if !values.is_null() => {
+                // SAFETY: within the list.
+                if !unsafe { values.add(index).read() }.is_null() {
+                    keeper = Keeper::Program;
+                }
+            }
+            CUlibraryOption::CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE => {
+                return Err(refuse_use!("functions of the host in a library's table"));
+            }
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    Ok(keeper)
 }
 
 pub unsafe fn cuLibraryLoadFromFile(
@@ -45,20 +71,19 @@ pub unsafe fn cuLibraryLoadFromFile(
     libraryOptionValues: *mut *mut c_void,
     numLibraryOptions: u32,
 ) -> Outcome {
-    // SAFETY: NUL-terminated text, or null.
-    let file = read_file(unsafe { text(fileName) }?)?;
-    // SAFETY: the file is there as a whole, with a NUL behind it; the other arguments are the same.
+    if library.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: NUL-terminated text, or null; the lists have as many entries as is said; the file is there as a whole,
+    // with a NUL behind it, for as long as the call lasts.
     unsafe {
-        cuLibraryLoadData(
-            library,
-            file.as_ptr().cast_mut().cast(),
-            jitOptions,
-            jitOptionsValues,
-            numJitOptions,
-            libraryOptions,
-            libraryOptionValues,
-            numLibraryOptions,
-        )
+        let file = read_file(text(fileName)?)?;
+        let jit = Jit::read(numJitOptions, jitOptions, jitOptionsValues)?;
+        keeper(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
+        let image = image::at(file.as_ptr().cast())?;
+        let loaded = module::load_library(&image, Keeper::Nobody, &jit.options);
+        jit.answer();
+        give(library, loaded?.as_raw())
     }
 }
 
@@ -144,8 +169,8 @@ pub unsafe fn cuKernelGetAttribute(
     dev: CUdevice,
 ) -> Outcome {
     device::device(dev)?;
-    let value =
-        module::given_kernel(kernel)?.1.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (_, state) = module::given_kernel(kernel)?;
+    let value = state.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: room for the result, or null.
     unsafe { give(pi, value) }
 }
@@ -159,6 +184,20 @@ pub unsafe fn cuKernelSetAttribute(
     let (kernel, state) = module::given_kernel(kernel)?;
     let request = calls::kernel_attribute_set { kernel, device: device::on_server(dev)?, attribute, value };
     execution::set_attribute(&state, dev, attribute, value, context::current_or_none(), &request)
+}
+
+pub unsafe fn cuLibraryGetUnifiedFunction(
+    fptr: *mut *mut c_void,
+    library: CUlibrary,
+    symbol: *const c_char,
+) -> Outcome {
+    module::given_library(library)?;
+    let library = handles::given::<Library>(library)?;
+    // SAFETY: NUL-terminated text or null, and room for the result.
+    unsafe {
+        let request = calls::library_unified_function { library, symbol: text(symbol)? };
+        give(fptr, session::call_in(context::current_or_none(), &request)? as *mut c_void)
+    }
 }
 
 pub unsafe fn cuKernelGetName(name: *mut *mut c_void, hfunc: CUkernel) -> Outcome {

@@ -1,12 +1,15 @@
 //! Modules.
 
 use super::Outcome;
-use crate::entry::{give, offer, text};
-use crate::image;
+use crate::entry::{give, list, offer, text};
+use crate::jit::Jit;
 use crate::log::info;
-use crate::module;
+use crate::{image, linker, module};
 use causeway_api::handle::Kind;
-use causeway_api::sys::{CUdeviceptr, CUfunction, CUjit_option, CUmodule, CUmoduleLoadingMode, CUresult};
+use causeway_api::sys::{
+    CUdeviceptr, CUfunction, CUjit_option, CUjitInputType, CUlinkState, CUmodule, CUmoduleLoadingMode,
+    CUresult,
+};
 use core::ffi::{c_char, c_void};
 
 /// The bytes of an image file of the client, ended by a NUL in case it is text.
@@ -27,11 +30,8 @@ pub unsafe fn cuModuleLoad(out: *mut CUmodule, fname: *const c_char) -> Outcome 
 }
 
 pub unsafe fn cuModuleLoadData(out: *mut CUmodule, image: *mut c_void) -> Outcome {
-    if out.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    // SAFETY: an image, and room for the result.
-    unsafe { give(out, module::load(&image::at(image)?)?.as_raw()) }
+    // SAFETY: an image, room for the result, and no options.
+    unsafe { cuModuleLoadDataEx(out, image, 0, core::ptr::null(), core::ptr::null_mut()) }
 }
 
 pub unsafe fn cuModuleLoadDataEx(
@@ -41,51 +41,16 @@ pub unsafe fn cuModuleLoadDataEx(
     options: *const CUjit_option,
     optionValues: *mut *mut c_void,
 ) -> Outcome {
-    // SAFETY: both lists have `numOptions` entries; an image, and room for the result.
-    unsafe { with_options(numOptions, options, optionValues, || cuModuleLoadData(out, image)) }
-}
-
-/// Loads by `load` with the options of a program. Options tune the compiler, which runs on the server as it is;
-/// those by which it answers are answered: the error log with what the server's compiler said, the information
-/// log and the time with nothing.
-///
-/// # Safety
-/// `options` and `values` are lists of `count` entries, as `cuModuleLoadDataEx` demands.
-pub unsafe fn with_options(
-    count: u32,
-    options: *const CUjit_option,
-    values: *mut *mut c_void,
-    load: impl FnOnce() -> Outcome,
-) -> Outcome {
-    if count > 0 && (options.is_null() || values.is_null()) {
+    if out.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let index_of = |wanted| {
-        // SAFETY: within the list.
-        (0..count as usize).find(|index| unsafe { options.add(*index).read() } == wanted)
-    };
-    let outcome = load();
-    for answer in [CUjit_option::CU_JIT_WALL_TIME, CUjit_option::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES] {
-        if let Some(index) = index_of(answer) {
-            // SAFETY: within the list.
-            unsafe { values.add(index).write(core::ptr::null_mut()) };
-        }
+    // SAFETY: both lists have `numOptions` entries; an image, and room for the result.
+    unsafe {
+        let jit = Jit::read(numOptions, options, optionValues)?;
+        let module = module::load(&image::at(image)?, &jit.options);
+        jit.answer();
+        give(out, module?.as_raw())
     }
-    let buffer = index_of(CUjit_option::CU_JIT_ERROR_LOG_BUFFER);
-    if let (Some(buffer), Some(size)) = (buffer, index_of(CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)) {
-        let log = if outcome.is_err() { module::load_log() } else { String::new() };
-        // SAFETY: the buffer has the size that the program gave; what is written fits with its NUL.
-        unsafe {
-            let (address, room) = (values.add(buffer).read().cast::<u8>(), values.add(size).read() as usize);
-            let written = if address.is_null() { 0 } else { log.len().min(room.saturating_sub(1)) };
-            if !address.is_null() && room > 0 {
-                address.copy_from(log.as_ptr(), written);
-                address.add(written).write(0);
-            }
-            values.add(size).write(written as *mut c_void);
-        }
-    }
-    outcome
 }
 
 pub unsafe fn cuModuleLoadFatBinary(out: *mut CUmodule, fatCubin: *mut c_void) -> Outcome {
@@ -159,4 +124,68 @@ pub unsafe fn cuModuleGetGlobal_v2(
         offer(bytes, size);
     }
     Ok(())
+}
+
+pub unsafe fn cuLinkCreate_v2(
+    numOptions: u32,
+    options: *const CUjit_option,
+    optionValues: *mut *mut c_void,
+    stateOut: *mut CUlinkState,
+) -> Outcome {
+    if stateOut.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: both lists have `numOptions` entries and live as long as the linker; room for the result.
+    unsafe { give(stateOut, linker::create(Jit::read(numOptions, options, optionValues)?)?) }
+}
+
+pub unsafe fn cuLinkAddData_v2(
+    state: CUlinkState,
+    kind: CUjitInputType,
+    data: *mut c_void,
+    size: usize,
+    name: *const c_char,
+    numOptions: u32,
+    options: *const CUjit_option,
+    optionValues: *mut *mut c_void,
+) -> Outcome {
+    // SAFETY: both lists have `numOptions` entries; `size` bytes of data; the name is text or null.
+    unsafe {
+        let jit = Jit::read(numOptions, options, optionValues)?;
+        let name = if name.is_null() { "" } else { text(name)? };
+        linker::add(state, kind, name, &jit, list(data.cast::<u8>(), size)?)
+    }
+}
+
+pub unsafe fn cuLinkAddFile_v2(
+    state: CUlinkState,
+    kind: CUjitInputType,
+    path: *const c_char,
+    numOptions: u32,
+    options: *const CUjit_option,
+    optionValues: *mut *mut c_void,
+) -> Outcome {
+    // SAFETY: NUL-terminated text, or null; both lists have `numOptions` entries.
+    unsafe {
+        let path = text(path)?;
+        let mut file = read_file(path)?;
+        if kind != CUjitInputType::CU_JIT_INPUT_PTX {
+            file.pop();
+        }
+        linker::add(state, kind, path, &Jit::read(numOptions, options, optionValues)?, &file)
+    }
+}
+
+pub unsafe fn cuLinkComplete(state: CUlinkState, cubinOut: *mut *mut c_void, sizeOut: *mut usize) -> Outcome {
+    let (address, size) = linker::complete(state)?;
+    // SAFETY: room for both results; the size may be left out.
+    unsafe {
+        give(cubinOut, address.cast_mut().cast())?;
+        offer(sizeOut, size);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuLinkDestroy(state: CUlinkState) -> Outcome {
+    linker::destroy(state)
 }

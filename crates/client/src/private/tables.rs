@@ -143,7 +143,9 @@ extern "C" fn refuse() -> CUresult {
 /// Loads the module in a wrapper; only runtimes before 12 do it this way.
 unsafe extern "C" fn load_module(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
     // SAFETY: the runtime passes a wrapper of an image, and room for the result.
-    in_session(|| unsafe { give(out, module::load(&image::at(wrapper)?)?.as_raw()) })
+    in_session(|| unsafe {
+        give(out, module::load(&image::at(wrapper)?, &causeway_api::types::JitOptions::default())?.as_raw())
+    })
 }
 
 /// Loads the module of a fat binary; no runtime was seen to call it.

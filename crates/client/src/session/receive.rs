@@ -3,6 +3,7 @@
 use super::faults::LOST;
 use super::{Session, callbacks, transfers};
 use crate::completion;
+use crate::image::offers;
 use crate::log::{error, info};
 use crate::process;
 use causeway_api::calls::Opcode;
@@ -65,6 +66,8 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             session.faults.record(CUresult(status));
             transfers::failed(transfer, CUresult(status));
         }
+        WorkerMessage::ImageWanted { transfer } => offers::wanted(transfer),
+        WorkerMessage::ImageKnown { transfer } => offers::known(transfer),
         WorkerMessage::Fatal { text } => session.lose(format_args!("the server ended the session: {text}")),
     }
 }

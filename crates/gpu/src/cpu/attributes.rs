@@ -32,7 +32,7 @@ pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
 pub(super) const RESERVED_SHARED_PER_BLOCK: u32 = 1 << 10;
 
 /// The snapshot of a machine with this one device.
-pub(super) fn snapshot(memory: u64, host_window: Range<u64>) -> Snapshot {
+pub(super) fn snapshot(memory: u64, driver_version: i32, host_window: Range<u64>) -> Snapshot {
     let device = Device {
         name: NAME.into(),
         uuid: UUID,
@@ -43,7 +43,8 @@ pub(super) fn snapshot(memory: u64, host_window: Range<u64>) -> Snapshot {
     };
     Snapshot {
         backend: concat!("software GPU ", env!("CARGO_PKG_VERSION")).into(),
-        driver_version: DRIVER_VERSION,
+        driver_version,
+        machine_code: false,
         devices: vec![device],
         peers: vec![Peer { can_access: false, attributes: Vec::new() }],
         host_window: (host_window.start, host_window.end - host_window.start),
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn every_attribute_has_a_value() {
-        let snapshot = snapshot(1 << 30, 1 << 40..1 << 41);
+        let snapshot = snapshot(1 << 30, DRIVER_VERSION, 1 << 40..1 << 41);
         let device = &snapshot.devices[0];
         assert_eq!(device.attributes.len(), 147);
         assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE.0.cast_signed()), Some(32));

@@ -8,15 +8,15 @@ use super::stream::StreamKind;
 use super::{SoftwareGpu, handles, occupancy};
 use crate::{Calls, CuResult, NativePlace};
 use causeway_api::handle::{
-    Array, Context, Event, Function, Graph as GraphHandle, GraphExec, Kernel, Library, MemoryPool,
+    Array, Context, Event, Function, Graph as GraphHandle, GraphExec, Kernel, Library, LinkState, MemoryPool,
     MipmappedArray, Module, Native, Stream,
 };
 use causeway_api::sys::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUctx_flags, CUdevice, CUdeviceptr,
-    CUfunc_cache, CUfunction_attribute, CUlimit, CUmemPool_attribute, CUoccupancy_flags, CUresult,
-    CUsharedconfig, CUstream_flags, CUstreamCaptureMode,
+    CUfunc_cache, CUfunction_attribute, CUjitInputType, CUlimit, CUmemPool_attribute, CUoccupancy_flags,
+    CUresult, CUsharedconfig, CUstream_flags, CUstreamCaptureMode,
 };
-use causeway_api::types::{FunctionInfo, LaunchAttribute, LaunchShape, Region};
+use causeway_api::types::{FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape, Region};
 
 /// There is one device.
 pub(super) fn check_device(device: CUdevice) -> CuResult<()> {
@@ -122,12 +122,13 @@ impl Calls for SoftwareGpu {
 
     // Modules, libraries and functions.
 
-    fn module_load(&self, form: u32, image: &[u8]) -> CuResult<Native<Module>> {
-        self.modules.load_module(&*self.contexts.current()?, form, image).map(Native::from_value)
+    fn module_load(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<Native<Module>> {
+        let context = self.contexts.current()?;
+        self.modules.load_module(&context, form, options, image).map(Native::from_value)
     }
 
-    fn load_log(&self) -> CuResult<String> {
-        Ok(self.modules.log())
+    fn jit_report(&self, report: u64) -> CuResult<JitReport> {
+        Ok(self.modules.reports.take(report))
     }
 
     fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
@@ -155,8 +156,8 @@ impl Calls for SoftwareGpu {
         Ok(self.modules.module_names(module.value())?.len() as u32)
     }
 
-    fn library_load(&self, form: u32, image: &[u8]) -> CuResult<Native<Library>> {
-        self.modules.load_library(form, image).map(Native::from_value)
+    fn library_load(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<Native<Library>> {
+        self.modules.load_library(form, options, image).map(Native::from_value)
     }
 
     fn library_unload(&self, library: Native<Library>) -> CuResult<()> {
@@ -189,10 +190,37 @@ impl Calls for SoftwareGpu {
         Ok(self.modules.library_names(library.value())?.len() as u32)
     }
 
-    fn kernel_function(&self, kernel: Native<Kernel>) -> CuResult<(Native<Function>, FunctionInfo)> {
+    fn kernel_function(&self, kernel: Native<Kernel>) -> CuResult<Native<Function>> {
         let context = self.contexts.current()?;
-        let (id, info) = self.modules.kernel_function(kernel.value(), &context)?;
-        Ok((Native::from_value(id), info))
+        self.modules.kernel_function(kernel.value(), &context).map(Native::from_value)
+    }
+
+    fn link_create(&self, options: &JitOptions) -> CuResult<Native<LinkState>> {
+        self.contexts.current()?;
+        Ok(Native::from_value(self.links.create(options)))
+    }
+
+    fn link_add(
+        &self,
+        state: Native<LinkState>,
+        kind: CUjitInputType,
+        _name: &str,
+        _options: &JitOptions,
+        data: &[u8],
+    ) -> CuResult<()> {
+        self.links.add(state.value(), kind, data, &self.modules.reports)
+    }
+
+    fn link_complete(&self, state: Native<LinkState>) -> CuResult<usize> {
+        self.links.complete(state.value(), &self.modules.reports)
+    }
+
+    fn link_result(&self, state: Native<LinkState>, start: usize, length: usize) -> CuResult<Vec<u8>> {
+        self.links.piece(state.value(), start, length)
+    }
+
+    fn link_destroy(&self, state: Native<LinkState>) -> CuResult<()> {
+        self.links.destroy(state.value())
     }
 
     fn function_attribute_set(

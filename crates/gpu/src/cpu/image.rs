@@ -1,22 +1,40 @@
 //! Finds the PTX in module images.
-//!
-//! The layout of fat binaries is not documented by NVIDIA; it is taken from what `fatbinary` 13.0 writes and agrees
-//! with what public tools that read such files say.
 
-use causeway_api::image::{ELF_MAGIC, FATBIN_HEADER_BYTES, FATBIN_MAGIC, Form, split_linked};
+use super::linker;
+use crate::unpack::unpack;
+use causeway_api::image::{ELF_MAGIC, Entry, EntryKind, FATBIN_MAGIC, Form, entries, split_linked};
 use causeway_api::sys::CUresult;
-use std::borrow::Cow;
-use std::io::Read;
 use thiserror::Error;
 
 /// PTX longer than this is refused: nvcc's is far shorter, and hostile data unpacks to anything.
 const MOST_PTX_BYTES: u64 = 256 << 20;
 
-/// Bytes of an entry's header that are understood; there may be more.
-const ENTRY_HEADER_BYTES: usize = 64;
-const KIND_PTX: u16 = 1;
-const FLAG_LZ4: u64 = 0x2000;
-const FLAG_ZSTD: u64 = 0x8000;
+/// The PTX version, major times ten plus minor, that the drivers of a CUDA version take (13000 is 13.0), as NVIDIA's
+/// release notes of the PTX ISA list them.
+pub(super) fn newest_ptx(cuda: i32) -> u32 {
+    const NEWEST: &[(i32, u32)] = &[
+        (12000, 80),
+        (12010, 81),
+        (12020, 82),
+        (12030, 83),
+        (12040, 84),
+        (12050, 85),
+        (12070, 86),
+        (12080, 87),
+        (12090, 88),
+        (13000, 90),
+        (13010, 91),
+    ];
+    NEWEST.iter().rev().find(|(since, _)| *since <= cuda).map_or(78, |(_, version)| *version)
+}
+
+/// What `.version` of a PTX text says, major times ten plus minor.
+pub(super) fn ptx_version(text: &str) -> Option<u32> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(".version"))?;
+    let number = line.trim_start().split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
+    let (major, minor) = number.split_once('.')?;
+    major.parse::<u32>().ok()?.checked_mul(10)?.checked_add(minor.parse().ok()?)
+}
 
 /// Why no PTX was found in an image.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -55,11 +73,10 @@ impl ImageError {
 pub(super) fn ptx_of(form: u32, image: &[u8], capability: u32) -> Result<Vec<String>, ImageError> {
     match Form::from_number(form).ok_or(ImageError::Unknown("its form has no known number"))? {
         Form::Single if image.starts_with(&FATBIN_MAGIC.to_le_bytes()) => {
-            best_of(&entries(image)?, capability).map(|text| vec![text])
+            best_of(image, capability).map(|text| vec![text])
         }
-        Form::Single if image.starts_with(&ELF_MAGIC) => {
-            Err(ImageError::NoPtx { capability, found: "a cubin".into() })
-        }
+        Form::Single if image.starts_with(&ELF_MAGIC) => linker::texts_of(image)
+            .unwrap_or_else(|| Err(ImageError::NoPtx { capability, found: "a cubin".into() })),
         Form::Single => Ok(vec![text(image).map_err(|_| ImageError::Unknown("it is not valid UTF-8"))?]),
         Form::Linked => ptx_of_parts(image, capability),
     }
@@ -77,7 +94,7 @@ fn ptx_of_parts(image: &[u8], capability: u32) -> Result<Vec<String>, ImageError
     };
     let mut texts = Vec::new();
     for object in objects {
-        match best_of(&entries(object)?, capability) {
+        match best_of(object, capability) {
             Ok(ptx) if texts.contains(&ptx) => {}
             Ok(ptx) => texts.push(ptx),
             Err(ImageError::NoPtx { found, .. }) => {
@@ -86,49 +103,14 @@ fn ptx_of_parts(image: &[u8], capability: u32) -> Result<Vec<String>, ImageError
             Err(damaged) => return Err(damaged),
         }
     }
-    if texts.is_empty() { best_of(&entries(linked)?, capability).map(|text| vec![text]) } else { Ok(texts) }
+    if texts.is_empty() { best_of(linked, capability).map(|text| vec![text]) } else { Ok(texts) }
 }
 
-/// An entry of a fat binary.
-struct Entry<'a> {
-    kind: u16,
-    /// The compute capability it is for, times ten.
-    capability: u32,
-    flags: u64,
-    payload: &'a [u8],
-    unpacked_bytes: u64,
-}
-
-impl Entry<'_> {
-    fn is_ptx(&self) -> bool {
-        self.kind == KIND_PTX
-    }
-
-    /// The entry's text, unpacked.
-    fn ptx(&self) -> Result<String, ImageError> {
-        if self.unpacked_bytes > MOST_PTX_BYTES || self.payload.len() as u64 > MOST_PTX_BYTES {
-            return Err(ImageError::Damaged("an entry says that it is larger than 256 MiB"));
-        }
-        let bytes = if self.flags & FLAG_ZSTD != 0 {
-            Cow::Owned(unpack_zstd(self.payload)?)
-        } else if self.flags & FLAG_LZ4 != 0 {
-            let bytes = lz4_flex::block::decompress(self.payload, self.unpacked_bytes as usize);
-            Cow::Owned(bytes.map_err(|_| ImageError::Damaged("an entry's LZ4 data cannot be unpacked"))?)
-        } else {
-            Cow::Borrowed(self.payload)
-        };
-        text(&bytes).map_err(|_| ImageError::Damaged("its PTX is not valid UTF-8"))
-    }
-}
-
-fn unpack_zstd(payload: &[u8]) -> Result<Vec<u8>, ImageError> {
-    let damaged = ImageError::Damaged("an entry's zstd data cannot be unpacked");
-    let Ok(decoder) = ruzstd::decoding::StreamingDecoder::new(payload) else { return Err(damaged) };
-    let mut bytes = Vec::new();
-    match decoder.take(MOST_PTX_BYTES + 1).read_to_end(&mut bytes) {
-        Ok(length) if length as u64 <= MOST_PTX_BYTES => Ok(bytes),
-        _ => Err(damaged),
-    }
+/// The entry's text, unpacked.
+fn ptx(entry: &Entry<'_>) -> Result<String, ImageError> {
+    let bytes = unpack(entry, MOST_PTX_BYTES)
+        .ok_or(ImageError::Damaged("an entry cannot be unpacked, or is larger than 256 MiB"))?;
+    text(&bytes).map_err(|_| ImageError::Damaged("its PTX is not valid UTF-8"))
 }
 
 /// Text up to its first NUL, if there is one.
@@ -137,49 +119,16 @@ fn text(bytes: &[u8]) -> Result<String, core::str::Utf8Error> {
     core::str::from_utf8(&bytes[..end]).map(str::to_owned)
 }
 
-/// The entries of a fat binary.
-fn entries(fatbin: &[u8]) -> Result<Vec<Entry<'_>>, ImageError> {
-    let header = fatbin.first_chunk::<FATBIN_HEADER_BYTES>();
-    let header = header.ok_or(ImageError::Damaged("it is shorter than its header"))?;
-    let total = causeway_api::image::fatbin_bytes(header).and_then(|total| usize::try_from(total).ok());
-    let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
-    let mut rest = total
-        .and_then(|total| fatbin.get(start..total))
-        .ok_or(ImageError::Damaged("its header gives a size that is not there"))?;
-    let mut found = Vec::new();
-    while !rest.is_empty() {
-        let (entry, after) = entry(rest).ok_or(ImageError::Damaged("an entry reaches beyond its end"))?;
-        found.push(entry);
-        rest = after;
-    }
-    Ok(found)
-}
-
-/// The first entry of `bytes` and what follows it.
-fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
-    let header = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
-    let u32_at = |offset: usize| header[offset..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-    let u64_at = |offset: usize| header[offset..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    let header_bytes = usize::try_from(u32_at(4)?).ok().filter(|bytes| *bytes >= ENTRY_HEADER_BYTES)?;
-    let padded = usize::try_from(u64_at(8)?).ok()?;
-    let compressed = usize::try_from(u32_at(16)?).ok()?;
-    let flags = u64_at(40)?;
-    let (padded, after) = bytes.get(header_bytes..)?.split_at_checked(padded)?;
-    let is_packed = flags & (FLAG_LZ4 | FLAG_ZSTD) != 0;
-    let payload = if is_packed { padded.get(..compressed)? } else { padded };
-    let kind = u16::from_le_bytes([header[0], header[1]]);
-    let entry = Entry { kind, capability: u32_at(28)?, flags, payload, unpacked_bytes: u64_at(56)? };
-    Some((entry, after))
-}
-
 /// The PTX for the highest compute capability that the device has too. PTX for one exact architecture (`sm_90a`)
 /// is left out: it may use what only NVIDIA's processor of that name has.
-fn best_of(entries: &[Entry<'_>], capability: u32) -> Result<String, ImageError> {
+fn best_of(fatbin: &[u8], capability: u32) -> Result<String, ImageError> {
+    let entries = entries(fatbin).map_err(ImageError::Damaged)?;
+    let is_ptx = |entry: &Entry<'_>| entry.kind == EntryKind::Ptx;
     let mut candidates: Vec<_> =
-        entries.iter().filter(|e| e.is_ptx() && e.capability <= capability).collect();
-    candidates.sort_by_key(|entry| core::cmp::Reverse(entry.capability));
+        entries.iter().filter(|entry| is_ptx(entry) && entry.architecture <= capability).collect();
+    candidates.sort_by_key(|entry| core::cmp::Reverse(entry.architecture));
     for candidate in candidates {
-        let ptx = candidate.ptx()?;
+        let ptx = ptx(candidate)?;
         if !is_for_one_architecture(&ptx) {
             return Ok(ptx);
         }
@@ -187,8 +136,8 @@ fn best_of(entries: &[Entry<'_>], capability: u32) -> Result<String, ImageError>
     let found: Vec<_> = entries
         .iter()
         .map(|entry| {
-            let kind = if entry.is_ptx() { "PTX" } else { "machine code" };
-            format!("{kind} for {}.{}", entry.capability / 10, entry.capability % 10)
+            let kind = if is_ptx(entry) { "PTX" } else { "machine code" };
+            format!("{kind} for {}.{}", entry.architecture / 10, entry.architecture % 10)
         })
         .collect();
     let found = if found.is_empty() { "nothing".into() } else { found.join(", ") };
@@ -205,6 +154,9 @@ fn is_for_one_architecture(ptx: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FLAG_LZ4: u64 = 0x2000;
+    const FLAG_ZSTD: u64 = 0x8000;
 
     fn fatbin(entries: &[(u16, u32, u64, &[u8], usize)]) -> Vec<u8> {
         let mut body = Vec::new();
@@ -272,6 +224,14 @@ mod tests {
         let image = [object(b"linked"), cubin_only].concat();
         assert_eq!(ptx_of(LINKED, &image, 90), Ok(vec!["linked".to_owned()]));
         assert!(ptx_of(LINKED, &[], 90).is_err());
+    }
+
+    #[test]
+    fn versions_of_ptx_belong_to_versions_of_cuda() {
+        assert_eq!((newest_ptx(11080), newest_ptx(12060), newest_ptx(13000)), (78, 85, 90));
+        assert_eq!(ptx_version("// comment\n  .version 8.7\n.target sm_75"), Some(87));
+        assert_eq!(ptx_version(".target sm_75"), None);
+        assert_eq!(ptx_version(".version nine"), None);
     }
 
     #[test]

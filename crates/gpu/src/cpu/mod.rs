@@ -19,6 +19,7 @@ mod graph;
 mod handles;
 mod image;
 mod launch;
+mod linker;
 mod memory;
 mod module;
 mod occupancy;
@@ -30,7 +31,7 @@ mod scheduler;
 mod staging;
 mod stream;
 
-pub use options::{InvalidMemorySize, Options};
+pub use options::{InvalidOption, Options};
 
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
 use array::Arrays;
@@ -41,6 +42,7 @@ use causeway_api::types::Region;
 use causeway_ptx::memory::{AddressSpace, ReservationError};
 use context::{Context, Contexts};
 use graph::Graphs;
+use linker::Links;
 use memory::Memory;
 use module::Modules;
 use operation::{HostDestination, HostSource, Machine, Operation};
@@ -56,7 +58,7 @@ use thiserror::Error;
 pub enum StartError {
     /// The environment asks for something that makes no sense.
     #[error(transparent)]
-    Options(#[from] InvalidMemorySize),
+    Options(#[from] InvalidOption),
     /// Its memory could not be set up.
     #[error("the software GPU has no memory: {0}")]
     Memory(#[from] ReservationError),
@@ -71,6 +73,8 @@ pub struct SoftwareGpu {
     scheduler: Arc<Scheduler>,
     contexts: Contexts,
     modules: Arc<Modules>,
+    links: Links,
+    driver_version: i32,
     memory: Arc<Memory>,
     arrays: Arrays,
     graphs: Graphs,
@@ -101,7 +105,9 @@ impl SoftwareGpu {
         scheduler.start()?;
         Ok(Self {
             contexts: Contexts::default(),
-            modules: Arc::new(Modules::new(Arc::clone(&space))),
+            modules: Arc::new(Modules::new(Arc::clone(&space), options.driver_version)),
+            links: Links::default(),
+            driver_version: options.driver_version,
             memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler))),
             arrays: Arrays::default(),
             graphs: Graphs::default(),
@@ -152,7 +158,7 @@ impl Drop for SoftwareGpu {
 
 impl Gpu for SoftwareGpu {
     fn snapshot(&self) -> CuResult<Snapshot> {
-        Ok(attributes::snapshot(self.space.capacity(), self.space.window()))
+        Ok(attributes::snapshot(self.space.capacity(), self.driver_version, self.space.window()))
     }
 
     fn set_output(&self, sink: OutputSink) {

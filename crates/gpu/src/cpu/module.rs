@@ -5,13 +5,15 @@ use super::context::{Context, ContextId};
 use super::function::Function;
 use super::{handles, image};
 use crate::CuResult;
+use crate::reports::Reports;
 use causeway_api::sys::CUresult;
-use causeway_api::types::FunctionInfo;
+use causeway_api::types::{FunctionInfo, JitOptions, JitReport};
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{CompileError, CompileOptions, Global, LoadError, Loaded, Program};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// PTX of programs that are kept although no module uses them any more.
 const CACHED_PTX_BYTES: usize = 64 << 20;
@@ -118,53 +120,75 @@ pub(super) struct Modules {
     modules: RwLock<HashMap<u64, Arc<Module>>>,
     libraries: RwLock<HashMap<u64, Arc<Library>>>,
     functions: RwLock<HashMap<u64, Arc<Function>>>,
-    /// Why the last image was refused.
-    log: Mutex<String>,
+    /// The CUDA version whose PTX is taken.
+    cuda: i32,
+    pub(super) reports: Reports,
 }
 
 impl Modules {
     /// Nothing loaded.
-    pub(super) fn new(space: Arc<AddressSpace>) -> Self {
+    pub(super) fn new(space: Arc<AddressSpace>, cuda: i32) -> Self {
         Self {
             space,
             cache: Mutex::default(),
             modules: RwLock::default(),
             libraries: RwLock::default(),
             functions: RwLock::default(),
-            log: Mutex::default(),
+            cuda,
+            reports: Reports::default(),
         }
+    }
+
+    /// Compiles the program of an image and reports on it.
+    fn program(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<Arc<Program>> {
+        let begun = Instant::now();
+        let compiled = self.compiled(form, image);
+        let errors = compiled.as_ref().err().map(|(_, text)| text.clone()).unwrap_or_default();
+        if compiled.is_err() {
+            tracing::error!("a module cannot be loaded: {errors}");
+        }
+        let milliseconds = begun.elapsed().as_secs_f32() * 1e3;
+        self.reports.put(options.report, JitReport { errors, milliseconds, ..JitReport::default() });
+        compiled.map_err(|(code, _)| code)
     }
 
     /// Compiles the program of an image. Every instruction is checked here; machine code is made when a kernel is
     /// first launched.
-    fn program(&self, form: u32, image: &[u8]) -> CuResult<Arc<Program>> {
-        let texts = image::ptx_of(form, image, CAPABILITY).map_err(|error| {
-            tracing::error!("a module cannot be loaded: {error}");
-            *self.log.lock() = error.to_string();
-            error.code()
-        })?;
+    fn compiled(&self, form: u32, image: &[u8]) -> Result<Arc<Program>, (CUresult, String)> {
+        let texts =
+            image::ptx_of(form, image, CAPABILITY).map_err(|error| (error.code(), error.to_string()))?;
         if let Some(program) = self.cache.lock().get(&texts) {
             return Ok(program);
         }
+        let newest = image::newest_ptx(self.cuda);
+        if let Some(version) = texts.iter().filter_map(|text| image::ptx_version(text)).find(|v| *v > newest)
+        {
+            let text = format!(
+                "PTX of version {}.{} needs a later driver; this one takes {}.{} at most",
+                version / 10,
+                version % 10,
+                newest / 10,
+                newest % 10
+            );
+            return Err((CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION, text));
+        }
         let sources: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let program = Program::compile(&sources, &CompileOptions::default()).map_err(|error| {
-            tracing::error!("a module's PTX cannot be compiled: {error}");
-            *self.log.lock() = error.to_string();
-            code_of(&error)
-        })?;
+        let program = Program::compile(&sources, &CompileOptions::default())
+            .map_err(|error| (code_of(&error), error.to_string()))?;
         let program = Arc::new(program);
         self.cache.lock().insert(texts, Arc::clone(&program));
         Ok(program)
     }
 
-    /// Why the last image was refused.
-    pub(super) fn log(&self) -> String {
-        self.log.lock().clone()
-    }
-
     /// Loads a module into a context.
-    pub(super) fn load_module(&self, context: &Context, form: u32, image: &[u8]) -> CuResult<u64> {
-        let module = Module::load(&*self.program(form, image)?, None, context, &self.space)?;
+    pub(super) fn load_module(
+        &self,
+        context: &Context,
+        form: u32,
+        options: &JitOptions,
+        image: &[u8],
+    ) -> CuResult<u64> {
+        let module = Module::load(&*self.program(form, options, image)?, None, context, &self.space)?;
         let id = module.id;
         self.modules.write().insert(id, module);
         Ok(id)
@@ -178,8 +202,8 @@ impl Modules {
     }
 
     /// Loads a library.
-    pub(super) fn load_library(&self, form: u32, image: &[u8]) -> CuResult<u64> {
-        let program = self.program(form, image)?;
+    pub(super) fn load_library(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<u64> {
+        let program = self.program(form, options, image)?;
         let library =
             Library { id: handles::next(), program, shared: OnceLock::new(), modules: Mutex::default() };
         let id = library.id;
@@ -230,9 +254,9 @@ impl Modules {
     }
 
     /// What a library's kernel is in a context.
-    pub(super) fn kernel_function(&self, kernel: u64, context: &Context) -> CuResult<(u64, FunctionInfo)> {
+    pub(super) fn kernel_function(&self, kernel: u64, context: &Context) -> CuResult<u64> {
         let function = self.function(kernel)?.in_context(context, &self.space)?;
-        Ok(self.insert_function(function))
+        Ok(self.insert_function(function).0)
     }
 
     fn insert_function(&self, function: Function) -> (u64, FunctionInfo) {
@@ -311,7 +335,7 @@ fn names(program: &Program) -> Vec<String> {
 
 /// What the driver answers when PTX cannot be compiled. Valid PTX of which this device lacks something is told from
 /// PTX that no device takes.
-fn code_of(error: &CompileError) -> CUresult {
+pub(super) fn code_of(error: &CompileError) -> CUresult {
     match error {
         CompileError::UnsupportedInstruction { .. } | CompileError::LaterVersion { .. } => {
             CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION

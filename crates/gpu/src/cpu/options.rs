@@ -1,10 +1,13 @@
 //! Settings of the software GPU.
 
+use super::attributes::DRIVER_VERSION;
 use std::env;
 use thiserror::Error;
 
 /// Names the size of the device's memory.
 const MEMORY_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_MEMORY";
+/// Names the CUDA version that the driver says it has.
+const CUDA_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_CUDA";
 /// Memory of the device when nobody sets it: this, or half of the machine's if that is less.
 const DEFAULT_MEMORY: u64 = 8 << 30;
 
@@ -13,39 +16,54 @@ const DEFAULT_MEMORY: u64 = 8 << 30;
 pub struct Options {
     /// Bytes of device memory.
     pub memory: u64,
+    /// The CUDA version that `cuDriverGetVersion` answers (13000 is 13.0), and whose PTX is taken.
+    pub driver_version: i32,
 }
 
-/// The environment gives a size of memory that is none.
+/// The environment gives something that makes no sense.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error(
-    "{MEMORY_VARIABLE} is `{0}`, which is no size of memory; give a number of bytes, or of KiB, MiB or GiB with the \
-     suffix K, M or G (for example 4G)"
-)]
-pub struct InvalidMemorySize(String);
+pub enum InvalidOption {
+    /// A size of memory that is none.
+    #[error(
+        "{MEMORY_VARIABLE} is `{0}`, which is no size of memory; give a number of bytes, or of KiB, MiB or GiB with \
+         the suffix K, M or G (for example 4G)"
+    )]
+    Memory(String),
+    /// A version that is none.
+    #[error("{CUDA_VARIABLE} is `{0}`, which is no version of CUDA; give one such as 12.4")]
+    Cuda(String),
+}
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: DEFAULT_MEMORY.min(machine_memory() / 2) }
+        Self { memory: DEFAULT_MEMORY.min(machine_memory() / 2), driver_version: DRIVER_VERSION }
     }
 }
 
 impl Options {
     /// What the environment says: `CAUSEWAY_SOFTWARE_GPU_MEMORY` is the size of the device's memory in bytes, or
-    /// in KiB, MiB or GiB with the suffix `K`, `M` or `G`.
+    /// in KiB, MiB or GiB with the suffix `K`, `M` or `G`; `CAUSEWAY_SOFTWARE_GPU_CUDA` is the version of CUDA that the
+    /// driver has.
     ///
     /// # Errors
-    /// When that variable holds something else.
-    pub fn from_environment() -> Result<Self, InvalidMemorySize> {
-        match env::var_os(MEMORY_VARIABLE) {
-            None => Ok(Self::default()),
-            Some(text) => {
-                let text = text.to_string_lossy();
-                parse_size(&text)
-                    .map(|memory| Self { memory })
-                    .ok_or_else(|| InvalidMemorySize(text.into_owned()))
-            }
+    /// When one of them holds something else.
+    pub fn from_environment() -> Result<Self, InvalidOption> {
+        let read = |name| env::var_os(name).map(|text| text.to_string_lossy().into_owned());
+        let mut options = Self::default();
+        if let Some(text) = read(MEMORY_VARIABLE) {
+            options.memory = parse_size(&text).ok_or(InvalidOption::Memory(text))?;
         }
+        if let Some(text) = read(CUDA_VARIABLE) {
+            options.driver_version = parse_version(&text).ok_or(InvalidOption::Cuda(text))?;
+        }
+        Ok(options)
     }
+}
+
+fn parse_version(text: &str) -> Option<i32> {
+    let (major, minor) = text.trim().split_once('.')?;
+    let (major, minor) = (major.parse::<u8>().ok()?, minor.parse::<u8>().ok()?);
+    (minor < 100).then_some(i32::from(major) * 1000 + i32::from(minor) * 10)
 }
 
 fn parse_size(text: &str) -> Option<u64> {
@@ -72,6 +90,14 @@ fn machine_memory() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_have_two_numbers() {
+        assert_eq!((parse_version("12.4"), parse_version(" 13.0 ")), (Some(12040), Some(13000)));
+        for wrong in ["", "12", "12.", "twelve", "12.4.1", "-1.0", "999.0"] {
+            assert_eq!(parse_version(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_have_suffixes() {

@@ -5,12 +5,14 @@ use super::function::c_text;
 use super::{Driver, context};
 use crate::{Calls, CuResult, NativePlace};
 use causeway_api::handle::{
-    Context, Event, Function, Graph, GraphExec, Kernel, Library, MemoryPool, Module, Native, Stream,
+    Context, Event, Function, Graph, GraphExec, Kernel, Library, LinkState, MemoryPool, Module, Native,
+    Stream,
 };
 use causeway_api::sys::{
-    CUdevice, CUdeviceptr, CUfunction_attribute, CUlimit, CUmemPool_attribute, CUstreamCaptureMode,
+    CUdevice, CUdeviceptr, CUfunction_attribute, CUjitInputType, CUlimit, CUmemPool_attribute,
+    CUstreamCaptureMode,
 };
-use causeway_api::types::{FunctionInfo, LaunchAttribute, LaunchShape};
+use causeway_api::types::{FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape};
 
 // SAFETY of the calls below: handles are the driver's own, looked up before; pointers are to locals or to
 // NUL-terminated text that lives during the call.
@@ -44,12 +46,12 @@ impl Calls for Driver {
         unsafe { self.functions.cuCtxSetLimit(limit, value) }
     }
 
-    fn module_load(&self, form: u32, image: &[u8]) -> CuResult<Native<Module>> {
-        self.load_module(form, image)
+    fn module_load(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<Native<Module>> {
+        self.load_module(form, options, image)
     }
 
-    fn load_log(&self) -> CuResult<String> {
-        Ok(self.load_log.lock().clone())
+    fn jit_report(&self, report: u64) -> CuResult<JitReport> {
+        Ok(self.reports.take(report))
     }
 
     fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
@@ -76,8 +78,8 @@ impl Calls for Driver {
         self.function_names(module)
     }
 
-    fn library_load(&self, form: u32, image: &[u8]) -> CuResult<Native<Library>> {
-        self.load_library(form, image)
+    fn library_load(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<Native<Library>> {
+        self.load_library(form, options, image)
     }
 
     fn library_unload(&self, library: Native<Library>) -> CuResult<()> {
@@ -110,8 +112,49 @@ impl Calls for Driver {
         self.kernel_names(library)
     }
 
-    fn kernel_function(&self, kernel: Native<Kernel>) -> CuResult<(Native<Function>, FunctionInfo)> {
-        self.function_of_kernel(kernel)
+    fn kernel_function(&self, kernel: Native<Kernel>) -> CuResult<Native<Function>> {
+        let mut raw = core::ptr::null_mut();
+        unsafe { self.functions.cuKernelGetFunction(&mut raw, kernel.as_raw())? };
+        Ok(Native::from_raw(raw))
+    }
+
+    fn library_unified_function(&self, library: Native<Library>, symbol: &str) -> CuResult<u64> {
+        let (symbol, mut address) = (c_text(symbol)?, core::ptr::null_mut());
+        unsafe {
+            self.functions.cuLibraryGetUnifiedFunction(
+                &raw mut address,
+                library.as_raw(),
+                symbol.as_ptr(),
+            )?;
+        }
+        Ok(address as u64)
+    }
+
+    fn link_create(&self, options: &JitOptions) -> CuResult<Native<LinkState>> {
+        self.create_link(options)
+    }
+
+    fn link_add(
+        &self,
+        state: Native<LinkState>,
+        kind: CUjitInputType,
+        name: &str,
+        options: &JitOptions,
+        data: &[u8],
+    ) -> CuResult<()> {
+        self.add_to_link(state, kind, name, options, data)
+    }
+
+    fn link_complete(&self, state: Native<LinkState>) -> CuResult<usize> {
+        self.complete_link(state)
+    }
+
+    fn link_result(&self, state: Native<LinkState>, start: usize, length: usize) -> CuResult<Vec<u8>> {
+        self.link_piece(state, start, length)
+    }
+
+    fn link_destroy(&self, state: Native<LinkState>) -> CuResult<()> {
+        self.destroy_link(state)
     }
 
     fn function_attribute_set(

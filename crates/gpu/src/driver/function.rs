@@ -112,18 +112,6 @@ impl Driver {
         context::within(self.functions, context, work)
     }
 
-    pub(super) fn function_of_kernel(
-        &self,
-        kernel: Native<Kernel>,
-    ) -> CuResult<(Native<Function>, FunctionInfo)> {
-        let mut raw = core::ptr::null_mut();
-        // SAFETY: the kernel is the driver's own, the pointer is to a local.
-        unsafe { self.functions.cuKernelGetFunction(&mut raw, kernel.as_raw())? };
-        let name = self.kernel_name(kernel)?;
-        let function = Native::from_raw(raw);
-        Ok((function, self.function_info(function, name)?))
-    }
-
     pub(super) fn function_names(&self, module: Native<Module>) -> CuResult<Vec<String>> {
         let mut count = 0;
         // SAFETY: the pointer is to a local.

@@ -5,12 +5,14 @@
 //! process of the client that sent it.
 
 use super::Driver;
-use super::fatbin::{Capability, has_code_for};
+use super::fatbin::has_code_for;
+use super::jit::Options;
 use crate::CuResult;
 use causeway_api::handle::{Library, Module, Native};
 use causeway_api::image::{self, FATBIN_HEADER_BYTES, Form, WRAPPER_MAGIC};
-use causeway_api::sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult};
-use core::ffi::{CStr, c_void};
+use causeway_api::sys::{CUjitInputType, CUlinkState, CUresult};
+use causeway_api::types::{JitOptions, JitReport};
+use core::ffi::c_void;
 use std::borrow::Cow;
 
 /// What the runtime passes for a fat binary, and the driver expects.
@@ -103,39 +105,48 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Room for what the compiler or the linker has to say.
-const LOG_BYTES: usize = 4096;
-
 impl Driver {
-    pub(super) fn load_module(&self, form: u32, bytes: &[u8]) -> CuResult<Native<Module>> {
-        let image = self.single_image(form, bytes)?;
+    pub(super) fn load_module(
+        &self,
+        form: u32,
+        options: &JitOptions,
+        bytes: &[u8],
+    ) -> CuResult<Native<Module>> {
+        let image = self.single_image(form, options, bytes)?;
         let prepared = Prepared::new(&image)?;
         let mut raw = core::ptr::null_mut();
-        self.with_log(|count, options, values| {
+        self.reporting(options, |options| {
+            let values = options.values();
             // SAFETY: the image lives during the call, in which the driver copies what it needs; as many options
             // as values.
             unsafe {
                 let image = prepared.for_module().cast_mut();
-                self.functions.cuModuleLoadDataEx(&mut raw, image, count, options, values)
+                self.functions.cuModuleLoadDataEx(&mut raw, image, options.count(), options.names(), values)
             }
         })?;
         Ok(Native::from_raw(raw))
     }
 
-    pub(super) fn load_library(&self, form: u32, bytes: &[u8]) -> CuResult<Native<Library>> {
-        let image = self.single_image(form, bytes)?;
+    pub(super) fn load_library(
+        &self,
+        form: u32,
+        options: &JitOptions,
+        bytes: &[u8],
+    ) -> CuResult<Native<Library>> {
+        let image = self.single_image(form, options, bytes)?;
         let prepared = Prepared::new(&image)?;
         let mut raw = core::ptr::null_mut();
-        self.with_log(|count, options, values| {
+        self.reporting(options, |options| {
+            let values = options.values();
             // Without the option CU_LIBRARY_BINARY_IS_PRESERVED the driver makes its own copy of the code.
             // SAFETY: the image lives during the call; as many options as values.
             unsafe {
                 self.functions.cuLibraryLoadData(
                     &mut raw,
                     prepared.for_library().cast_mut(),
-                    options,
+                    options.names(),
                     values,
-                    count,
+                    options.count(),
                     core::ptr::null(),
                     core::ptr::null_mut(),
                     0,
@@ -145,24 +156,24 @@ impl Driver {
         Ok(Native::from_raw(raw))
     }
 
-    /// Gives `load` the options that make the compiler write down what it does not like, as their number, their
-    /// names and their values, and keeps what it wrote when the load fails.
-    fn with_log(
+    /// Lets `load` work with the client's options, and keeps what the compiler said for the client.
+    fn reporting(
         &self,
-        load: impl FnOnce(u32, *const CUjit_option, *mut *mut c_void) -> CuResult<()>,
+        options: &JitOptions,
+        load: impl FnOnce(&mut Options) -> CuResult<()>,
     ) -> CuResult<()> {
-        let mut log = vec![0_u8; LOG_BYTES];
-        let options =
-            [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
-        load(options.len() as u32, options.as_ptr(), values.as_mut_ptr()).inspect_err(|_| {
-            let text = CStr::from_bytes_until_nul(&log).unwrap_or_default();
-            *self.load_log.lock() = text.to_string_lossy().trim().to_owned();
-        })
+        let mut options = Options::new(options)?;
+        let outcome = load(&mut options);
+        let answers = options.answers();
+        if let Err(status) = outcome {
+            tracing::info!(status = status.0, log = answers.errors, "an image cannot be loaded");
+        }
+        self.reports.put(options.report, answers);
+        outcome
     }
 
     /// One image from what the client sent: itself, or its parts linked.
-    fn single_image<'a>(&self, form: u32, bytes: &'a [u8]) -> CuResult<Cow<'a, [u8]>> {
+    fn single_image<'a>(&self, form: u32, options: &JitOptions, bytes: &'a [u8]) -> CuResult<Cow<'a, [u8]>> {
         match Form::from_number(form).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? {
             Form::Single => {
                 self.output.inspect(bytes);
@@ -177,52 +188,57 @@ impl Driver {
                 if parts.is_empty() || has_code_for(linked, self.capability()?) {
                     return Ok(Cow::Borrowed(linked));
                 }
-                self.link(parts).map(Cow::Owned)
+                self.link(parts, options.report).map(Cow::Owned)
             }
         }
     }
 
-    fn capability(&self) -> CuResult<Capability> {
+    /// The compute capability of the current context's device, times ten.
+    fn capability(&self) -> CuResult<u32> {
         let device = self.current_device()?;
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the pointers are to locals.
         unsafe { self.functions.cuDeviceComputeCapability(&mut major, &mut minor, device)? };
-        Ok(Capability { major: major as u32, minor: minor as u32 })
+        Ok((major * 10 + minor).cast_unsigned())
     }
 
     /// Links fat binaries of relocatable code into one cubin for the current context's device.
-    fn link(&self, parts: &[&[u8]]) -> CuResult<Vec<u8>> {
+    fn link(&self, parts: &[&[u8]], report: u64) -> CuResult<Vec<u8>> {
         let linker = Linker::new(self)?;
         let result = linker.link(parts);
         if let Err(status) = result {
-            let log = linker.log();
-            tracing::warn!(status = status.0, parts = parts.len(), log, "device code cannot be linked");
-            *self.load_log.lock() = log;
+            let errors = linker.options.answers().errors;
+            tracing::warn!(
+                status = status.0,
+                parts = parts.len(),
+                log = errors,
+                "device code cannot be linked"
+            );
+            self.reports.put(report, JitReport { errors, ..JitReport::default() });
         }
         result
     }
 }
 
-/// The driver's linker for device code, and what it has to say.
+/// The driver's linker at work for one load.
 struct Linker<'a> {
     driver: &'a Driver,
     state: CUlinkState,
-    /// The driver writes here until the linker is destroyed.
-    log: Box<[u8; LOG_BYTES]>,
+    /// The driver writes to the log in it until the linker is destroyed.
+    options: Options,
 }
 
 impl<'a> Linker<'a> {
     fn new(driver: &'a Driver) -> CuResult<Self> {
-        let mut linker = Self { driver, state: core::ptr::null_mut(), log: Box::new([0; LOG_BYTES]) };
-        let options =
-            [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [linker.log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
+        let options = Options::new(&JitOptions::default())?;
+        let mut linker = Self { driver, state: core::ptr::null_mut(), options };
+        let values = linker.options.values();
         // SAFETY: as many options as values; the log is on the heap and lives until the state is destroyed.
         unsafe {
             driver.functions.cuLinkCreate_v2(
-                options.len() as u32,
-                options.as_ptr(),
-                values.as_mut_ptr(),
+                linker.options.count(),
+                linker.options.names(),
+                values,
                 &mut linker.state,
             )?;
         }
@@ -253,14 +269,6 @@ impl<'a> Linker<'a> {
             self.driver.functions.cuLinkComplete(self.state, &raw mut cubin, &mut size)?;
             Ok(core::slice::from_raw_parts(cubin.cast::<u8>(), size).to_vec())
         }
-    }
-
-    fn log(&self) -> String {
-        CStr::from_bytes_until_nul(self.log.as_slice())
-            .unwrap_or_default()
-            .to_string_lossy()
-            .trim()
-            .to_owned()
     }
 }
 

@@ -5,7 +5,7 @@
 //! | which library, and did it start | [`load`] |
 //! | what are the devices | [`snapshot`] |
 //! | which context is meant | [`context`], [`streams`] |
-//! | how does code come in and what does it hold | [`image`], [`fatbin`], [`function`] |
+//! | how does code come in and what does it hold | [`image`], [`jit`], [`linker`], [`fatbin`], [`function`] |
 //! | how is it started | [`launch`] |
 //! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
 //! | which memory of this process do kernels reach | [`shared`] |
@@ -25,8 +25,10 @@ mod function;
 mod functions;
 mod gate;
 mod image;
+mod jit;
 mod launch;
 mod layout;
+mod linker;
 mod load;
 mod output;
 mod pinned;
@@ -39,12 +41,14 @@ mod waits;
 
 pub use load::LoadError;
 
+use crate::reports::Reports;
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
 use causeway_api::handle::{Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUresult, CUstreamCaptureStatus};
 use functions::Functions;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use waits::{Join, Source};
@@ -65,8 +69,8 @@ pub struct Driver {
     staging: Arc<staging::StagingPool>,
     gates: Arc<gate::GateWords>,
     output: Arc<output::Output>,
-    /// What the driver's compiler or linker said of the last image that it refused.
-    load_log: Mutex<String>,
+    reports: Reports,
+    links: Mutex<HashMap<u64, linker::Link>>,
     /// The addresses kept for memory that host and device share.
     window: shared::Window,
     /// Where kernels are asked about while the program has no context.
@@ -97,7 +101,8 @@ impl Driver {
             staging: Arc::new(staging::StagingPool::new(functions)),
             gates: Arc::new(gate::GateWords::new()),
             output,
-            load_log: Mutex::default(),
+            reports: Reports::default(),
+            links: Mutex::default(),
             window,
             asking_context: OnceLock::new(),
         })

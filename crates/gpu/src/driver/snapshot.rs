@@ -104,6 +104,7 @@ impl Driver {
                 version => format!("NVIDIA driver {version} (CUDA {major}.{minor})"),
             },
             driver_version,
+            machine_code: true,
             devices: handles.iter().map(|device| self.device(*device)).collect::<CuResult<_>>()?,
             peers: peers.collect::<CuResult<_>>()?,
             host_window: self.window.place(),

@@ -5,7 +5,7 @@
 use causeway_api::handle::{Function, Module, Native, Stream};
 use causeway_api::image::Form;
 use causeway_api::sys::CUresult;
-use causeway_api::types::{LaunchShape, Region};
+use causeway_api::types::{JitOptions, LaunchShape, Region};
 use causeway_gpu::cpu::{Options, SoftwareGpu};
 use causeway_gpu::{Calls, CuResult, Gpu};
 use std::sync::mpsc;
@@ -22,10 +22,10 @@ pub struct Client {
 impl Client {
     /// A device with 256 MiB whose primary context is current and holds the module of the test kernels.
     pub fn new() -> Self {
-        let gpu = SoftwareGpu::with_options(&Options { memory: 256 << 20 }).unwrap();
+        let gpu = SoftwareGpu::with_options(&Options { memory: 256 << 20, ..Options::default() }).unwrap();
         let context = gpu.primary_context_retain(0, 0).unwrap();
         gpu.make_current(context).unwrap();
-        let module = gpu.module_load(Form::Single.number(), PTX.as_bytes()).unwrap();
+        let module = gpu.module_load(Form::Single.number(), &JitOptions::default(), PTX.as_bytes()).unwrap();
         Self { gpu, module }
     }
 

@@ -4,7 +4,7 @@ use causeway_api::calls::{self, Call, Opcode, Request};
 use causeway_api::handle::{Function, Handle, Kind, Library, Module, Stream};
 use causeway_api::image::Form;
 use causeway_api::sys::CUresult;
-use causeway_api::types::{FunctionInfo, LaunchAttribute, LaunchShape, Payload, Region};
+use causeway_api::types::{FunctionInfo, JitOptions, LaunchAttribute, LaunchShape, Payload, Region};
 use causeway_gpu::driver::Driver;
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{Completion, CuResult, Gpu, Staging, dispatch};
@@ -117,14 +117,25 @@ impl Session {
     pub fn module(&self, form: Form, image: &[u8]) -> Result<Handle<Module>, Failure> {
         let module = self.handle();
         let form = form.number();
-        self.call_with(calls::module_load { module, form, image: Payload::Inline(&[]) }, image)?;
+        self.call_with(
+            calls::module_load { module, form, options: JitOptions::default(), image: Payload::Inline(&[]) },
+            image,
+        )?;
         Ok(module)
     }
 
     pub fn library(&self, image: &[u8]) -> Result<Handle<Library>, Failure> {
         let library = self.handle();
         let form = Form::Single.number();
-        self.call_with(calls::library_load { library, form, image: Payload::Inline(&[]) }, image)?;
+        self.call_with(
+            calls::library_load {
+                library,
+                form,
+                options: JitOptions::default(),
+                image: Payload::Inline(&[]),
+            },
+            image,
+        )?;
         Ok(library)
     }
 

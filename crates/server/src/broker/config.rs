@@ -50,6 +50,15 @@ impl fmt::Display for GpuChoice {
     }
 }
 
+/// Where module images are kept between sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheConfig {
+    /// The folder; it is made if it is not there.
+    pub folder: PathBuf,
+    /// The most bytes that all images may take.
+    pub capacity: u64,
+}
+
 /// What a broker is started with.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
@@ -63,6 +72,8 @@ pub struct BrokerConfig {
     pub worker_arguments: Vec<OsString>,
     /// Which GPU the workers work with.
     pub gpu: GpuChoice,
+    /// Where module images are kept between sessions, if they are.
+    pub cache: Option<CacheConfig>,
     /// Fingerprint of the list of driver functions; a client must have the same.
     pub fingerprint: u64,
     /// How long a caller may take to prove who it is and say what it wants.
@@ -85,6 +96,7 @@ impl BrokerConfig {
             worker_program: PathBuf::from("/proc/self/exe"),
             worker_arguments: vec![OsString::from("worker")],
             gpu: GpuChoice::Auto,
+            cache: None,
             fingerprint,
             handshake_timeout: Duration::from_secs(5),
             most_handshakes: 64,

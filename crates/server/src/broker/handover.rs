@@ -16,6 +16,7 @@ use thiserror::Error;
 pub use super::config::GpuChoice;
 use super::control::Control;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
+use crate::cache::CacheStart;
 
 /// Why a worker cannot begin its work.
 #[derive(Debug, Error)]
@@ -41,6 +42,8 @@ pub struct WorkerStart {
     pub hello: ClientHello,
     /// Which GPU to work with.
     pub gpu: GpuChoice,
+    /// Where images of the client's identity are kept, if they are.
+    pub cache: Option<CacheStart>,
     /// Names the session, for logs.
     pub session: SessionId,
     token: LaneToken,
@@ -72,10 +75,10 @@ impl WorkerStart {
         rustix::stdio::dup2_stdin(&nothing).map_err(io::Error::from)?;
         let (message, socket) = messages::receive(&control)?;
         let ToWorker::Start(start) = message else { return Err(WorkerError::NoStart) };
-        let SessionStart { hello, version, session, token, lanes, gpu, keys } = *start;
+        let SessionStart { hello, version, session, token, lanes, gpu, cache, keys } = *start;
         let socket = socket.ok_or(ControlError::NoDescriptor)?;
         let connection = Connection::new(TcpStream::from(socket), keys);
-        Ok(Self { hello, gpu, session, token, version, lanes, control, connection })
+        Ok(Self { hello, gpu, cache, session, token, version, lanes, control, connection })
     }
 
     /// Grants the session: the client gets `snapshot`, and its bulk lanes will join the link as they come.

@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use super::config::GpuChoice;
 use super::control::Control;
+use crate::cache::CacheStart;
 
 /// What a worker needs to know of its session; comes first, with the command connection.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct SessionStart {
     pub lanes: u32,
     /// Which GPU to work with.
     pub gpu: GpuChoice,
+    /// Where images of the client's identity are kept, if they are.
+    pub cache: Option<CacheStart>,
     /// The state of the encryption of the connection.
     pub keys: Option<ConnectionKeys>,
 }
@@ -64,11 +67,12 @@ struct StartFields {
     token: LaneToken,
     lanes: u32,
     gpu: String,
+    cache: Option<CacheStart>,
     keys: Option<ConnectionKeys>,
     offer: Offer,
 }
 
-record!(StartFields { version, session, token, lanes, gpu, keys, offer });
+record!(StartFields { version, session, token, lanes, gpu, cache, keys, offer });
 
 const START: u8 = 1;
 const LANE: u8 = 2;
@@ -85,6 +89,7 @@ impl Encode for ToWorker {
                 start.token.encode(out);
                 start.lanes.encode(out);
                 start.gpu.to_string().encode(out);
+                start.cache.encode(out);
                 start.keys.encode(out);
                 start.hello.encode(out);
             }
@@ -100,11 +105,21 @@ impl<'a> Decode<'a> for ToWorker {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
             START => {
-                let StartFields { version, session, token, lanes, gpu, keys, offer } = input.value()?;
+                let StartFields { version, session, token, lanes, gpu, cache, keys, offer } =
+                    input.value()?;
                 let rest = input.take(input.remaining())?;
                 let hello = ClientHello::decode_rest(offer, rest)?;
                 let gpu = gpu.parse().map_err(|_| DecodeError::MalformedText)?;
-                Ok(Self::Start(Box::new(SessionStart { hello, version, session, token, lanes, gpu, keys })))
+                Ok(Self::Start(Box::new(SessionStart {
+                    hello,
+                    version,
+                    session,
+                    token,
+                    lanes,
+                    gpu,
+                    cache,
+                    keys,
+                })))
             }
             LANE => Ok(Self::Lane { keys: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
@@ -187,6 +202,7 @@ mod tests {
             environment: vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())],
             lanes: 3,
         };
+        let cache = CacheStart { folder: b"/cache".to_vec(), capacity: 9, identity: "i".into() };
         let start = SessionStart {
             hello: hello.clone(),
             version: 1,
@@ -194,6 +210,7 @@ mod tests {
             token: LaneToken([2; 32]),
             lanes: 2,
             gpu: GpuChoice::Cpu,
+            cache: Some(cache.clone()),
             keys: None,
         };
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
@@ -201,6 +218,7 @@ mod tests {
         let (message, descriptor) = receive(&worker).unwrap();
         let ToWorker::Start(start) = message else { panic!("another message") };
         assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, GpuChoice::Cpu));
+        assert_eq!(start.cache, Some(cache));
         assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
         send(&worker, &ToBroker::ClientGone, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientGone);

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use causeway_fabric::{Target, threads};
 
-pub use config::{BrokerConfig, GpuChoice, UnknownGpu};
+pub use config::{BrokerConfig, CacheConfig, GpuChoice, UnknownGpu};
 pub use handover::{WorkerError, WorkerStart, worker_main};
 
 use process::Spawner;

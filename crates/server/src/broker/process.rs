@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use super::sessions::Session;
+use crate::cache::{CacheStart, identity_of};
 
 /// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the
 /// *thread* that started it ends, which is how a worker dies with its broker whatever ends that.
@@ -154,6 +156,15 @@ fn describe(status: &io::Result<ExitStatus>) -> String {
     }
 }
 
+/// What a worker must know of the image cache. Who holds the server's key is one identity.
+fn cache_start(config: &BrokerConfig) -> Option<CacheStart> {
+    config.cache.as_ref().map(|cache| CacheStart {
+        folder: cache.folder.as_os_str().as_bytes().to_vec(),
+        capacity: cache.capacity,
+        identity: identity_of(config.key.as_ref().map(|key| key.bytes().as_slice())),
+    })
+}
+
 /// How a worker came to its end.
 enum Ending {
     OfItself,
@@ -181,7 +192,9 @@ impl Worker {
         let (control, theirs) = Control::pair()?;
         let token = LaneToken(random_bytes());
         let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MOST_LANES));
-        let start = SessionStart { hello, version, session, token, lanes, gpu: shared.config.gpu, keys };
+        let gpu = shared.config.gpu;
+        let cache = cache_start(&shared.config);
+        let start = SessionStart { hello, version, session, token, lanes, gpu, cache, keys };
         let mut child = shared.spawner.spawn(theirs)?;
         let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(process) => Arc::new(process),

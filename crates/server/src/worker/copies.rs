@@ -48,6 +48,7 @@ impl Engine {
                 Buffer::Staged(staging)
             }
             Payload::Transfer { number, length } => self.incoming.take(number, length)?,
+            Payload::Image { .. } => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         let destination = request.destination.natives(&self.objects)?;
         let bytes = buffer.as_slice().len();

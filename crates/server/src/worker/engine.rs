@@ -12,6 +12,7 @@ use super::mirrors::Mirrors;
 use super::order::{self, Blockers, Place, StreamKinds};
 use super::pool::Pool;
 use super::status;
+use crate::cache::ImageCache;
 use causeway_api::calls::{Opcode, Request};
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
@@ -25,6 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use thiserror::Error;
 
 /// A stream's progress is asked for once in so many commands: an event each would double the cost of a launch.
@@ -32,6 +34,9 @@ const COMMANDS_PER_MARK: u64 = 64;
 
 /// Bytes of parked commands. A client that has more waiting for streams that do not move is cut off.
 const MOST_PARKED: usize = 1 << 30;
+
+/// How long a worker whose client has gone may take to write images to the cache.
+const MOST_KEEPING: Duration = Duration::from_secs(5);
 
 /// Why a session cannot go on.
 #[derive(Debug, Error)]
@@ -77,7 +82,7 @@ struct Progress {
 pub struct State {
     parked: VecDeque<Parked>,
     parked_bytes: usize,
-    blockers: Blockers,
+    pub(super) blockers: Blockers,
     kinds: StreamKinds,
     progress: HashMap<u64, Progress>,
     pub(super) captures: Captures,
@@ -98,6 +103,12 @@ pub struct Engine {
     pub(super) aside: Pool,
     /// Threads that send bulk data.
     pub(super) senders: Pool,
+    /// Images of earlier sessions, if they are kept.
+    pub(super) cache: Option<Arc<ImageCache>>,
+    /// The thread that writes images to the cache.
+    pub(super) keeper: Pool,
+    /// Objects whose making aside has ended since the lock was last taken.
+    pub(super) made: Mutex<Vec<u64>>,
     gates: Mutex<HashMap<u64, Box<dyn Gate>>>,
     state: Mutex<State>,
     /// Something that a parked command waits for has come since the lock was last taken.
@@ -105,8 +116,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that executes on `gpu` and answers over `link`.
-    pub fn new(gpu: Arc<dyn Gpu>, link: Link) -> Arc<Self> {
+    /// An engine that executes on `gpu`, answers over `link` and keeps images in `cache`.
+    pub fn new(gpu: Arc<dyn Gpu>, link: Link, cache: Option<ImageCache>) -> Arc<Self> {
         Arc::new(Self {
             gpu,
             objects: Objects::default(),
@@ -116,6 +127,9 @@ impl Engine {
             outgoing: AtomicUsize::new(0),
             aside: Pool::new("causeway-aside", 4),
             senders: Pool::new("causeway-send", 2),
+            cache: cache.map(Arc::new),
+            keeper: Pool::new("causeway-keep", 1),
+            made: Mutex::default(),
             gates: Mutex::default(),
             state: Mutex::default(),
             woken: AtomicBool::new(false),
@@ -129,15 +143,19 @@ impl Engine {
         let request = Request::decode(opcode, command.payload)?;
         let head = Head { call: command.call, context: Handle::from_value(command.context), opcode };
         let place = order::place(&request);
+        if let Some(Payload::Image { number, length, hash }) = request.payload() {
+            self.seek_image(number, length, hash);
+        }
         let mut state = self.state.lock();
         if let Request::stream_create(create) = &request {
             state.kinds.created(create.stream, create.flags);
         }
-        if !state.blockers.holds_up(place, &state.kinds) && self.is_ready(&state, place, &request) {
+        if !state.blockers.holds_up(place, &request, &state.kinds) && self.is_ready(&state, place, &request) {
             self.issue(&mut state, head, place, &request, command.payload);
         } else {
             let answered = self.answer_held_up_query(head, &request);
-            self.park(&mut state, Parked { head: answered, place, payload: command.payload.into() })?;
+            let parked = Parked { head: answered, place, payload: command.payload.into() };
+            self.park(&mut state, parked, &request)?;
         }
         self.release(state);
         Ok(())
@@ -178,27 +196,31 @@ impl Engine {
         }
     }
 
-    /// Lets go of every stream that waits for the client.
+    /// Lets go of every stream that waits for the client, and finishes what is for later sessions.
     pub fn close(&self) {
         self.gates.lock().clear();
+        self.keeper.finish(MOST_KEEPING);
     }
 
-    fn park(&self, state: &mut State, parked: Parked) -> Result<(), ProtocolError> {
+    fn park(&self, state: &mut State, parked: Parked, request: &Request<'_>) -> Result<(), ProtocolError> {
         state.parked_bytes += parked.payload.len() + size_of::<Parked>();
         if state.parked_bytes > MOST_PARKED {
             return Err(ProtocolError::TooMuchParked(state.parked_bytes));
         }
-        state.blockers.add(parked.place, &state.kinds);
+        state.blockers.add(parked.place, request, &state.kinds);
         state.parked.push_back(parked);
         Ok(())
     }
 
     /// Issues every parked command whose time has come, in order.
     fn resume(self: &Arc<Self>, state: &mut State) {
+        for handle in self.made.lock().drain(..) {
+            state.blockers.end_making(handle);
+        }
         if state.parked.is_empty() {
             return;
         }
-        state.blockers = Blockers::default();
+        state.blockers.forget_parked();
         state.parked_bytes = 0;
         for parked in core::mem::take(&mut state.parked) {
             let request = match Request::decode(parked.head.opcode, &parked.payload) {
@@ -210,13 +232,13 @@ impl Engine {
                     continue;
                 }
             };
-            if !state.blockers.holds_up(parked.place, &state.kinds)
+            if !state.blockers.holds_up(parked.place, &request, &state.kinds)
                 && self.is_ready(state, parked.place, &request)
             {
                 self.issue(state, parked.head, parked.place, &request, &parked.payload);
             } else {
                 state.parked_bytes += parked.payload.len() + size_of::<Parked>();
-                state.blockers.add(parked.place, &state.kinds);
+                state.blockers.add(parked.place, &request, &state.kinds);
                 state.parked.push_back(parked);
             }
         }
@@ -224,7 +246,7 @@ impl Engine {
 
     /// Whether a command that nothing holds up can be issued without blocking.
     fn is_ready(&self, state: &State, place: Place, request: &Request<'_>) -> bool {
-        if let Some(Payload::Transfer { number, .. }) = request.payload()
+        if let Some(Payload::Transfer { number, .. } | Payload::Image { number, .. }) = request.payload()
             && !self.incoming.is_settled(number)
         {
             return false;
@@ -279,7 +301,12 @@ impl Engine {
                 state.reply = reply;
             }
             Ok(Answer::Later) => {}
-            Err(error) => self.answer(head, Err(error), &[]),
+            Err(error) => {
+                if head.call == 0 {
+                    request.makes(|handle| self.objects.fail(handle, error));
+                }
+                self.answer(head, Err(error), &[]);
+            }
         }
     }
 
@@ -348,8 +375,11 @@ impl Engine {
                 self.mirrors.end_context(release.context);
                 dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
             }
+            // The client was told that the load went well, and learnt the error when it used the module.
+            Request::module_unload(unload) if self.objects.forget_failed(unload.module.value()) => {}
+            Request::library_unload(unload) if self.objects.forget_failed(unload.library.value()) => {}
             _ if head.opcode.is_aside() => {
-                self.execute_aside(head, request, arguments)?;
+                self.execute_aside(state, head, request, arguments)?;
                 return Ok(Answer::Later);
             }
             _ => {
@@ -360,31 +390,6 @@ impl Engine {
             }
         }
         Ok(Answer::Now)
-    }
-
-    /// Carries out a slow command on another thread.
-    fn execute_aside(self: &Arc<Self>, head: Head, request: &Request<'_>, arguments: &[u8]) -> CuResult<()> {
-        let arguments = arguments.to_vec();
-        let payload = match request.payload() {
-            Some(Payload::Transfer { number, length }) => Some(self.incoming.take(number, length)?),
-            _ => None,
-        };
-        let engine = Arc::clone(self);
-        self.aside.run(move || {
-            let mut reply = Vec::new();
-            let outcome = engine.enter_context(head.context).and_then(|()| {
-                let request =
-                    Request::decode(head.opcode, &arguments).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
-                let bytes = match (&payload, request.payload()) {
-                    (Some(buffer), _) => buffer.as_slice(),
-                    (None, Some(Payload::Inline(bytes))) => bytes,
-                    (None, _) => &[],
-                };
-                dispatch(&*engine.gpu, &engine.objects, &request, bytes, &mut reply)
-            });
-            engine.answer(head, outcome, &reply);
-        });
-        Ok(())
     }
 
     /// Puts a host function of the client into a stream: the client is told when the stream gets there, and the

@@ -3,12 +3,13 @@
 use causeway_api::sys::CUresult;
 use causeway_fabric::{Destination, TransferError};
 use causeway_gpu::{Gpu, Staging};
+use memmap2::Mmap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Transfers up to this size are received into memory that the GPU copies from directly. Larger ones are module
-/// images; pinning that much memory would cost more than the copy it saves.
+/// Transfers up to this size are received into memory that the GPU copies from directly. Pinning more would cost more
+/// than the copy it saves.
 const MOST_STAGED: u64 = 64 << 20;
 
 /// Bytes that may wait for their commands. A client that sends more without naming it in a command gets
@@ -21,6 +22,8 @@ pub enum Buffer {
     Staged(Staging),
     /// In ordinary memory.
     Plain(Vec<u8>),
+    /// In a file of the image cache.
+    Mapped(Mmap),
 }
 
 impl Buffer {
@@ -29,11 +32,16 @@ impl Buffer {
         match self {
             Self::Staged(staging) => staging.as_slice(),
             Self::Plain(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
         }
     }
 }
 
 enum Slot {
+    /// An image that a command names, which is looked for in the cache.
+    Sought,
+    /// An image that the client has been asked for.
+    Wanted,
     Arriving,
     Arrived(Buffer),
     Failed(CUresult),
@@ -62,9 +70,11 @@ impl Incoming {
         arrived: impl FnOnce() + Send + 'static,
     ) -> Option<Destination> {
         let mut table = self.table.lock();
-        if table.slots.contains_key(&number) {
-            return None;
-        }
+        let is_image = match table.slots.get(&number) {
+            None => false,
+            Some(Slot::Wanted) => true,
+            Some(_) => return None,
+        };
         let length =
             usize::try_from(total).ok().filter(|_| table.waiting.saturating_add(total) <= MOST_WAITING);
         let Some(length) = length else {
@@ -84,6 +94,7 @@ impl Incoming {
             arrived();
         };
         if total <= MOST_STAGED
+            && !is_image
             && let Ok(staging) = gpu.staging(length)
         {
             let address = staging.as_ptr();
@@ -96,7 +107,30 @@ impl Incoming {
 
     /// Whether a command that names the transfer can be issued: all bytes are there, or never will be.
     pub fn is_settled(&self, number: u64) -> bool {
-        !matches!(self.table.lock().slots.get(&number), None | Some(Slot::Arriving))
+        matches!(self.table.lock().slots.get(&number), Some(Slot::Arrived(_) | Slot::Failed(_)))
+    }
+
+    /// Begins to look for an image; false when the number is in use already.
+    pub fn seek(&self, number: u64) -> bool {
+        let mut table = self.table.lock();
+        let fresh = !table.slots.contains_key(&number);
+        if fresh {
+            table.slots.insert(number, Slot::Sought);
+        }
+        fresh
+    }
+
+    /// Ends the search for an image: here it is, or the client has to send it.
+    pub fn sought(&self, number: u64, found: Option<Mmap>) {
+        let mut table = self.table.lock();
+        let slot = match found {
+            Some(map) => {
+                table.waiting += map.len() as u64;
+                Slot::Arrived(Buffer::Mapped(map))
+            }
+            None => Slot::Wanted,
+        };
+        table.slots.insert(number, slot);
     }
 
     /// Takes the bytes of a settled transfer; `length` is what the command says they should be.
@@ -109,7 +143,7 @@ impl Incoming {
                 if arrived == length { Ok(buffer) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
             }
             Some(Slot::Failed(error)) => Err(error),
-            Some(Slot::Arriving) | None => Err(CUresult::CUDA_ERROR_UNKNOWN),
+            Some(Slot::Sought | Slot::Wanted | Slot::Arriving) | None => Err(CUresult::CUDA_ERROR_UNKNOWN),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The worker: one process for each client process, which executes that client's commands.
 //!
 //! `order` decides what may be issued; `engine` issues it and answers; `copies` and `waits` are the commands that
-//! the engine executes itself; `incoming` keeps bulk data until its command comes; `mirrors` is memory of the client that kernels reach; `pool` has the threads for what
-//! is slow. A GPU fault, a crash or a leak ends with its owner.
+//! the engine executes itself; `incoming` keeps bulk data until its command comes; `mirrors` is memory of the client
+//! that kernels reach; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or a leak ends
+//! with its owner.
 
+mod aside;
 mod capture;
 mod copies;
 mod engine;
@@ -14,6 +16,7 @@ mod pool;
 mod waits;
 
 use crate::broker::handover::{GpuChoice, WorkerStart};
+use crate::cache::ImageCache;
 use causeway_fabric::{Link, LinkError, Receiver};
 use causeway_gpu::cpu::SoftwareGpu;
 use causeway_gpu::driver::Driver;
@@ -47,8 +50,9 @@ pub fn run(start: WorkerStart) -> ExitCode {
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
     let mut blob = Vec::new();
     snapshot.encode(&mut blob);
+    let cache = start.cache.clone();
     match start.welcome(blob) {
-        Ok((link, receiver)) => serve(gpu, link, receiver),
+        Ok((link, receiver)) => serve(gpu, link, receiver, cache.and_then(ImageCache::open)),
         Err(error) => {
             tracing::warn!("the client went before the session opened: {error}");
             ExitCode::FAILURE
@@ -72,13 +76,13 @@ fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
 }
 
 /// Handles messages until the client goes or breaks the protocol.
-fn serve(gpu: Arc<dyn Gpu>, link: Link, mut receiver: Receiver) -> ExitCode {
+fn serve(gpu: Arc<dyn Gpu>, link: Link, mut receiver: Receiver, cache: Option<ImageCache>) -> ExitCode {
     let output = link.clone();
     gpu.set_output(Box::new(move |bytes| {
         // A lost link is noticed by the receiving thread; what kernels print has no reader then.
         let _ = output.append(|out| WorkerMessage::Output { bytes }.encode(out));
     }));
-    let engine = Engine::new(gpu, link.clone());
+    let engine = Engine::new(gpu, link.clone(), cache);
     link.start(Arc::new(Events(Arc::clone(&engine))));
     let spin = if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4) {
         SPIN

@@ -7,7 +7,8 @@
 //!
 //! The dependencies are CUDA's own: commands of one stream are in order; the legacy default stream is in order
 //! with every blocking stream; a use of an event comes after its record; and what destroys objects or looks at a
-//! whole context comes after everything before it.
+//! whole context comes after everything before it. Code comes before its use: a command that names a module, or what
+//! comes from one, waits while the module is being loaded, and nothing else does.
 
 use causeway_api::calls::Request;
 use causeway_api::handle::{Handle, Stream};
@@ -115,9 +116,21 @@ impl StreamKinds {
     }
 }
 
-/// What the commands parked so far hold up.
+/// Whether a command ends what code may still be loaded into.
+fn ends_context(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::context_destroy(_) | Request::primary_context_release(_) | Request::primary_context_reset(_)
+    )
+}
+
+/// What the commands parked so far hold up, and those that are carried out aside without anybody waiting for them.
 #[derive(Default)]
 pub struct Blockers {
+    /// Objects that are being made aside.
+    making: HashSet<u64>,
+    /// Objects that parked commands will make.
+    unmade: HashSet<u64>,
     any: bool,
     any_blocking_stream: bool,
     streams: HashSet<u64>,
@@ -126,8 +139,20 @@ pub struct Blockers {
 }
 
 impl Blockers {
-    /// Whether a command at `place` must stay behind a parked one.
-    pub fn holds_up(&self, place: Place, kinds: &StreamKinds) -> bool {
+    /// Whether `request`, whose place is `place`, must stay behind another command.
+    pub fn holds_up(&self, place: Place, request: &Request<'_>, kinds: &StreamKinds) -> bool {
+        self.holds_up_object(request) || self.holds_up_place(place, kinds)
+    }
+
+    fn holds_up_object(&self, request: &Request<'_>) -> bool {
+        if self.making.is_empty() && self.unmade.is_empty() {
+            return false;
+        }
+        ends_context(request)
+            || request.names(|handle| self.making.contains(&handle) || self.unmade.contains(&handle))
+    }
+
+    fn holds_up_place(&self, place: Place, kinds: &StreamKinds) -> bool {
         if !self.any {
             return false;
         }
@@ -156,9 +181,34 @@ impl Blockers {
             || (kinds.is_blocking(stream) && self.streams.contains(&0))
     }
 
+    /// Forgets every parked command; those that are carried out aside stay.
+    pub fn forget_parked(&mut self) {
+        *self = Self { making: core::mem::take(&mut self.making), ..Self::default() };
+    }
+
+    /// A command that nobody waits for begins to be carried out aside.
+    pub fn begin_making(&mut self, request: &Request<'_>) {
+        request.makes(|handle| {
+            self.making.insert(handle);
+        });
+    }
+
+    /// What was made aside is there, or never will be.
+    pub fn end_making(&mut self, handle: u64) {
+        self.making.remove(&handle);
+    }
+
     /// Adds a command that is parked.
-    pub fn add(&mut self, place: Place, kinds: &StreamKinds) {
-        self.any = true;
+    pub fn add(&mut self, place: Place, request: &Request<'_>, kinds: &StreamKinds) {
+        request.makes(|handle| {
+            self.unmade.insert(handle);
+        });
+        self.add_place(place, kinds);
+    }
+
+    fn add_place(&mut self, place: Place, kinds: &StreamKinds) {
+        // What is free to be issued in any order holds up only those who name what it makes.
+        self.any |= place != Place::Free;
         if let Place::InStream { stream, event, records } = place {
             self.streams.insert(stream);
             self.any_blocking_stream |= kinds.is_blocking(stream);
@@ -191,7 +241,7 @@ mod tests {
 
     fn blocked_by(parked: &[Place], kinds: &StreamKinds) -> Blockers {
         let mut blockers = Blockers::default();
-        parked.iter().for_each(|place| blockers.add(*place, kinds));
+        parked.iter().for_each(|place| blockers.add_place(*place, kinds));
         blockers
     }
 
@@ -199,12 +249,12 @@ mod tests {
     fn only_the_same_stream_is_held_up() {
         let kinds = StreamKinds::default();
         let blockers = blocked_by(&[work(A)], &kinds);
-        assert!(blockers.holds_up(work(A), &kinds));
-        assert!(blockers.holds_up(Place::Watches { stream: A }, &kinds));
-        assert!(!blockers.holds_up(work(B), &kinds));
-        assert!(!blockers.holds_up(Place::Free, &kinds));
-        assert!(blockers.holds_up(Place::Barrier, &kinds));
-        assert!(!Blockers::default().holds_up(Place::Barrier, &kinds));
+        assert!(blockers.holds_up_place(work(A), &kinds));
+        assert!(blockers.holds_up_place(Place::Watches { stream: A }, &kinds));
+        assert!(!blockers.holds_up_place(work(B), &kinds));
+        assert!(!blockers.holds_up_place(Place::Free, &kinds));
+        assert!(blockers.holds_up_place(Place::Barrier, &kinds));
+        assert!(!Blockers::default().holds_up_place(Place::Barrier, &kinds));
     }
 
     #[test]
@@ -212,34 +262,68 @@ mod tests {
         let mut kinds = StreamKinds::default();
         kinds.created(Handle::from_value(B), NON_BLOCKING);
         let blockers = blocked_by(&[work(0)], &kinds);
-        assert!(blockers.holds_up(work(A), &kinds));
-        assert!(!blockers.holds_up(work(B), &kinds));
-        assert!(blocked_by(&[work(A)], &kinds).holds_up(work(0), &kinds));
-        assert!(!blocked_by(&[work(B)], &kinds).holds_up(work(0), &kinds));
+        assert!(blockers.holds_up_place(work(A), &kinds));
+        assert!(!blockers.holds_up_place(work(B), &kinds));
+        assert!(blocked_by(&[work(A)], &kinds).holds_up_place(work(0), &kinds));
+        assert!(!blocked_by(&[work(B)], &kinds).holds_up_place(work(0), &kinds));
     }
 
     #[test]
     fn an_event_is_used_after_its_parked_record() {
         let kinds = StreamKinds::default();
         let blockers = blocked_by(&[record(A)], &kinds);
-        assert!(blockers.holds_up(wait(B), &kinds));
-        assert!(blockers.holds_up(record(B), &kinds));
-        assert!(blockers.holds_up(Place::UsesEvent { event: E, other: None }, &kinds));
-        assert!(blockers.holds_up(Place::UsesEvent { event: 1, other: Some(E) }, &kinds));
+        assert!(blockers.holds_up_place(wait(B), &kinds));
+        assert!(blockers.holds_up_place(record(B), &kinds));
+        assert!(blockers.holds_up_place(Place::UsesEvent { event: E, other: None }, &kinds));
+        assert!(blockers.holds_up_place(Place::UsesEvent { event: 1, other: Some(E) }, &kinds));
     }
 
     #[test]
     fn a_parked_wait_holds_up_a_new_record_but_not_another_wait() {
         let kinds = StreamKinds::default();
         let blockers = blocked_by(&[wait(A)], &kinds);
-        assert!(blockers.holds_up(record(B), &kinds));
-        assert!(!blockers.holds_up(wait(B), &kinds));
+        assert!(blockers.holds_up_place(record(B), &kinds));
+        assert!(!blockers.holds_up_place(wait(B), &kinds));
     }
 
     #[test]
     fn watching_holds_up_nothing() {
         let kinds = StreamKinds::default();
         let blockers = blocked_by(&[Place::Watches { stream: A }, Place::Barrier], &kinds);
-        assert!(!blockers.holds_up(work(A), &kinds));
+        assert!(!blockers.holds_up_place(work(A), &kinds));
+    }
+
+    #[test]
+    fn only_what_comes_from_a_module_waits_for_its_load() {
+        use causeway_api::calls::{launch, library_kernel, library_load, primary_context_release};
+        use causeway_api::handle::{Context, Function, Kernel, Library};
+        use causeway_api::types::{JitOptions, LaunchShape, Payload};
+
+        let (library, kernel) = (Handle::<Library>::new(1, 0), Handle::<Kernel>::new(2, 0));
+        let function = |value| Handle::<Function>::from_value(value);
+        let image = Payload::Image { number: 1, length: 1, hash: [0; 32] };
+        let load =
+            Request::library_load(library_load { library, form: 0, options: JitOptions::default(), image });
+        let find = Request::library_kernel(library_kernel { kernel, library, name: "k" });
+        let start = |function| {
+            let shape = LaunchShape::default();
+            let stream = Handle::from_value(A);
+            Request::launch(launch { function, shape, stream, attributes: Vec::new(), params: &[] })
+        };
+        let kinds = StreamKinds::default();
+        let mut blockers = Blockers::default();
+        let held =
+            |blockers: &Blockers, request: &Request<'_>| blockers.holds_up(place(request), request, &kinds);
+        assert!(!held(&blockers, &load));
+        blockers.begin_making(&load);
+        blockers.forget_parked();
+        assert!(held(&blockers, &find) && !held(&blockers, &start(function(kernel.value()))));
+        blockers.add(place(&find), &find, &kinds);
+        assert!(held(&blockers, &start(function(kernel.value()))) && !held(&blockers, &start(function(5))));
+        let release = primary_context_release { context: Handle::<Context>::new(0, 0), device: 0 };
+        assert!(held(&blockers, &Request::primary_context_release(release.clone())));
+        blockers.forget_parked();
+        blockers.end_making(library.value());
+        assert!(!held(&blockers, &find) && !held(&blockers, &Request::primary_context_release(release)));
     }
 }

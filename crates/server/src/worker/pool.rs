@@ -2,6 +2,7 @@
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -35,6 +36,14 @@ impl Pool {
         let _ = self.jobs.send(Box::new(job));
     }
 
+    /// Waits until no job is queued or running, but no longer than `patience`.
+    pub fn finish(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while self.load.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     fn start_thread(&self) {
         let queue = self.queue.clone();
         let load = std::sync::Arc::clone(&self.load);
@@ -66,5 +75,18 @@ mod tests {
             pool.run(move || done.send(number).unwrap());
         }
         assert_eq!(results.iter().take(100).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn finishing_waits_for_jobs_and_not_for_ever() {
+        let pool = Pool::new("test", 1);
+        let (release, held) = unbounded::<()>();
+        pool.run(move || {
+            let _ = held.recv();
+        });
+        pool.finish(Duration::from_millis(1));
+        release.send(()).unwrap();
+        pool.finish(Duration::from_secs(60));
+        assert_eq!(pool.load.load(Ordering::Relaxed), 0);
     }
 }

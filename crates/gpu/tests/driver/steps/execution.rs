@@ -104,9 +104,7 @@ pub fn kernel(session: &Session) -> Outcome {
     // The client passes the kernel's handle where a function is expected.
     add(session, Handle::from_value(kernel.value()), Vec::new())?;
     let function = session.handle();
-    let of_function = session.call(calls::kernel_function { function, kernel })?;
-    check(of_function.parameters == info.parameters, || format!("{:?}", of_function.parameters))?;
-    check(of_function.name == "add", || format!("the function is called {}", of_function.name))?;
+    session.call(calls::kernel_function { function, kernel })?;
     add(session, function, Vec::new())?;
     let names = session.call(calls::library_kernel_names { library })?;
     check(names.len() == 3, || format!("kernels {names:?}"))?;

@@ -1,5 +1,9 @@
 //! Module images: what forms they have in memory and on the wire.
 
+mod contents;
+
+pub use contents::{Entry, EntryKind, Packing, cubin_architecture, entries, runs_on};
+
 /// Marks the wrapper that the runtime passes: `{u32 magic, u32 version, address, address}`.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 /// Marks a fat binary.

@@ -1,0 +1,179 @@
+//! The hash of an image's content, without reading a large one twice on a machine.
+//!
+//! The hash of an image that lies in a file is kept on disk under what changes when the file does, so that naming an
+//! image of 700 MB costs a look into a small file. One such file is for one image file and holds a line for each image
+//! of it that was ever loaded. Processes append whole lines; a line that makes no sense is skipped.
+
+use super::origin::{self, FileState, Origin};
+use crate::environment;
+use blake3::Hash;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+/// Smaller images are hashed as fast as their hash is found.
+const LEAST_KEPT: usize = 64 << 10;
+/// A file of hashes that is larger is begun anew: no library has so many images.
+const MOST_FILE_BYTES: u64 = 1 << 20;
+/// Files of hashes that are kept; the oldest go when there are more.
+const MOST_FILES: usize = 512;
+
+/// Hashes by offset and length in a file.
+type Known = HashMap<(u64, u64), Hash>;
+
+/// What has been read from disk, by the name of the file of hashes.
+static READ: LazyLock<Mutex<HashMap<String, Known>>> = LazyLock::new(Mutex::default);
+
+/// The hash of an image.
+pub fn of(image: &[u8]) -> Hash {
+    if image.len() < LEAST_KEPT {
+        return blake3::hash(image);
+    }
+    let Some((folder, origin)) = folder().zip(origin::of(image.as_ptr(), image.len())) else {
+        return blake3::hash(image);
+    };
+    kept_or(&folder, origin, image.len() as u64, || blake3::hash(image))
+}
+
+/// Where hashes are kept, if they are.
+fn folder() -> Option<PathBuf> {
+    if let Some(folder) = environment::read("CAUSEWAY_CACHE_DIR") {
+        return (!folder.is_empty()).then(|| Path::new(&folder).join("image-hashes"));
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let folder = folder.or_else(|| variable("HOME").map(|home| home.join(".cache")));
+    folder.map(|folder| folder.join("causeway").join("image-hashes"))
+}
+
+/// The hash that is kept for a part of a file; else the one that `compute` gives, which is kept from now on.
+fn kept_or(folder: &Path, origin: Origin, length: u64, compute: impl FnOnce() -> Hash) -> Hash {
+    let name = name_of(&origin.file);
+    let key = (origin.offset, length);
+    let mut read = READ.lock();
+    let known = read.entry(name.clone()).or_insert_with(|| load(&folder.join(&name)));
+    if let Some(hash) = known.get(&key) {
+        return *hash;
+    }
+    drop(read);
+    let hash = compute();
+    READ.lock().entry(name.clone()).or_default().insert(key, hash);
+    // On a disk that takes nothing more the hash is computed again next time.
+    let _ = append(folder, &name, key, hash);
+    hash
+}
+
+/// The name of the file with the hashes of a file's images.
+fn name_of(file: &FileState) -> String {
+    let FileState { place, bytes, modified, changed } = file;
+    blake3::hash(format!("{place:?} {bytes} {modified:?} {changed:?}").as_bytes()).to_hex()[..32].to_owned()
+}
+
+fn load(path: &Path) -> Known {
+    match fs::metadata(path) {
+        Ok(found) if found.len() <= MOST_FILE_BYTES => {}
+        Ok(_) => {
+            // Appending begins a new one; should it stay, it is not read next time either.
+            let _ = fs::remove_file(path);
+            return Known::default();
+        }
+        Err(_) => return Known::default(),
+    }
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter_map(parse).collect()
+}
+
+/// A line is `offset length hash`.
+fn parse(line: &str) -> Option<((u64, u64), Hash)> {
+    let mut words = line.split(' ');
+    let key = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let hash = Hash::from_hex(words.next()?).ok()?;
+    words.next().is_none().then_some((key, hash))
+}
+
+fn append(folder: &Path, name: &str, (offset, length): (u64, u64), hash: Hash) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let path = folder.join(name);
+    if !path.exists() {
+        make_room(folder);
+    }
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    // In one write, so that lines of other processes stay whole.
+    file.write_all(format!("{offset} {length} {}\n", hash.to_hex()).as_bytes())
+}
+
+/// Removes the oldest files when there are too many.
+fn make_room(folder: &Path) {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<_> =
+        files.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path()))).collect();
+    if files.len() < MOST_FILES {
+        return;
+    }
+    files.sort();
+    for (_, path) in &files[..files.len() - MOST_FILES / 2] {
+        // Another process may have been faster.
+        let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(inode: u64, offset: u64) -> Origin {
+        let file = FileState { place: (1, inode), bytes: 9, modified: (5, 6), changed: (7, 8) };
+        Origin { file, offset }
+    }
+
+    fn forget() {
+        READ.lock().clear();
+    }
+
+    #[test]
+    fn a_hash_is_computed_once_for_a_state_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("deep").join("hashes");
+        let first = blake3::hash(b"first");
+        let never = || -> Hash { panic!("the hash is kept") };
+        assert_eq!(kept_or(&folder, origin(1, 0), 100, || first), first);
+        assert_eq!(kept_or(&folder, origin(1, 0), 100, never), first);
+        forget();
+        assert_eq!(kept_or(&folder, origin(1, 0), 100, never), first, "from disk");
+        let other = blake3::hash(b"other");
+        assert_eq!(kept_or(&folder, origin(1, 50), 100, || other), other);
+        assert_eq!(kept_or(&folder, origin(1, 0), 101, || other), other);
+        let mut changed = origin(1, 0);
+        changed.file.changed.1 += 1;
+        assert_eq!(kept_or(&folder, changed, 100, || other), other);
+    }
+
+    #[test]
+    fn damaged_lines_are_skipped_and_unwritable_folders_do_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        let hash = blake3::hash(b"x");
+        let name = name_of(&origin(2, 0).file);
+        let text = format!("nonsense\n0 100\n7 8 {}\n0 100 abc\n", hash.to_hex());
+        fs::write(folder.path().join(&name), text).unwrap();
+        assert_eq!(kept_or(folder.path(), origin(2, 7), 8, || panic!("the hash is kept")), hash);
+        let other = blake3::hash(b"other");
+        assert_eq!(kept_or(folder.path(), origin(2, 0), 100, || other), other);
+        let file = folder.path().join("file");
+        fs::write(&file, b"").unwrap();
+        assert_eq!(kept_or(&file, origin(3, 0), 100, || other), other);
+    }
+
+    #[test]
+    fn the_number_of_files_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let hash = blake3::hash(b"x");
+        for number in 0..MOST_FILES as u64 + 10 {
+            append(folder.path(), &number.to_string(), (0, number), hash).unwrap();
+        }
+        assert!(fs::read_dir(folder.path()).unwrap().count() <= MOST_FILES);
+    }
+}

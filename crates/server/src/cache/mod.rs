@@ -1,0 +1,234 @@
+//! Module images that the server keeps on disk, named by the hash of their content.
+//!
+//! A 700 MB image of cuBLAS crosses the wire once for all sessions of an identity; afterwards its file is mapped into
+//! the workers. An identity has a folder of its own, so that nobody gets another's code by naming its hash, and a file
+//! is stored under the hash that was computed here from what came, whatever the client said.
+//!
+//! Every worker opens the folder by itself: files appear by renaming and are never changed, so that a reader needs no
+//! lock. What is wrong with the disk costs the cache and never the session.
+
+mod files;
+mod seal;
+
+use blake3::Hash;
+use causeway_wire::record;
+use memmap2::Mmap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub use files::trim;
+
+/// Where a worker finds the images of its client, and how much room all identities have together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheStart {
+    /// The folder of all identities, as the bytes of its path.
+    pub folder: Vec<u8>,
+    /// The most bytes that all images may take.
+    pub capacity: u64,
+    /// The name of the client's identity: a folder in `folder`.
+    pub identity: String,
+}
+
+record!(CacheStart { folder, capacity, identity });
+
+/// The name of the identity of those who hold `key`; without a key all who can connect are one.
+pub fn identity_of(key: Option<&[u8]>) -> String {
+    match key {
+        Some(key) => {
+            let name = blake3::derive_key("causeway 2026 identity in the image cache", key);
+            Hash::from_bytes(name).to_hex()[..32].to_owned()
+        }
+        None => "without-key".to_owned(),
+    }
+}
+
+/// The images of one identity.
+#[derive(Debug)]
+pub struct ImageCache {
+    root: PathBuf,
+    folder: PathBuf,
+    capacity: u64,
+    /// Whether the user of this server has been told that nothing can be kept.
+    complained: AtomicBool,
+}
+
+impl ImageCache {
+    /// Opens the cache; nothing when its folder cannot be used, which is said in the log.
+    pub fn open(start: CacheStart) -> Option<Self> {
+        let root = PathBuf::from(std::ffi::OsString::from_vec(start.folder));
+        let folder = root.join(&start.identity);
+        match own_folder(&folder).and_then(|()| own_folder(&root)) {
+            Ok(()) => {
+                Some(Self { root, folder, capacity: start.capacity, complained: AtomicBool::new(false) })
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "module images are not kept between sessions: the folder {} cannot be used: {error}",
+                    folder.display()
+                );
+                None
+            }
+        }
+    }
+
+    /// The image with this hash and length, mapped, if it is here and undamaged.
+    pub fn find(&self, hash: Hash, length: u64) -> Option<Mmap> {
+        let path = self.path(hash);
+        let file = File::open(&path).ok()?;
+        let map = self.checked(&path, &file, hash).inspect_err(|error| {
+            tracing::warn!("the kept image {} is dropped: {error}", path.display());
+            files::remove(&path);
+        });
+        map.ok().filter(|map| map.len() as u64 == length)
+    }
+
+    /// Maps a file and makes sure of its content: by its seal when it has not been touched since that was made, else
+    /// by computing its hash again.
+    fn checked(&self, path: &Path, file: &File, hash: Hash) -> io::Result<Mmap> {
+        let state = seal::State::of(file)?;
+        // SAFETY: files of the cache are replaced and removed, never written to or cut off. Whoever can break that
+        // runs as the server's own user.
+        let map = unsafe { Mmap::map(file)? };
+        if seal::holds(path, state) {
+            return Ok(map);
+        }
+        if blake3::hash(&map) != hash {
+            return Err(io::Error::other("its content is not what it was"));
+        }
+        // Without a seal the next session computes the hash again.
+        let _ = seal::put(path, state);
+        Ok(map)
+    }
+
+    /// Keeps an image under the hash of its content, which is returned.
+    pub fn keep(&self, bytes: &[u8]) -> Hash {
+        let hash = blake3::hash(bytes);
+        let path = self.path(hash);
+        if bytes.len() as u64 > self.capacity || path.exists() {
+            return hash;
+        }
+        if let Err(error) = self.store(&path, bytes)
+            && !self.complained.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "module images are not kept: {} cannot be written: {error}",
+                self.folder.display()
+            );
+        }
+        hash
+    }
+
+    fn store(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        trim(&self.root, self.capacity.saturating_sub(bytes.len() as u64));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let unfinished = self.folder.join(format!("{}{}-{number}", files::UNFINISHED, std::process::id()));
+        let written = File::create_new(&unfinished).and_then(|mut file| {
+            file.write_all(bytes)?;
+            fs::rename(&unfinished, path)?;
+            seal::put(path, seal::State::of(&file)?)
+        });
+        written.inspect_err(|_| {
+            // Renamed or never made: then there is nothing to remove.
+            let _ = fs::remove_file(&unfinished);
+        })
+    }
+
+    fn path(&self, hash: Hash) -> PathBuf {
+        self.folder.join(hash.to_hex().as_str())
+    }
+}
+
+/// Makes sure that there is a folder which only this user can write to.
+fn own_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let found = fs::metadata(path)?;
+    let user = rustix::process::geteuid().as_raw();
+    if found.uid() != user || found.mode() & 0o022 != 0 {
+        return Err(io::Error::other("others can write to it"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn cache(folder: &Path, identity: &str, capacity: u64) -> Option<ImageCache> {
+        let folder = folder.as_os_str().as_bytes().to_vec();
+        ImageCache::open(CacheStart { folder, capacity, identity: identity.into() })
+    }
+
+    fn found(cache: &ImageCache, bytes: &[u8]) -> bool {
+        cache.find(blake3::hash(bytes), bytes.len() as u64).is_some_and(|map| map[..] == *bytes)
+    }
+
+    #[test]
+    fn an_image_is_found_by_its_identity_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mine, theirs) = (identity_of(Some(b"mine")), identity_of(Some(b"theirs")));
+        assert_ne!(mine, theirs);
+        assert_ne!(mine, identity_of(None));
+        let cache_of = |identity: &str| cache(folder.path(), identity, 1 << 20).unwrap();
+        assert!(!found(&cache_of(&mine), b"image"));
+        assert_eq!(cache_of(&mine).keep(b"image"), blake3::hash(b"image"));
+        assert!(found(&cache_of(&mine), b"image") && !found(&cache_of(&theirs), b"image"));
+        assert!(cache_of(&mine).find(blake3::hash(b"image"), 4).is_none(), "another length");
+        assert!(found(&cache_of(&mine), b"image"), "a wrong length is no damage");
+    }
+
+    #[test]
+    fn a_damaged_file_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = cache(folder.path(), "i", 1 << 20).unwrap();
+        for damage in [&b"imagE"[..], b"ima", b""] {
+            cache.keep(b"image");
+            let path = cache.path(blake3::hash(b"image"));
+            assert!(found(&cache, b"image"));
+            fs::write(&path, damage).unwrap();
+            assert!(!found(&cache, b"image") && !path.exists());
+        }
+    }
+
+    #[test]
+    fn a_file_without_seal_is_checked_and_sealed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = cache(folder.path(), "i", 1 << 20).unwrap();
+        let path = cache.path(blake3::hash(b"image"));
+        fs::write(&path, b"image").unwrap();
+        assert!(!seal::holds(&path, seal::State::of(&File::open(&path).unwrap()).unwrap()));
+        assert!(found(&cache, b"image"));
+        assert!(seal::holds(&path, seal::State::of(&File::open(&path).unwrap()).unwrap()));
+    }
+
+    #[test]
+    fn the_images_used_least_lately_make_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) =
+            (cache(folder.path(), "a", 1000).unwrap(), cache(folder.path(), "b", 1000).unwrap());
+        first.keep(&[1; 400]);
+        second.keep(&[2; 400]);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(found(&first, &[1; 400]));
+        second.keep(&[3; 400]);
+        assert!(found(&first, &[1; 400]) && !found(&second, &[2; 400]) && found(&second, &[3; 400]));
+        first.keep(&[4; 1001]);
+        assert!(!found(&first, &[4; 1001]) && found(&first, &[1; 400]), "too large for the cache");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("i")).unwrap();
+        fs::set_permissions(folder.path().join("i"), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(cache(folder.path(), "i", 1000).is_none());
+        fs::write(folder.path().join("file"), b"").unwrap();
+        assert!(cache(&folder.path().join("file"), "i", 1000).is_none());
+    }
+}

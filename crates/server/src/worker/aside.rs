@@ -1,0 +1,98 @@
+//! Slow commands, which other threads carry out while the engine goes on, and the images of modules that they load.
+
+use super::engine::{Engine, Head, State};
+use super::incoming::Buffer;
+use causeway_api::calls::Request;
+use causeway_api::sys::CUresult;
+use causeway_api::types::Payload;
+use causeway_gpu::{CuResult, dispatch};
+use causeway_wire::codec::Encode;
+use causeway_wire::message::WorkerMessage;
+use std::sync::Arc;
+
+impl Engine {
+    /// Looks for the image that a command names. The command can be issued when it is found, or else when the client,
+    /// which is asked for it, has sent it.
+    pub(super) fn seek_image(self: &Arc<Self>, number: u64, length: u64, hash: [u8; 32]) {
+        if !self.incoming.seek(number) {
+            return;
+        }
+        let engine = Arc::clone(self);
+        // Opening a file may take long where folders are on a network.
+        self.aside.run(move || {
+            let found = engine.cache.as_ref().and_then(|cache| cache.find(hash.into(), length));
+            let message = match &found {
+                Some(_) => WorkerMessage::ImageKnown { transfer: number },
+                None => WorkerMessage::ImageWanted { transfer: number },
+            };
+            engine.incoming.sought(number, found);
+            // A lost link is noticed by the receiving thread.
+            let _ = engine.link.send(|out| message.encode(out));
+            engine.wake();
+        });
+    }
+
+    /// Carries out a slow command on another thread. When nobody waits for it, what names an object that it makes is
+    /// held up until it has ended.
+    pub(super) fn execute_aside(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        request: &Request<'_>,
+        arguments: &[u8],
+    ) -> CuResult<()> {
+        let arguments = arguments.to_vec();
+        let payload = match request.payload() {
+            Some(Payload::Transfer { number, length } | Payload::Image { number, length, .. }) => {
+                Some(self.incoming.take(number, length)?)
+            }
+            _ => None,
+        };
+        if head.call == 0 {
+            state.blockers.begin_making(request);
+        }
+        let engine = Arc::clone(self);
+        self.aside.run(move || engine.carry_out_aside(head, &arguments, payload));
+        Ok(())
+    }
+
+    fn carry_out_aside(self: &Arc<Self>, head: Head, arguments: &[u8], payload: Option<Buffer>) {
+        let mut reply = Vec::new();
+        // It was decoded before, so this cannot fail; an answer is owed all the same.
+        let Ok(request) = Request::decode(head.opcode, arguments) else {
+            return self.answer(head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
+        };
+        let bytes = match (&payload, request.payload()) {
+            (Some(buffer), _) => buffer.as_slice(),
+            (None, Some(Payload::Inline(bytes))) => bytes,
+            (None, _) => &[],
+        };
+        let outcome = self
+            .enter_context(head.context)
+            .and_then(|()| dispatch(&*self.gpu, &self.objects, &request, bytes, &mut reply));
+        match outcome {
+            Err(error) if head.call == 0 => {
+                tracing::debug!(command = head.opcode.name(), status = error.0, "failed; its use will tell");
+                request.makes(|handle| self.objects.fail(handle, error));
+            }
+            outcome => self.answer(head, outcome, &reply),
+        }
+        if head.call == 0 {
+            request.makes(|handle| self.made.lock().push(handle));
+            self.wake();
+        }
+        let named = request.payload();
+        if let (Some(Payload::Image { hash, .. }), Some(buffer @ Buffer::Plain(_)), Some(cache)) =
+            (named, payload, &self.cache)
+        {
+            let cache = Arc::clone(cache);
+            self.keeper.run(move || {
+                if cache.keep(buffer.as_slice()) != hash {
+                    tracing::warn!(
+                        "the client sent another image than it had named; it is kept by its own hash"
+                    );
+                }
+            });
+        }
+    }
+}
