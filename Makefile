@@ -29,7 +29,7 @@ programs: setup
 
 demo: setup
 	@$(BUILD_PROGRAMS) $(PROGRAMS)/vector_add
-	cargo build --release --locked -p causeway-cli -p causeway-client
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
 	$(CARGO_TARGET_DIR)/release/causeway demo -- build/cuda/vector_add
 
 test: programs
@@ -39,12 +39,12 @@ lint: setup
 	@scripts/lint.sh
 
 bench: programs
-	cargo build --release --locked -p causeway-cli -p causeway-client
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
 	cargo run --release --locked -p causeway-bench
 	cargo bench --locked -p causeway-bench
 
 gpu-bundle: programs
-	cargo build --release --locked -p causeway-cli -p causeway-client
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
 	@scripts/gpu-bundle.sh
 
 # A bundle that was packed elsewhere is used as it is where there is no Rust to build one with.

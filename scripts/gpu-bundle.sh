@@ -13,10 +13,12 @@ limit_mib=60
 rm -rf "$bundle"
 mkdir -p "$bundle"/{bin,programs,lib,yardstick}
 
-# Both names that programs open.
+# Both names of each library that programs open.
 install -s "$release/causeway" "$bundle/bin/causeway"
 install -s "$release/libcuda.so" "$bundle/bin/libcuda.so.1"
 cp "$bundle/bin/libcuda.so.1" "$bundle/bin/libcuda.so"
+install -s "$release/libcauseway_nvml.so" "$bundle/bin/libnvidia-ml.so.1"
+cp "$bundle/bin/libnvidia-ml.so.1" "$bundle/bin/libnvidia-ml.so"
 
 for program in "$programs"/*; do
     if [ -f "$program" ]; then install -s "$program" "$bundle/programs/"; fi

@@ -8,8 +8,8 @@ failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# The end-to-end tests start the program and the library from the build folder, so both are built before any test runs.
-cargo build --locked -p causeway-cli -p causeway-client || exit 1
+# The end-to-end tests start the program and the libraries from the build folder, so both are built before any test runs.
+cargo build --locked -p causeway-cli -p causeway-client -p causeway-nvml || exit 1
 cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || failed=1
 scripts/lint.sh || failed=1
 

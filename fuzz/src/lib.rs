@@ -81,7 +81,11 @@ pub fn handshake(bytes: &[u8]) {
     }
     let mut again = Vec::new();
     match Decoder::new(bytes).value::<Opening>() {
-        Ok(Opening::Session { offer, rest }) => {
+        Ok(opening @ (Opening::Session { .. } | Opening::Monitor { .. })) => {
+            let is_monitor = matches!(opening, Opening::Monitor { .. });
+            let (Opening::Session { offer, rest } | Opening::Monitor { offer, rest }) = opening else {
+                unreachable!("the pattern above has these two")
+            };
             let ours = causeway_wire::handshake::Offer {
                 versions: causeway_wire::handshake::VERSIONS,
                 fingerprint: 7,
@@ -91,7 +95,11 @@ pub fn handshake(bytes: &[u8]) {
                 assert!(mismatch.to_string().contains("install the same release"));
             }
             if let Ok(hello) = ClientHello::decode_rest(offer, rest) {
-                Opening::encode_session(&hello, &mut again);
+                if is_monitor {
+                    Opening::encode_monitor(&hello, &mut again);
+                } else {
+                    Opening::encode_session(&hello, &mut again);
+                }
                 assert_eq!(again, bytes);
             }
         }

@@ -18,14 +18,22 @@ pub fn client_library() -> PathBuf {
     causeway().with_file_name("libcuda.so")
 }
 
-/// A folder in which the client library has the name that programs look for, `libcuda.so.1`.
+/// The library that stands in for NVML, next to [`causeway`].
+pub fn nvml_library() -> PathBuf {
+    causeway().with_file_name("libcauseway_nvml.so")
+}
+
+/// A folder in which the client libraries have the names that programs look for, `libcuda.so.1` and `libnvidia-ml.so.1`.
 pub fn client_library_folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     FOLDER
         .get_or_init(|| {
             let folder = tempfile::tempdir().expect("a temporary folder can be made");
-            std::os::unix::fs::symlink(client_library(), folder.path().join("libcuda.so.1"))
-                .expect("a link can be made in a new folder");
+            for (library, name) in [(client_library(), "libcuda.so.1"), (nvml_library(), "libnvidia-ml.so.1")]
+            {
+                std::os::unix::fs::symlink(library, folder.path().join(name))
+                    .expect("a link can be made in a new folder");
+            }
             folder
         })
         .path()
@@ -71,11 +79,22 @@ fn profile_folder() -> PathBuf {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--quiet", "-p", "causeway-cli", "-p", "causeway-client", "--profile", profile])
+        .args([
+            "build",
+            "--quiet",
+            "-p",
+            "causeway-cli",
+            "-p",
+            "causeway-client",
+            "-p",
+            "causeway-nvml",
+            "--profile",
+            profile,
+        ])
         .current_dir(source_tree())
         .env("CARGO_TARGET_DIR", target)
         .status()
         .expect("cargo can be started; without it, set CAUSEWAY_BIN");
-    assert!(status.success(), "`causeway` and its client library could not be built");
+    assert!(status.success(), "`causeway` and its client libraries could not be built");
     folder.to_owned()
 }

@@ -13,6 +13,7 @@ mod encoding;
 pub mod errors;
 pub mod handle;
 pub mod image;
+pub mod nvml;
 pub mod snapshot;
 pub mod types;
 

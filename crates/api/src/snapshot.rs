@@ -57,6 +57,18 @@ impl Device {
     pub fn attribute(&self, attribute: i32) -> Option<i32> {
         self.attributes.iter().find(|(number, _)| *number == attribute).map(|(_, value)| *value)
     }
+
+    /// Its UUID as nvidia-smi writes it, "GPU-6f1b...".
+    pub fn uuid_text(&self) -> String {
+        let mut text = String::from("GPU-");
+        for (index, byte) in self.uuid.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                text.push('-');
+            }
+            text.push_str(&format!("{byte:02x}"));
+        }
+        text
+    }
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn table(devices: &[Device]) -> Vec<String> {
                 format!("{}.{}", attribute(CAPABILITY_MAJOR), attribute(CAPABILITY_MINOR)),
                 attribute(MULTIPROCESSORS),
                 device.pci_bus_id.clone(),
-                uuid(&device.uuid),
+                device.uuid_text(),
             ]
         })
         .collect();
@@ -101,18 +101,6 @@ fn table(devices: &[Device]) -> Vec<String> {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     [&head].into_iter().chain(&rows).map(line).collect()
-}
-
-/// As nvidia-smi writes it.
-fn uuid(bytes: &[u8; 16]) -> String {
-    let mut text = String::from("GPU-");
-    for (index, byte) in bytes.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Where is the client library?
+//! Where are the client libraries?
 //!
 //! A program finds the CUDA driver by the name `libcuda.so.1` in the folders of `LD_LIBRARY_PATH`, and a
-//! few libraries ask for `libcuda.so`. So there must be a folder in which our library has both names, and
-//! nothing else that could come before a library of the program.
+//! few libraries ask for `libcuda.so`; likewise NVML. So there must be a folder in which our libraries have both
+//! names, and nothing else that could come before a library of the program.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -16,8 +16,16 @@ const NAME: &str = "libcuda.so.1";
 /// The name that cargo gives it, and that a few libraries ask for.
 const PLAIN_NAME: &str = "libcuda.so";
 
-/// The folder with both names that is made beside a library that cargo has built.
+/// The folder with all names that is made beside the libraries that cargo has built.
 const LINKS: &str = "causeway-lib";
+
+/// What is in that folder: the names, and what cargo calls the library.
+const NAMES: [(&str, &str); 4] = [
+    (NAME, PLAIN_NAME),
+    (PLAIN_NAME, PLAIN_NAME),
+    ("libnvidia-ml.so.1", "libcauseway_nvml.so"),
+    ("libnvidia-ml.so", "libcauseway_nvml.so"),
+];
 
 /// Why there is no client library.
 #[derive(Debug, Error)]
@@ -29,7 +37,7 @@ pub enum LibraryError {
     #[error(
         "the client library {NAME} is neither beside {executable} nor in ../lib/causeway: build it with \
          `cargo build \
-         --release -p causeway-client`, or name its folder in CAUSEWAY_LIB_DIR"
+         --release -p causeway-client -p causeway-nvml`, or name its folder in CAUSEWAY_LIB_DIR"
     )]
     NotFound {
         /// This program.
@@ -82,21 +90,22 @@ fn find_beside(executable: &Path) -> Result<PathBuf, LibraryError> {
         return Err(LibraryError::NotFound { executable: executable.to_owned() });
     }
     let folder = beside.join(LINKS);
-    match make_links(&folder) {
+    match make_links(beside, &folder) {
         Ok(()) => Ok(folder),
         Err(cause) => Err(LibraryError::Links { folder, library, cause }),
     }
 }
 
-fn make_links(folder: &Path) -> io::Result<()> {
+fn make_links(built: &Path, folder: &Path) -> io::Result<()> {
     // Several programs may be starting at once; what another one has made is as good.
     let or_there = |made: io::Result<()>| match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     };
     or_there(std::fs::create_dir(folder))?;
-    for name in [NAME, PLAIN_NAME] {
-        or_there(symlink(Path::new("..").join(PLAIN_NAME), folder.join(name)))?;
+    // NVML is for those who ask about GPUs; programs run without it.
+    for (name, library) in NAMES.iter().filter(|(_, library)| built.join(library).exists()) {
+        or_there(symlink(Path::new("..").join(library), folder.join(name)))?;
     }
     Ok(())
 }
@@ -117,11 +126,18 @@ mod tests {
         assert!(error.to_string().contains("cargo build"), "{error}");
 
         std::fs::write(bin.join(PLAIN_NAME), "built").unwrap();
-        for _ in 0..2 {
+        let names = |library: &'static str| NAMES.into_iter().filter(move |(_, built)| *built == library);
+        for nvml in [None, Some("built, too")] {
+            if let Some(nvml) = nvml {
+                std::fs::write(bin.join("libcauseway_nvml.so"), nvml).unwrap();
+            }
             let folder = find_beside(&executable).unwrap();
             assert_eq!(folder, bin.join(LINKS));
-            for name in [NAME, PLAIN_NAME] {
+            for (name, _) in names(PLAIN_NAME) {
                 assert_eq!(std::fs::read(folder.join(name)).unwrap(), b"built");
+            }
+            for (name, _) in names("libcauseway_nvml.so") {
+                assert_eq!(std::fs::read_to_string(folder.join(name)).ok().as_deref(), nvml);
             }
         }
         std::fs::write(installed.join(NAME), "installed").unwrap();

@@ -30,6 +30,11 @@ pub enum Request {
     },
     /// To add a bulk lane to a session; its token has not been checked yet.
     Lane(LaneHello),
+    /// A monitoring session.
+    Monitor {
+        /// What the client says of itself.
+        hello: ClientHello,
+    },
 }
 
 /// A caller that holds the key (where there is one) and speaks our version.
@@ -133,18 +138,27 @@ pub fn greet(
             input.finish()?;
             Request::Lane(hello)
         }
-        Opening::Session { offer: client, rest } => match negotiate(offer, &client) {
-            Ok(version) => Request::Session { hello: ClientHello::decode_rest(client, rest)?, version },
-            Err(mismatch) => {
-                let refusal = Answer::Refused { text: mismatch.to_string() };
-                // The caller may be gone already; the reason is reported either way.
-                let _ = connection.send_handshake(|out| refusal.encode(out));
-                return Err(mismatch.into());
-            }
-        },
+        Opening::Session { offer: client, rest } => {
+            let version = agree(&mut connection, offer, &client)?;
+            Request::Session { hello: ClientHello::decode_rest(client, rest)?, version }
+        }
+        Opening::Monitor { offer: client, rest } => {
+            agree(&mut connection, offer, &client)?;
+            Request::Monitor { hello: ClientHello::decode_rest(client, rest)? }
+        }
     };
     connection.socket().set_write_timeout(None)?;
     Ok(Caller { request, connection })
+}
+
+/// The protocol version to talk, or a refusal that the caller has been told.
+fn agree(connection: &mut Connection, offer: &Offer, client: &Offer) -> Result<u16, AcceptError> {
+    negotiate(offer, client).map_err(|mismatch| {
+        let refusal = Answer::Refused { text: mismatch.to_string() };
+        // The caller may be gone already; the reason is reported either way.
+        let _ = connection.send_handshake(|out| refusal.encode(out));
+        mismatch.into()
+    })
 }
 
 fn encrypt(

@@ -10,6 +10,7 @@ use causeway_wire::handshake::{
 };
 use thiserror::Error;
 
+use crate::exchange::Exchange;
 use crate::link::{Link, Receiver};
 use crate::target::Target;
 use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
@@ -148,11 +149,33 @@ pub fn connect(
             Ok(Session { link, receiver, welcome })
         }
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
-        Answer::LaneReady => Err(ConnectError::Failed {
-            target: target.to_string(),
-            text: "the server took the session for a bulk lane".to_owned(),
-        }),
+        other => Err(misunderstood(target, "a session", &other)),
     }
+}
+
+/// Connects to a server and asks for a monitoring session, which has no worker and no lanes.
+pub fn connect_monitor(
+    target: &Target,
+    hello: &ClientHello,
+    options: &ConnectOptions,
+) -> Result<Exchange, ConnectError> {
+    let (connection, answer) = open(target, options, MAX_OPENING, |out| Opening::encode_monitor(hello, out))?;
+    match answer {
+        Answer::MonitorReady => Ok(Exchange::new(connection)),
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, "a monitoring session", &other)),
+    }
+}
+
+fn misunderstood(target: &Target, asked: &str, answer: &Answer) -> ConnectError {
+    let granted = match answer {
+        Answer::Welcome(_) => "a session",
+        Answer::LaneReady => "a bulk lane",
+        Answer::MonitorReady => "a monitoring session",
+        Answer::Refused { .. } => "nothing",
+    };
+    let text = format!("it was asked for {asked} and granted {granted}");
+    ConnectError::Failed { target: target.to_string(), text }
 }
 
 /// Opens the bulk lanes of a session.
@@ -175,14 +198,10 @@ impl LaneDialer {
         let hello = LaneHello { lane, ..self.hello };
         let (connection, answer) =
             open(&self.target, &self.options, MAX_OPENING, |out| Opening::encode_lane(&hello, out))?;
-        let target = self.target.to_string();
         match answer {
             Answer::LaneReady => Ok(connection),
-            Answer::Refused { text } => Err(ConnectError::Refused { target, text }),
-            Answer::Welcome(_) => Err(ConnectError::Failed {
-                target,
-                text: "the server took a bulk lane for a session".to_owned(),
-            }),
+            Answer::Refused { text } => Err(ConnectError::Refused { target: self.target.to_string(), text }),
+            other => Err(misunderstood(&self.target, "a bulk lane", &other)),
         }
     }
 }

@@ -11,12 +11,14 @@
 //! | [`tcp`]       | How is a connection made, authenticated, encrypted and found to be dead?    |
 //! | [`connect()`] | How does a client get a session?                                           |
 //! | [`accept`]    | How does a server find out who is calling before it trusts a byte?          |
+//! | [`exchange`]  | How do questions and answers go over a connection without a link?           |
 //! | [`link`]      | How do messages leave in batches, and large copies over several lanes?      |
 //! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
 //! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
 
 pub mod accept;
 mod connect;
+pub mod exchange;
 pub mod link;
 pub mod mirror;
 pub mod target;
@@ -24,7 +26,8 @@ pub mod tcp;
 pub mod threads;
 
 pub use connect::{
-    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, describe_process,
+    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, connect_monitor,
+    describe_process,
 };
 pub use link::{Counters, Destination, Link, LinkError, LinkEvents, Receiver, TransferError};
 pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};

@@ -7,6 +7,7 @@ mod calls;
 pub mod cpu;
 mod dispatch;
 pub mod driver;
+pub mod monitor;
 pub mod objects;
 mod reports;
 mod unpack;

@@ -2,7 +2,9 @@
 //!
 //! Broker and workers are one program. The [`broker`] listens, authenticates and starts workers; it never touches a
 //! GPU. A [`worker`] serves one client process, so that a GPU fault, a crash or a leak ends with its owner.
+//! One process more, the monitor, answers everybody who only asks how the GPUs are; it is started with the first such question.
 
 pub mod broker;
 pub mod cache;
+mod monitor;
 pub mod worker;

@@ -277,15 +277,30 @@ pub enum Opening<'a> {
     },
     /// The connection is a bulk lane of a session.
     Lane(LaneHello),
+    /// The client asks for a monitoring session, which has no worker: questions about the server's devices and
+    /// their answers, one at a time. The fields are those of [`Opening::Session`].
+    Monitor {
+        /// What the client can talk.
+        offer: Offer,
+        /// The rest of the hello.
+        rest: &'a [u8],
+    },
 }
 
 const SESSION: u8 = 1;
 const LANE: u8 = 2;
+const MONITOR: u8 = 3;
 
 impl Opening<'_> {
     /// Encodes the request for a session.
     pub fn encode_session(hello: &ClientHello, out: &mut Vec<u8>) {
         SESSION.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the request for a monitoring session.
+    pub fn encode_monitor(hello: &ClientHello, out: &mut Vec<u8>) {
+        MONITOR.encode(out);
         hello.encode(out);
     }
 
@@ -301,6 +316,7 @@ impl<'a> Decode<'a> for Opening<'a> {
         match input.value()? {
             SESSION => Ok(Self::Session { offer: input.value()?, rest: input.take(input.remaining())? }),
             LANE => Ok(Self::Lane(input.value()?)),
+            MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
             other => Err(DecodeError::UnknownTag { what: "first message", value: u64::from(other) }),
         }
     }
@@ -340,6 +356,8 @@ pub enum Answer {
     Welcome(Welcome),
     /// The lane has joined its session.
     LaneReady,
+    /// The monitoring session is granted.
+    MonitorReady,
     /// The request is refused.
     Refused {
         /// Why, as a sentence for the user.
@@ -350,6 +368,7 @@ pub enum Answer {
 const WELCOME: u8 = 1;
 const LANE_READY: u8 = 2;
 const REFUSED: u8 = 3;
+const MONITOR_READY: u8 = 4;
 
 impl Encode for Answer {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -364,6 +383,7 @@ impl Encode for Answer {
                 welcome.snapshot.as_slice().encode(out);
             }
             Self::LaneReady => LANE_READY.encode(out),
+            Self::MonitorReady => MONITOR_READY.encode(out),
             Self::Refused { text } => {
                 REFUSED.encode(out);
                 text.encode(out);
@@ -384,6 +404,7 @@ impl<'a> Decode<'a> for Answer {
                 snapshot: input.value::<&[u8]>()?.to_vec(),
             })),
             LANE_READY => Ok(Self::LaneReady),
+            MONITOR_READY => Ok(Self::MonitorReady),
             REFUSED => Ok(Self::Refused { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "handshake answer", value: u64::from(other) }),
         }

@@ -116,9 +116,17 @@ proptest! {
         Opening::encode_session(&hello, &mut bytes);
         match Decoder::new(&bytes).value().unwrap() {
             Opening::Session { offer, rest } => {
-                prop_assert_eq!(ClientHello::decode_rest(offer, rest).unwrap(), hello);
+                prop_assert_eq!(&ClientHello::decode_rest(offer, rest).unwrap(), &hello);
             }
-            Opening::Lane(_) => prop_assert!(false, "a session was taken for a lane"),
+            other => prop_assert!(false, "a session was taken for {other:?}"),
+        }
+        let mut bytes = Vec::new();
+        Opening::encode_monitor(&hello, &mut bytes);
+        match Decoder::new(&bytes).value().unwrap() {
+            Opening::Monitor { offer, rest } => {
+                prop_assert_eq!(&ClientHello::decode_rest(offer, rest).unwrap(), &hello);
+            }
+            other => prop_assert!(false, "a monitoring session was taken for {other:?}"),
         }
         let lane = LaneHello { session: SessionId(session), token: LaneToken(token), lane };
         let mut bytes = Vec::new();
@@ -129,7 +137,7 @@ proptest! {
     #[test]
     fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), snapshot in vec(any::<u8>(), 0..300)) {
         let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.clone(), snapshot };
-        for answer in [Answer::Welcome(welcome), Answer::LaneReady, Answer::Refused { text: release }] {
+        for answer in [Answer::Welcome(welcome), Answer::LaneReady, Answer::MonitorReady, Answer::Refused { text: release }] {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
             prop_assert_eq!(Decoder::new(&bytes).value(), Ok(answer));

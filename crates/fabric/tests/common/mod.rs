@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_fabric::accept::{AcceptError, Request, greet};
+use causeway_fabric::exchange::Exchange;
 use causeway_fabric::{
     ConnectOptions, Destination, Key, Link, LinkError, LinkEvents, Receiver, Session, Target, connect,
     describe_process,
@@ -78,6 +79,13 @@ fn accept_all(
                 assert_eq!((hello.session, hello.token), (SessionId([1; 16]), TOKEN));
                 connection.send_handshake(|out| Answer::LaneReady.encode(out)).unwrap();
                 session.as_ref().expect("a lane follows its session").attach_lane(connection);
+            }
+            Request::Monitor { .. } => {
+                connection.send_handshake(|out| Answer::MonitorReady.encode(out)).unwrap();
+                let mut exchange = Exchange::new(connection);
+                while let Ok(Some(question)) = exchange.receive(None) {
+                    exchange.send(|out| out.extend(question.iter().rev())).unwrap();
+                }
             }
         }
     }

@@ -117,6 +117,11 @@ impl SoftwareGpu {
         })
     }
 
+    /// What a software GPU that is made like this says about itself. None is made, so there are no addresses.
+    pub fn describe(options: &Options) -> Snapshot {
+        attributes::snapshot(options.memory, options.driver_version, 0..0)
+    }
+
     /// The stream that a handle means: the null one is the current context's legacy default stream.
     fn stream(&self, stream: Native<handle::Stream>) -> CuResult<StreamId> {
         if stream == Native::NULL { Ok(self.contexts.current()?.legacy) } else { Ok(stream.value()) }

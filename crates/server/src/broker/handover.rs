@@ -55,8 +55,9 @@ pub struct WorkerStart {
 
 /// The whole life of a worker process: gets its task from the broker and carries it out.
 pub fn worker_main() -> ExitCode {
-    match WorkerStart::receive() {
-        Ok(start) => crate::worker::run(start),
+    match Task::receive() {
+        Ok(Task::Session(start)) => crate::worker::run(*start),
+        Ok(Task::Monitor { gpu, control }) => crate::monitor::run(gpu, control),
         Err(error) => {
             tracing::error!(
                 "this worker cannot begin: {error}. Workers are started by `causeway serve` only"
@@ -66,19 +67,42 @@ pub fn worker_main() -> ExitCode {
     }
 }
 
-impl WorkerStart {
+/// What a process that the broker has started is for.
+enum Task {
+    /// To serve one client.
+    Session(Box<WorkerStart>),
+    /// To answer all monitoring sessions.
+    Monitor { gpu: GpuChoice, control: Control },
+}
+
+impl Task {
     /// Gets the task that the broker left at standard input, which is closed for everybody else from then on.
-    pub fn receive() -> Result<Self, WorkerError> {
+    fn receive() -> Result<Self, WorkerError> {
         let input = io::stdin();
         let control = Control::from_descriptor(input.as_fd().try_clone_to_owned()?);
         let nothing = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing).map_err(io::Error::from)?;
         let (message, socket) = messages::receive(&control)?;
-        let ToWorker::Start(start) = message else { return Err(WorkerError::NoStart) };
-        let SessionStart { hello, version, session, token, lanes, gpu, cache, keys } = *start;
+        let start = match message {
+            ToWorker::Start(start) => *start,
+            ToWorker::Monitor { gpu } => return Ok(Self::Monitor { gpu, control }),
+            ToWorker::Lane { .. } => return Err(WorkerError::NoStart),
+        };
+        let SessionStart { hello, version, session, token, lanes, gpu, cache, keys } = start;
         let socket = socket.ok_or(ControlError::NoDescriptor)?;
         let connection = Connection::new(TcpStream::from(socket), keys);
-        Ok(Self { hello, gpu, cache, session, token, version, lanes, control, connection })
+        let start = WorkerStart { hello, gpu, cache, session, token, version, lanes, control, connection };
+        Ok(Self::Session(Box::new(start)))
+    }
+}
+
+impl WorkerStart {
+    /// Gets the client that this process is to serve.
+    pub fn receive() -> Result<Self, WorkerError> {
+        match Task::receive()? {
+            Task::Session(start) => Ok(*start),
+            Task::Monitor { .. } => Err(WorkerError::NoStart),
+        }
     }
 
     /// Grants the session: the client gets `snapshot`, and its bulk lanes will join the link as they come.

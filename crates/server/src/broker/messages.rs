@@ -39,9 +39,14 @@ pub struct SessionStart {
     pub keys: Option<ConnectionKeys>,
 }
 
-/// What the broker says to a worker.
+/// What the broker says to a worker. Its first message says what the process is for.
 #[derive(Debug)]
 pub enum ToWorker {
+    /// Answer monitoring sessions; what follows are [`ToMonitor`] messages.
+    Monitor {
+        /// Which GPU to tell of.
+        gpu: GpuChoice,
+    },
     /// Serve this client.
     Start(Box<SessionStart>),
     /// The client has opened a bulk lane.
@@ -76,6 +81,7 @@ record!(StartFields { version, session, token, lanes, gpu, cache, keys, offer })
 
 const START: u8 = 1;
 const LANE: u8 = 2;
+const MONITOR: u8 = 3;
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
 
@@ -96,6 +102,10 @@ impl Encode for ToWorker {
             Self::Lane { keys } => {
                 LANE.encode(out);
                 keys.encode(out);
+            }
+            Self::Monitor { gpu } => {
+                MONITOR.encode(out);
+                gpu.to_string().encode(out);
             }
         }
     }
@@ -122,6 +132,10 @@ impl<'a> Decode<'a> for ToWorker {
                 })))
             }
             LANE => Ok(Self::Lane { keys: input.value()? }),
+            MONITOR => {
+                let gpu = input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
+                Ok(Self::Monitor { gpu })
+            }
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
         }
     }
@@ -142,6 +156,73 @@ impl<'a> Decode<'a> for ToBroker {
             ANSWERING => Ok(Self::Answering),
             CLIENT_GONE => Ok(Self::ClientGone),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
+        }
+    }
+}
+
+/// What the broker says to the process that answers monitoring sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToMonitor {
+    /// Answer this client, whose connection comes along.
+    Client {
+        /// Its host's name.
+        host: String,
+        /// The state of the encryption of the connection.
+        keys: Option<ConnectionKeys>,
+    },
+    /// A session with a worker has begun.
+    Began(WorkerOf),
+    /// The session of this worker has ended.
+    Ended {
+        /// The worker's process.
+        worker: u32,
+    },
+}
+
+/// Whose worker a process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerOf {
+    /// The worker's process.
+    pub worker: u32,
+    /// The client's process, on its own host.
+    pub client: u32,
+    /// The client's host.
+    pub host: String,
+}
+
+record!(WorkerOf { worker, client, host });
+
+const CLIENT: u8 = 1;
+const BEGAN: u8 = 2;
+const ENDED: u8 = 3;
+
+impl Encode for ToMonitor {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Client { host, keys } => {
+                CLIENT.encode(out);
+                host.encode(out);
+                keys.encode(out);
+            }
+            Self::Began(worker) => {
+                BEGAN.encode(out);
+                worker.encode(out);
+            }
+            Self::Ended { worker } => {
+                ENDED.encode(out);
+                worker.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToMonitor {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            CLIENT => Ok(Self::Client { host: input.value()?, keys: input.value()? }),
+            BEGAN => Ok(Self::Began(input.value()?)),
+            ENDED => Ok(Self::Ended { worker: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "message to a monitor", value: u64::from(other) }),
         }
     }
 }

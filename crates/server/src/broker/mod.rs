@@ -12,15 +12,17 @@
 //! | `listen`     | Who may knock, how many at once, and for how long?                            |
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
 //! | `process`    | How is a worker started, watched, and ended?                                  |
+//! | `monitor`    | Who answers monitoring sessions?                                              |
 //! | `messages`   | What do broker and worker say to each other?                                  |
 //! | [`handover`] | How does a worker process get its client?                                     |
 
 mod config;
-mod control;
+pub(crate) mod control;
 pub mod handover;
 pub mod key_file;
 mod listen;
-mod messages;
+pub(crate) mod messages;
+mod monitor;
 mod process;
 mod sessions;
 
@@ -37,6 +39,7 @@ use causeway_fabric::{Target, threads};
 pub use config::{BrokerConfig, CacheConfig, GpuChoice, UnknownGpu};
 pub use handover::{WorkerError, WorkerStart, worker_main};
 
+use monitor::Monitor;
 use process::Spawner;
 use sessions::Sessions;
 use thiserror::Error;
@@ -82,7 +85,8 @@ fn explain_bind(cause: &io::Error) -> String {
 struct Shared {
     config: BrokerConfig,
     sessions: Sessions,
-    spawner: Spawner,
+    spawner: Arc<Spawner>,
+    monitor: Monitor,
     /// Whether workers end because the broker does.
     stopping: AtomicBool,
 }
@@ -103,10 +107,13 @@ impl Broker {
         let address = listener.local_addr()?;
         let target = Target { host: address.ip().to_string(), port: address.port(), key: config.key.clone() };
         let (spawner, spawner_thread) = Spawner::start(&config)?;
+        let spawner = Arc::new(spawner);
+        let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
         let shared = Arc::new(Shared {
             config,
             sessions: Sessions::default(),
             spawner,
+            monitor,
             stopping: AtomicBool::new(false),
         });
         let (stop, stopped) = UnixStream::pair()?;
@@ -119,6 +126,7 @@ impl Broker {
             target,
             stop: Some(stop),
             accepting: Some(accepting),
+            monitor_thread: Some(monitor_thread),
             spawner_thread: Some(spawner_thread),
             shared: Some(shared),
         })
@@ -130,6 +138,7 @@ pub struct RunningBroker {
     target: Target,
     stop: Option<UnixStream>,
     accepting: Option<JoinHandle<()>>,
+    monitor_thread: Option<JoinHandle<()>>,
     spawner_thread: Option<JoinHandle<()>>,
     shared: Option<Arc<Shared>>,
 }
@@ -167,6 +176,10 @@ impl RunningBroker {
         if let Some(shared) = self.shared.take() {
             shared.stopping.store(true, Ordering::SeqCst);
             shared.sessions.end_all(STOP_GRACE);
+            shared.monitor.end();
+            if let Some(monitor) = self.monitor_thread.take() {
+                let _ = monitor.join();
+            }
             shared.spawner.end();
             tracing::info!("stopped");
         }

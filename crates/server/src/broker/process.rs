@@ -25,7 +25,7 @@ use super::Shared;
 use super::config::BrokerConfig;
 use super::control::Control;
 use super::listen::refuse;
-use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
+use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
 use super::sessions::Session;
 use crate::cache::{CacheStart, identity_of};
 
@@ -59,7 +59,8 @@ impl Spawner {
         *self.requests.lock() = None;
     }
 
-    fn spawn(&self, control: Control) -> io::Result<Child> {
+    /// Starts a process that finds `control` at its standard input.
+    pub fn spawn(&self, control: Control) -> io::Result<Child> {
         let stopping = || io::Error::other("the server is stopping");
         let (child, answer) = bounded(1);
         let requests = self.requests.lock().clone().ok_or_else(stopping)?;
@@ -114,6 +115,7 @@ pub fn run_session(
         Ok(parts) => parts,
         Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
     };
+    let (client_process, host) = (hello.pid, hello.host.clone());
     let mut worker = match Worker::start(shared, session, hello, version, &socket, keys.clone()) {
         Ok(worker) => worker,
         Err(error) => {
@@ -124,8 +126,11 @@ pub fn run_session(
     };
     worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
     tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
+    let number = worker.child.id();
+    shared.monitor.session_began(WorkerOf { worker: number, client: client_process, host });
     let ending = worker.watch(shared.config.client_gone_grace);
     let status = worker.child.wait();
+    shared.monitor.session_ended(number);
     shared.sessions.remove(session);
     worker.tell_if_unanswered(&status);
     let seconds = begun.elapsed().as_secs_f64();
@@ -145,7 +150,8 @@ pub fn run_session(
     }
 }
 
-fn describe(status: &io::Result<ExitStatus>) -> String {
+/// How a process ended, for a log.
+pub fn describe(status: &io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match (status.code(), status.signal()) {
             (Some(code), _) => format!("ended with exit code {code}"),

@@ -1,0 +1,167 @@
+//! The arguments of a call while it is carried out.
+
+use causeway_api::nvml::request::Given;
+use causeway_api::nvml::status::{self, Status};
+use causeway_api::nvml::{Function, Mode};
+use core::ffi::c_void;
+
+/// One argument.
+enum Slot {
+    Number(u64),
+    Null,
+    Memory(Memory),
+}
+
+/// Memory that a function may read and write, aligned for every type of the API.
+struct Memory {
+    words: Vec<u64>,
+    size: usize,
+}
+
+impl Memory {
+    /// `size` bytes that begin with `bytes`, and room behind them for `spare` more, all zero.
+    fn new(bytes: &[u8], size: usize, spare: usize) -> Self {
+        let mut memory = Self { words: vec![0; (size + spare).div_ceil(8).max(1)], size };
+        memory.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        memory
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the words hold at least `size` bytes, every one of them initialised.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.size) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the words are borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.size) }
+    }
+}
+
+/// The arguments of a call.
+pub struct Frame {
+    function: &'static Function,
+    slots: Vec<Slot>,
+}
+
+impl Frame {
+    /// Of a call that has been checked against its function.
+    pub fn new(function: &'static Function, arguments: &[Given]) -> Self {
+        let slots = arguments.iter().zip(function.arguments).map(|(given, argument)| match given {
+            Given::Number(number) => Slot::Number(*number),
+            Given::Null => Slot::Null,
+            Given::Room(size) => Slot::Memory(Memory::new(&[], *size as usize, 0)),
+            Given::Bytes(bytes) => {
+                // A library that misreads the version of a structure must not write beyond its end.
+                let spare = match argument.mode {
+                    Mode::Versioned(newest) | Mode::VersionedIn(newest) => {
+                        newest.size.saturating_sub(bytes.len())
+                    }
+                    _ => 0,
+                };
+                Slot::Memory(Memory::new(bytes, bytes.len(), spare))
+            }
+        });
+        Self { function, slots: slots.collect() }
+    }
+
+    /// A number, or 0 where the argument is none.
+    pub fn number(&self, place: usize) -> u64 {
+        match self.slots[place] {
+            Slot::Number(number) => number,
+            Slot::Null | Slot::Memory(_) => 0,
+        }
+    }
+
+    /// The memory of an argument, unless it is a number or null.
+    pub fn memory(&self, place: usize) -> Option<&[u8]> {
+        match &self.slots[place] {
+            Slot::Memory(memory) => Some(memory.bytes()),
+            Slot::Number(_) | Slot::Null => None,
+        }
+    }
+
+    /// As [`memory`](Self::memory), for writing.
+    pub fn memory_mut(&mut self, place: usize) -> Option<&mut [u8]> {
+        match &mut self.slots[place] {
+            Slot::Memory(memory) => Some(memory.bytes_mut()),
+            Slot::Number(_) | Slot::Null => None,
+        }
+    }
+
+    /// The address of an argument's memory, for a function of C.
+    pub fn address(&mut self, place: usize) -> *mut c_void {
+        match &mut self.slots[place] {
+            Slot::Memory(memory) => memory.words.as_mut_ptr().cast(),
+            Slot::Number(_) | Slot::Null => core::ptr::null_mut(),
+        }
+    }
+
+    /// The value of a counter; 0 where the program gave none.
+    pub fn count(&self, place: usize) -> u32 {
+        let bytes = self.memory(place).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    }
+
+    /// How many bytes of an argument's memory mean something after the call.
+    pub fn filled(&self, place: usize) -> usize {
+        let size = self.memory(place).map_or(0, <[u8]>::len);
+        match self.function.arguments[place].mode {
+            mode @ (Mode::List(..) | Mode::Devices(_) | Mode::Processes(..)) => {
+                let Some((element, counter)) = mode.counted() else { return size };
+                let count = self.count(self.function.position(counter)) as usize;
+                size.min(count.saturating_mul(element))
+            }
+            _ => size,
+        }
+    }
+
+    /// Writes a value to where the argument of this name points.
+    pub fn put(&mut self, name: &str, bytes: &[u8]) -> Status {
+        self.put_at(name, 0, bytes)
+    }
+
+    /// Likewise, `offset` bytes behind.
+    pub fn put_at(&mut self, name: &str, offset: usize, bytes: &[u8]) -> Status {
+        let place = self.function.position(name);
+        let room = self.memory_mut(place).and_then(|memory| memory.get_mut(offset..)?.get_mut(..bytes.len()));
+        match room {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                status::SUCCESS
+            }
+            None => status::INVALID_ARGUMENT,
+        }
+    }
+
+    /// Writes text and its NUL, if there is room for both.
+    pub fn put_text(&mut self, name: &str, text: &str) -> Status {
+        let place = self.function.position(name);
+        match self.memory(place) {
+            None => status::INVALID_ARGUMENT,
+            Some(memory) if memory.len() <= text.len() => status::INSUFFICIENT_SIZE,
+            Some(_) => self.put(name, &[text.as_bytes(), &[0]].concat()),
+        }
+    }
+
+    /// Writes a list and its length as NVML does: where the program's memory is too small, it learns the length.
+    pub fn put_list(&mut self, list: usize, entries: &[u8]) -> Status {
+        let Some((element, counter)) = self.function.arguments[list].mode.counted() else {
+            return status::INVALID_ARGUMENT;
+        };
+        let counter = self.function.position(counter);
+        let (room, count) = (self.count(counter) as usize, entries.len() / element);
+        let Some(written) = self.memory_mut(counter).and_then(|memory| memory.first_chunk_mut()) else {
+            return status::INVALID_ARGUMENT;
+        };
+        *written = (count as u32).to_le_bytes();
+        match self.memory_mut(list) {
+            _ if count > room => status::INSUFFICIENT_SIZE,
+            Some(memory) => {
+                memory[..entries.len()].copy_from_slice(entries);
+                status::SUCCESS
+            }
+            None if count == 0 => status::SUCCESS,
+            None => status::INVALID_ARGUMENT,
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! From the arguments of a call to a question, and from the answer to the program's memory.
+
+use crate::log::{self, Level};
+use crate::session;
+use causeway_api::nvml::request::{Call, Given, Outcome, Written};
+use causeway_api::nvml::status::{self, Status};
+use causeway_api::nvml::{ASKED, DeviceNumber, Function, MOST_BYTES, Mode, NO_DEVICE};
+use core::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The handle of the server's device 0; programs compare handles and hand them back, and never look behind them.
+const FIRST_HANDLE: u64 = 0x4e56_4d4c_0000;
+
+/// Above this number nothing is a device.
+const MOST_HANDLES: u64 = 1 << 16;
+
+/// Carries out a call of the function at `place` in the list; `words` are its arguments.
+///
+/// # Safety
+/// The words must be arguments as `nvml.h` demands them: addresses are null or good for what the function does with them.
+pub unsafe fn ask(place: usize, words: &[u64]) -> Status {
+    let function = &ASKED[place];
+    // A panic must not reach the program's frames; whatever was under way is reported as an unknown error.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: passed on to the caller.
+        unsafe { carry_out(function, words) }
+    }));
+    let status = match outcome {
+        Ok(Ok(status) | Err(status)) => status,
+        Err(_) => status::UNKNOWN,
+    };
+    if log::wants(Level::Trace) {
+        log::write(Level::Trace, format_args!("{} = {status}", function.name));
+    }
+    status
+}
+
+unsafe fn carry_out(function: &Function, words: &[u64]) -> Result<Status, Status> {
+    if !session::is_initialised() {
+        return Err(status::UNINITIALIZED);
+    }
+    // SAFETY: passed on to the caller.
+    let arguments = unsafe { gather(function, words) }?;
+    let call = Call { function: function.name.to_owned(), arguments };
+    let outcome = session::ask(&call)?;
+    // SAFETY: passed on to the caller.
+    unsafe { scatter(function, words, &call.arguments, &outcome) }
+}
+
+/// Reads the arguments.
+///
+/// # Safety
+/// As [`ask`].
+unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<Given>, Status> {
+    let mut arguments = Vec::with_capacity(words.len());
+    for (argument, word) in function.arguments.iter().zip(words) {
+        arguments.push(match argument.mode {
+            Mode::Value(value) => Given::Number(word & (u64::MAX >> (64 - 8 * value.size))),
+            Mode::Device => Given::Number(number(*word)),
+            _ if *word == 0 => Given::Null,
+            Mode::Text => {
+                // SAFETY: the caller vouches for text that ends.
+                let text = unsafe { CStr::from_ptr(*word as *const c_char) }.to_bytes_with_nul();
+                if text.len() > MOST_BYTES {
+                    return Err(status::INVALID_ARGUMENT);
+                }
+                Given::Bytes(text.to_vec())
+            }
+            Mode::OutDevice => Given::Room(size_of::<DeviceNumber>() as u32),
+            Mode::Out(element, count) => Given::Room((element.size * count) as u32),
+            // SAFETY: the caller vouches for a value of this type.
+            Mode::InOut(value) => Given::Bytes(unsafe { read(*word, value.size) }),
+            Mode::Versioned(newest) | Mode::VersionedIn(newest) => {
+                // SAFETY: the caller vouches for a structure that begins with its version.
+                let version = unsafe { (*word as *const u32).read_unaligned() };
+                let size = (version & 0xff_ffff) as usize;
+                if !(size_of::<u32>()..=newest.size).contains(&size) {
+                    return Err(status::ARGUMENT_VERSION_MISMATCH);
+                }
+                // SAFETY: that is the size of this version.
+                Given::Bytes(unsafe { read(*word, size) })
+            }
+            // What these have room for is known when all counters have been read.
+            Mode::Bytes(..) | Mode::Array(..) | Mode::List(..) | Mode::Devices(_) | Mode::Processes(..) => {
+                Given::Room(0)
+            }
+        });
+    }
+    for (place, argument) in function.arguments.iter().enumerate() {
+        let Some((element, counter)) = argument.mode.counted() else { continue };
+        let counter = function.position(counter);
+        let count = count(&arguments[counter]);
+        let most = MOST_BYTES / element;
+        let size = count.min(most) * element;
+        if count > most {
+            // A list may have room for more than it will ever get; a text or an array is as long as it is said to be.
+            let Given::Bytes(counted) = &mut arguments[counter] else {
+                return Err(status::INVALID_ARGUMENT);
+            };
+            *counted = (most as u32).to_le_bytes().to_vec();
+        }
+        if arguments[place] != Given::Null {
+            arguments[place] = match argument.mode {
+                // SAFETY: the caller vouches for as many elements as the counter says.
+                Mode::Array(..) => Given::Bytes(unsafe { read(words[place], size) }),
+                _ => Given::Room(size as u32),
+            };
+        }
+    }
+    Ok(arguments)
+}
+
+/// The value of a counter; 0 where the program gave none.
+fn count(counter: &Given) -> usize {
+    match counter {
+        Given::Number(number) => usize::try_from(*number).unwrap_or(usize::MAX),
+        Given::Bytes(bytes) => {
+            bytes.as_slice().try_into().map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)
+        }
+        Given::Null | Given::Room(_) => 0,
+    }
+}
+
+/// Copies `size` bytes of the program's memory.
+///
+/// # Safety
+/// They must be readable.
+unsafe fn read(address: u64, size: usize) -> Vec<u8> {
+    let mut bytes = vec![0; size];
+    // SAFETY: the caller vouches for the source; the vector has the size.
+    unsafe { core::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), size) };
+    bytes
+}
+
+/// Writes what the function has written to where the program wants it.
+///
+/// # Safety
+/// As [`ask`]; `given` are the arguments that were made of the words.
+unsafe fn scatter(
+    function: &Function,
+    words: &[u64],
+    given: &[Given],
+    outcome: &Outcome,
+) -> Result<Status, Status> {
+    for Written { argument, bytes } in &outcome.written {
+        let place = *argument as usize;
+        let room = match given.get(place) {
+            Some(Given::Room(size)) => *size as usize,
+            Some(Given::Bytes(bytes)) => bytes.len(),
+            Some(Given::Number(_) | Given::Null) | None => return Err(status::UNKNOWN),
+        };
+        let mode = function.arguments[place].mode;
+        if bytes.len() > room || !mode.is_written() {
+            return Err(status::UNKNOWN);
+        }
+        let translated;
+        let bytes = if matches!(mode, Mode::OutDevice | Mode::Devices(_)) {
+            translated = handles(bytes);
+            &translated
+        } else {
+            bytes
+        };
+        // SAFETY: the caller vouches for the memory, and no more is written than it has room for.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), words[place] as *mut u8, bytes.len()) };
+    }
+    Ok(outcome.status)
+}
+
+/// The number of the device behind a handle.
+fn number(handle: u64) -> DeviceNumber {
+    handle.checked_sub(FIRST_HANDLE).filter(|number| *number < MOST_HANDLES).unwrap_or(NO_DEVICE)
+}
+
+/// The handles of devices with these numbers.
+fn handles(numbers: &[u8]) -> Vec<u8> {
+    let (numbers, _) = numbers.as_chunks::<8>();
+    numbers.iter().flat_map(|number| (FIRST_HANDLE + u64::from_le_bytes(*number)).to_ne_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_api::nvml::find;
+
+    fn gathered(name: &str, words: &[u64]) -> Result<Vec<Given>, Status> {
+        // SAFETY: the tests pass addresses of their own locals.
+        unsafe { gather(find(name).unwrap(), words) }
+    }
+
+    #[test]
+    fn handles_are_numbers_and_back_and_others_are_no_device() {
+        let handle = u64::from_ne_bytes(handles(&3_u64.to_le_bytes()).try_into().unwrap());
+        assert_eq!(number(handle), 3);
+        assert_eq!([number(0), number(7), number(FIRST_HANDLE + MOST_HANDLES)], [NO_DEVICE; 3]);
+    }
+
+    #[test]
+    fn bits_above_a_narrow_number_are_not_part_of_it() {
+        let mut device = 0_u64;
+        let words = [0xdead_0000_0002, &raw mut device as u64];
+        let given = gathered("nvmlDeviceGetHandleByIndex_v2", &words).unwrap();
+        assert_eq!(given, [Given::Number(2), Given::Room(8)]);
+    }
+
+    #[test]
+    fn a_structure_is_as_large_as_its_version_says_if_there_is_such_a_version() {
+        let mut memory = [0_u32; 10];
+        let mut read = |version: u32| {
+            memory[0] = version;
+            gathered("nvmlDeviceGetMemoryInfo_v2", &[FIRST_HANDLE, &raw const memory as u64])
+        };
+        assert!(matches!(&read(2 << 24 | 40).unwrap()[1], Given::Bytes(bytes) if bytes.len() == 40));
+        assert_eq!(read(2 << 24 | 41), Err(status::ARGUMENT_VERSION_MISMATCH));
+        assert_eq!(read(0), Err(status::ARGUMENT_VERSION_MISMATCH));
+    }
+
+    #[test]
+    fn lists_have_room_for_what_their_counter_says_up_to_a_limit() {
+        let (mut few, mut many) = (2_u32, u32::MAX);
+        let list = |count: *mut u32, list: u64| {
+            gathered("nvmlDeviceGetComputeRunningProcesses_v3", &[FIRST_HANDLE, count as u64, list]).unwrap()
+        };
+        assert_eq!(list(&raw mut few, 8)[2], Given::Room(48));
+        assert_eq!(list(&raw mut few, 0)[2], Given::Null);
+        let clamped = list(&raw mut many, 8);
+        let most = (MOST_BYTES / 24) as u32;
+        assert_eq!(clamped[1..], [Given::Bytes(most.to_le_bytes().to_vec()), Given::Room(most * 24)]);
+        assert_eq!(list(core::ptr::null_mut(), 8)[1..], [Given::Null, Given::Room(0)]);
+    }
+
+    #[test]
+    fn an_answer_never_goes_beyond_the_room() {
+        let mut name = [7_u8; 8];
+        let words = [FIRST_HANDLE, &raw mut name as u64, 4];
+        let function = find("nvmlDeviceGetName").unwrap();
+        let given = gathered(function.name, &words).unwrap();
+        let outcome = |bytes: &[u8]| Outcome {
+            status: 0,
+            written: vec![Written { argument: 1, bytes: bytes.to_vec() }],
+        };
+        // SAFETY: the words name the array above.
+        unsafe {
+            assert_eq!(scatter(function, &words, &given, &outcome(b"abcd\0")), Err(status::UNKNOWN));
+            assert_eq!(scatter(function, &words, &given, &outcome(b"abc\0")), Ok(status::SUCCESS));
+        }
+        assert_eq!(&name, b"abc\0\x07\x07\x07\x07");
+    }
+}

@@ -1,0 +1,87 @@
+//! What is answered without the server: starting and ending, words for a status, and the names of the program's own processes.
+
+use crate::log::{self, Level};
+use crate::session;
+use causeway_api::nvml::status::{self, Status};
+use core::ffi::{c_char, c_uint, c_void};
+
+/// By this name the server's loader tells this library from NVIDIA's.
+#[unsafe(no_mangle)]
+pub static causeway_nvml_marker: u8 = 1;
+
+fn traced(function: &str, status: Status) -> Status {
+    log::write(Level::Trace, format_args!("{function} = {status}"));
+    status
+}
+
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit() -> Status {
+    traced("nvmlInit", session::initialise())
+}
+
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit_v2() -> Status {
+    traced("nvmlInit_v2", session::initialise())
+}
+
+/// The flags say that a machine without GPUs is fine, and that GPUs need not be attached: here they never are.
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Status {
+    traced("nvmlInitWithFlags", session::initialise())
+}
+
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlShutdown() -> Status {
+    traced("nvmlShutdown", session::shut_down())
+}
+
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlErrorString(status: Status) -> *const c_char {
+    status::text(status).as_ptr()
+}
+
+/// The processes that are listed are the client's own, so their names are found on this machine.
+///
+/// # Safety
+/// As `nvml.h` demands: `name` has room for `length` bytes.
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) -> Status {
+    if !session::is_initialised() {
+        return status::UNINITIALIZED;
+    }
+    if name.is_null() || length == 0 {
+        return status::INVALID_ARGUMENT;
+    }
+    let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) else { return status::NOT_FOUND };
+    let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
+    let shown = &program[..program.len().min(length as usize - 1)];
+    // SAFETY: the caller vouches for `length` bytes; the text is shortened to fit with its end.
+    unsafe {
+        core::ptr::copy_nonoverlapping(shown.as_ptr(), name.cast(), shown.len());
+        name.add(shown.len()).write(0);
+    }
+    status::SUCCESS
+}
+
+/// Tables of functions that `nvml.h` does not describe, and that nobody but NVIDIA's tools asks for. There are none here.
+///
+/// # Safety
+/// `table` is null or may be written to.
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlInternalGetExportTable(
+    table: *mut *const c_void,
+    _table_id: *const c_void,
+) -> Status {
+    if !table.is_null() {
+        // SAFETY: the caller vouches for it.
+        unsafe { table.write(core::ptr::null()) };
+    }
+    traced("nvmlInternalGetExportTable", status::NOT_FOUND)
+}

@@ -1,0 +1,64 @@
+//! Causeway's `libnvidia-ml.so.1`: what monitoring programs, PyTorch and NCCL ask about GPUs, answered by a server.
+//!
+//! Every name of `nvml.h` is exported. Nearly all calls are one question to the server's monitor and one answer; no worker is
+//! started, no GPU is touched on behalf of the asker, and nothing that a client asks changes a GPU. The list in
+//! `causeway_api::nvml` says what the arguments of a call mean; the exported symbols are made from it.
+//!
+//! | Module | Question it answers |
+//! |---|---|
+//! | `stubs` | Which symbols are exported? |
+//! | `call` | How does a call become a question, and how is the answer written to the program's memory? |
+//! | `session` | How is the server reached; what happens at fork, and when it is lost? |
+//! | `here` | What is answered without the server? |
+//! | `log` | What is said on standard error? |
+
+mod call;
+mod here;
+mod log;
+mod session;
+
+/// The exported symbols, made from the list.
+mod stubs {
+    use crate::{call, session};
+    use causeway_api::nvml::status::{self, Status};
+
+    macro_rules! stubs {
+        (
+            asked { $($name:ident($($argument:ident: $mode:expr),*);)* }
+            here { $($here:ident,)* }
+            refused { $($refused:ident,)* }
+            absent { $($absent:ident,)* }
+        ) => {
+            $(
+                /// # Safety
+                /// As `nvml.h` demands of the caller.
+                #[allow(non_snake_case)]
+                #[unsafe(no_mangle)]
+                pub unsafe extern "C" fn $name($($argument: u64),*) -> Status {
+                    const PLACE: usize = causeway_api::nvml::place(stringify!($name));
+                    // SAFETY: passed on to the caller. The calling convention of x86-64 has every argument of these
+                    // functions, an integer or a pointer, in one 64-bit register; the bits above a narrower integer
+                    // are not looked at.
+                    unsafe { call::ask(PLACE, &[$($argument),*]) }
+                }
+            )*
+            // The caller clears up its own arguments, so that these need not name theirs.
+            $(
+                #[allow(non_snake_case)]
+                #[unsafe(no_mangle)]
+                pub extern "C" fn $refused() -> Status {
+                    session::refuse(stringify!($refused), status::NO_PERMISSION)
+                }
+            )*
+            $(
+                #[allow(non_snake_case)]
+                #[unsafe(no_mangle)]
+                pub extern "C" fn $absent() -> Status {
+                    session::refuse(stringify!($absent), status::NOT_SUPPORTED)
+                }
+            )*
+        };
+    }
+
+    causeway_api::nvml_functions!(stubs);
+}

@@ -1,0 +1,38 @@
+//! Lines on the program's standard error, each beginning with `causeway:`, as `CAUSEWAY_LOG` says.
+//!
+//! The levels are those of the driver library. Only trouble with the server is an error here; `trace` names every call with what
+//! it answered.
+
+use core::fmt;
+use std::sync::OnceLock;
+
+/// How important a line is; the levels of `CAUSEWAY_LOG` include those before them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    Off,
+    Error,
+    Info,
+    Trace,
+}
+
+/// Whether lines of `level` are wanted.
+pub fn wants(level: Level) -> bool {
+    static WANTED: OnceLock<Level> = OnceLock::new();
+    let wanted = WANTED.get_or_init(|| match std::env::var("CAUSEWAY_LOG").as_deref().map(str::trim) {
+        Ok("off") => Level::Off,
+        Ok("info" | "debug") => Level::Info,
+        Ok("trace") => Level::Trace,
+        _ => Level::Error,
+    });
+    *wanted >= level
+}
+
+/// Writes one line, if lines of `level` are wanted.
+pub fn write(level: Level, text: fmt::Arguments<'_>) {
+    if !wants(level) {
+        return;
+    }
+    let line = format!("causeway: {text}\n");
+    // SAFETY: the buffer is valid for its length. A failed write has nowhere to be reported.
+    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}

@@ -1,0 +1,178 @@
+//! Who answers monitoring sessions?
+//!
+//! One process for all of them, started with the first one and again when it has ended: NVIDIA's management library is not
+//! loaded into the broker, which must neither wait for it nor end with it. All that is said to that process goes through one
+//! thread here, so that nobody else waits for it either.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Child;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use causeway_fabric::tcp::channel::Connection;
+use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_fabric::threads;
+use causeway_wire::handshake::ClientHello;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
+use std::os::fd::OwnedFd;
+
+use super::config::GpuChoice;
+use super::control::Control;
+use super::listen::refuse;
+use super::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
+use super::process::{Spawner, describe};
+
+/// What the thread is told.
+enum Event {
+    Client(Box<NewClient>),
+    Began(WorkerOf),
+    Ended { worker: u32 },
+}
+
+/// A client that is to be answered.
+struct NewClient {
+    peer: SocketAddr,
+    hello: ClientHello,
+    connection: Connection,
+}
+
+/// The way to the monitor's process.
+pub struct Monitor {
+    events: Mutex<Option<Sender<Event>>>,
+}
+
+impl Monitor {
+    /// Starts the thread; the process comes with the first client.
+    pub fn start(gpu: GpuChoice, spawner: Arc<Spawner>) -> io::Result<(Self, JoinHandle<()>)> {
+        let (events, queue) = unbounded();
+        let thread = threads::spawn("monitor", move || {
+            Keeper { gpu, spawner, running: None, workers: HashMap::new() }.run(&queue);
+        })?;
+        Ok((Self { events: Mutex::new(Some(events)) }, thread))
+    }
+
+    /// Gives the process one more client.
+    pub fn add_client(&self, peer: SocketAddr, hello: ClientHello, connection: Connection) {
+        self.tell(Event::Client(Box::new(NewClient { peer, hello, connection })));
+    }
+
+    /// A session with a worker has begun: its process is one of its client's.
+    pub fn session_began(&self, worker: WorkerOf) {
+        self.tell(Event::Began(worker));
+    }
+
+    /// The session of a worker has ended.
+    pub fn session_ended(&self, worker: u32) {
+        self.tell(Event::Ended { worker });
+    }
+
+    /// Ends the thread, and with it the process.
+    pub fn end(&self) {
+        *self.events.lock() = None;
+    }
+
+    fn tell(&self, event: Event) {
+        if let Some(events) = &*self.events.lock() {
+            // The thread ends only when it is told to, and then the broker does, too.
+            let _ = events.send(event);
+        }
+    }
+}
+
+/// Keeps the process and what it must know.
+struct Keeper {
+    gpu: GpuChoice,
+    spawner: Arc<Spawner>,
+    /// The control connection of the process, while there is one.
+    running: Option<Control>,
+    workers: HashMap<u32, WorkerOf>,
+}
+
+impl Keeper {
+    fn run(mut self, queue: &Receiver<Event>) {
+        for event in queue {
+            match event {
+                Event::Client(client) => self.hand_over(*client),
+                Event::Began(worker) => {
+                    self.inform(&ToMonitor::Began(worker.clone()));
+                    self.workers.insert(worker.worker, worker);
+                }
+                Event::Ended { worker } => {
+                    self.inform(&ToMonitor::Ended { worker });
+                    self.workers.remove(&worker);
+                }
+            }
+        }
+    }
+
+    /// Tells the process something, if there is one.
+    fn inform(&mut self, message: &ToMonitor) {
+        if let Some(control) = &self.running
+            && messages::send(control, message, None).is_err()
+        {
+            self.running = None;
+        }
+    }
+
+    fn hand_over(&mut self, NewClient { peer, hello, connection }: NewClient) {
+        let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
+        let (socket, keys) = match messages::take_apart(connection) {
+            Ok(parts) => parts,
+            Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
+        };
+        // The process may have ended since it was last heard of; a new one is tried once.
+        let given = self.give(&hello.host, &socket, &keys).or_else(|error| match self.running.take() {
+            Some(_) => self.give(&hello.host, &socket, &keys),
+            None => Err(error),
+        });
+        match given {
+            Ok(()) => tracing::debug!(%peer, "{client} asks how the GPUs are"),
+            Err(error) => {
+                tracing::error!(%peer, "no monitor for {client}: {error}");
+                let mut connection = Connection::new(TcpStream::from(socket), keys);
+                refuse(&mut connection, &format!("the server could not start its monitor: {error}"));
+            }
+        }
+    }
+
+    fn give(
+        &mut self,
+        host: &str,
+        socket: &OwnedFd,
+        keys: &Option<ConnectionKeys>,
+    ) -> Result<(), ControlError> {
+        let control = match &self.running {
+            Some(control) => control,
+            None => {
+                let control = self.launch()?;
+                self.running.insert(control)
+            }
+        };
+        let message = ToMonitor::Client { host: host.to_owned(), keys: keys.clone() };
+        messages::send(control, &message, Some(socket))
+    }
+
+    /// Starts the process and tells it what it must know.
+    fn launch(&self) -> Result<Control, ControlError> {
+        let (control, theirs) = Control::pair()?;
+        let child = self.spawner.spawn(theirs)?;
+        tracing::debug!(process = child.id(), "the monitor starts");
+        threads::spawn("monitor-end", move || await_end(child))?;
+        messages::send(&control, &ToWorker::Monitor { gpu: self.gpu }, None)?;
+        for worker in self.workers.values() {
+            messages::send(&control, &ToMonitor::Began(worker.clone()), None)?;
+        }
+        Ok(control)
+    }
+}
+
+/// Waits for the end of the process, which says something only if it is not one that was wanted.
+fn await_end(mut child: Child) {
+    let status = child.wait();
+    if !status.as_ref().is_ok_and(|status| status.success()) {
+        tracing::warn!("the monitor {}; the next client that asks gets a new one", describe(&status));
+    }
+}

@@ -1,0 +1,156 @@
+//! The monitor: the process that answers all monitoring sessions.
+//!
+//! A client has one thread here, which waits for its questions and lets the back end answer them one at a time. Nothing that a
+//! client asks changes a GPU: calls that would are not in the list.
+
+use std::collections::HashMap;
+use std::net::TcpStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use causeway_fabric::exchange::Exchange;
+use causeway_fabric::tcp::channel::{Connection, end_after_last_words};
+use causeway_fabric::threads;
+use causeway_gpu::driver::Driver;
+use causeway_gpu::monitor::library::Library;
+use causeway_gpu::monitor::software::Software;
+use causeway_gpu::monitor::{Monitor, OwnProcess, answer};
+use causeway_wire::codec::{Decoder, Encode as _};
+use causeway_wire::handshake::Answer;
+use parking_lot::Mutex;
+
+use crate::broker::GpuChoice;
+use crate::broker::control::Control;
+use crate::broker::messages::{self, ControlError, ToMonitor, WorkerOf};
+
+/// Clients that may ask at the same time; more are refused.
+const MOST_CLIENTS: usize = 512;
+
+/// What all clients share.
+struct Shared {
+    gpu: GpuChoice,
+    /// What answers, once it has been opened.
+    monitor: Mutex<Option<Arc<dyn Monitor>>>,
+    /// Whose the workers are, by their processes.
+    workers: Mutex<HashMap<u32, WorkerOf>>,
+    clients: AtomicUsize,
+}
+
+/// Answers clients until the broker ends.
+pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
+    let shared = Arc::new(Shared {
+        gpu,
+        monitor: Mutex::new(None),
+        workers: Mutex::default(),
+        clients: AtomicUsize::new(0),
+    });
+    loop {
+        match messages::receive(&control) {
+            Ok((ToMonitor::Client { host, keys }, Some(socket))) => {
+                add_client(&shared, host, Connection::new(TcpStream::from(socket), keys));
+            }
+            Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
+            Ok((ToMonitor::Began(worker), _)) => {
+                shared.workers.lock().insert(worker.worker, worker);
+            }
+            Ok((ToMonitor::Ended { worker }, _)) => {
+                shared.workers.lock().remove(&worker);
+            }
+            Err(ControlError::Damaged(error)) => {
+                tracing::warn!("a message of the broker is damaged: {error}");
+            }
+            Err(_) => return ExitCode::SUCCESS,
+        }
+    }
+}
+
+fn add_client(shared: &Arc<Shared>, host: String, connection: Connection) {
+    let own = Arc::clone(shared);
+    // Without a thread the connection ends, which the client reports.
+    let started = threads::spawn("monitored", move || {
+        let before = own.clients.fetch_add(1, Ordering::Relaxed);
+        if before < MOST_CLIENTS {
+            serve(&own, &host, connection);
+        } else {
+            refuse(connection, "too many programs monitor it already");
+        }
+        own.clients.fetch_sub(1, Ordering::Relaxed);
+    });
+    if let Err(error) = started {
+        tracing::error!("a client cannot be answered, for no thread can be started: {error}");
+    }
+}
+
+/// Answers one client until it goes.
+fn serve(shared: &Shared, host: &str, mut connection: Connection) {
+    let monitor = match shared.open() {
+        Ok(monitor) => monitor,
+        Err(text) => {
+            tracing::error!("{text}");
+            return refuse(connection, &text);
+        }
+    };
+    if connection.send_handshake(|out| Answer::MonitorReady.encode(out)).is_err() {
+        return;
+    }
+    let mut exchange = Exchange::new(connection);
+    loop {
+        let question = match exchange.receive(None) {
+            Ok(Some(question)) => question,
+            Ok(None) => return,
+            Err(error) => return tracing::debug!("a client that monitors is gone: {error}"),
+        };
+        let mut input = Decoder::new(&question);
+        let call = match input.value().and_then(|call| input.finish().map(|()| call)) {
+            Ok(call) => call,
+            Err(error) => return tracing::warn!("the question of a client is damaged: {error}"),
+        };
+        let outcome = answer(&*monitor, &call, &shared.own_processes(host));
+        if exchange.send(|out| outcome.encode(out)).is_err() {
+            return;
+        }
+    }
+}
+
+fn refuse(mut connection: Connection, text: &str) {
+    let refusal = Answer::Refused { text: text.to_owned() };
+    // The client may be gone already; it is turned away either way.
+    let _ = connection.send_handshake(|out| refusal.encode(out));
+    end_after_last_words(connection.socket());
+}
+
+impl Shared {
+    /// What answers. A back end that could not be opened is tried again with the next client.
+    fn open(&self) -> Result<Arc<dyn Monitor>, String> {
+        let mut monitor = self.monitor.lock();
+        match &*monitor {
+            Some(monitor) => Ok(Arc::clone(monitor)),
+            None => Ok(Arc::clone(monitor.insert(open(self.gpu)?))),
+        }
+    }
+
+    /// The processes that clients on this host run on the server's GPUs.
+    fn own_processes(&self, host: &str) -> Vec<OwnProcess> {
+        let workers = self.workers.lock();
+        let own = workers.values().filter(|worker| worker.host == host);
+        own.map(|worker| OwnProcess { worker: worker.worker, client: worker.client }).collect()
+    }
+}
+
+/// Opens the back end that tells of the GPU which the workers use.
+fn open(choice: GpuChoice) -> Result<Arc<dyn Monitor>, String> {
+    let software =
+        || Software::new().map(|gpu| Arc::new(gpu) as Arc<dyn Monitor>).map_err(|error| error.to_string());
+    let library =
+        || Library::load().map(|gpu| Arc::new(gpu) as Arc<dyn Monitor>).map_err(|error| error.to_string());
+    match choice {
+        GpuChoice::Cpu => software(),
+        GpuChoice::Driver => library(),
+        // Workers may have a GPU all the same, and then this must not tell of another one.
+        GpuChoice::Auto => library().or_else(|cause| match Driver::load() {
+            Ok(_) => Err(cause),
+            Err(_) => software(),
+        }),
+    }
+}

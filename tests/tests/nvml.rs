@@ -1,0 +1,79 @@
+//! NVML through Causeway: the client's own processes, and what happens without a server, with a wrong key, and when the server or
+//! its monitor is lost. What NVML answers is the matter of `tests/cuda/nvml.cu`, which `programs` runs, too.
+
+use causeway_fabric::Key;
+use causeway_tests::built::cuda_program;
+use causeway_tests::client::by_itself;
+use causeway_tests::process::{Outcome, Running, eventually};
+use causeway_tests::server::Server;
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn start(connect_string: &str, what: &str) -> Running {
+    Running::start(by_itself(connect_string, &cuda_program("nvml")).arg(what))
+}
+
+fn run(connect_string: &str, what: &str) -> Outcome {
+    start(connect_string, what).finish(LIMIT)
+}
+
+/// Asserts that a program without a server is told why in one line.
+#[track_caller]
+fn must_say(outcome: Outcome, words: &str) {
+    let outcome = outcome.must_succeed();
+    let said: Vec<_> = outcome.stderr.lines().collect();
+    assert!(
+        matches!(said.as_slice(), [line] if line.starts_with("causeway: ") && line.contains(words)),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn a_program_finds_itself_among_the_processes_also_with_a_key() {
+    run(&Server::start().connect_string(), "own").must_succeed();
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let key = folder.path().join("key");
+    let key = key.to_str().expect("temporary folders have simple names");
+    let server = Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", key]);
+    run(&server.connect_string(), "own").must_succeed();
+    let mut wrong = server.target().clone();
+    wrong.key = Some(Key::generate());
+    must_say(run(&wrong.connect_string(), "none"), "the key is not this server's");
+    server.must_be_well();
+}
+
+#[test]
+fn without_a_server_there_is_no_driver() {
+    must_say(run("127.0.0.1:1", "none"), "127.0.0.1:1");
+    must_say(run(" ", "none"), "CAUSEWAY_ON");
+}
+
+#[test]
+fn monitoring_needs_no_worker_and_outlives_the_monitor() {
+    let server = Server::start();
+    let program = start(&server.connect_string(), "lost");
+    program.must_print("waiting", LIMIT);
+    let processes = server.workers();
+    let [monitor] = processes.as_slice() else {
+        panic!("{processes:?} are there instead of the monitor alone")
+    };
+    let monitor = i32::try_from(*monitor).ok().and_then(Pid::from_raw).expect("it is a process");
+    kill_process(monitor, Signal::KILL).expect("the monitor runs");
+    let mut program = program;
+    program.finish(LIMIT).must_succeed();
+    eventually("the server says that its monitor has ended", LIMIT, || {
+        server.log().contains("the monitor was ended by signal 9")
+    });
+}
+
+#[test]
+fn a_killed_server_is_a_lost_device() {
+    let server = Server::start();
+    let mut program = start(&server.connect_string(), "gone");
+    program.must_print("waiting", LIMIT);
+    server.kill();
+    let outcome = program.finish(LIMIT).must_succeed();
+    assert!(outcome.stderr.contains("causeway: the server that tells of the GPUs is lost"), "{outcome}");
+}
