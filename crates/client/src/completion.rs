@@ -9,6 +9,7 @@
 use crate::handles;
 use crate::log::info;
 use crate::session;
+use crate::visible;
 use causeway_api::calls::{Call, Opcode};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -70,6 +71,8 @@ pub struct Watermark {
     done: AtomicU64,
     /// The newest ticket that is being watched.
     watched: AtomicU64,
+    /// The newest ticket up to which the program has what kernels wrote to its memory.
+    fetched: AtomicU64,
 }
 
 impl Watermark {
@@ -82,6 +85,16 @@ impl Watermark {
     /// Everything up to `ticket` is done.
     pub fn reach(&self, ticket: u64) {
         self.done.fetch_max(ticket, Ordering::AcqRel);
+    }
+
+    /// Gets what kernels wrote up to `ticket` to memory of the program, unless the program has it. Everything up to
+    /// there must be done.
+    pub fn fetch(&self, ticket: u64) -> Result<(), CUresult> {
+        if visible::is_any() && self.fetched.load(Ordering::Acquire) < ticket {
+            visible::fetch()?;
+            self.fetched.fetch_max(ticket, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     /// Whether the worker will report when the work up to `ticket` is done.

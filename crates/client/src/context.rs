@@ -85,7 +85,6 @@ impl ContextState {
     pub fn synchronize(&self) -> Result<(), CUresult> {
         let transfers = transfers::of_context(self.handle);
         let newest = handles::ticket(self.handle);
-        let work = visible::work_so_far();
         if self.is_idle() {
             session()?.faults().take()?;
         } else {
@@ -93,7 +92,7 @@ impl ContextState {
             self.watermark.reach(newest);
         }
         transfers.iter().try_for_each(|transfer| transfer.wait())?;
-        visible::after_wait_for_context(work)
+        self.watermark.fetch(newest)
     }
 
     /// Whether it exists on the server.

@@ -341,9 +341,10 @@ unsafe fn from_device(
             unsafe { destination.unpack(reply.take(length)?) };
             Ok(())
         })?;
-        stream.reach(completion::of_thread());
+        let newest = completion::of_thread();
+        stream.reach(newest);
         ahead.wait()?;
-        return visible::after_wait();
+        return stream.fetch(newest);
     }
     let mut expected = Vec::new();
     if destination.is_contiguous() {
@@ -375,7 +376,7 @@ unsafe fn from_device(
     outcomes.into_iter().collect::<Result<(), _>>()?;
     stream.reach(newest);
     ahead.wait()?;
-    visible::after_wait()
+    stream.fetch(newest)
 }
 
 /// Asks for a copy of `source` to come as a transfer into `landing`.

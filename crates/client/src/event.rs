@@ -6,7 +6,6 @@ use crate::context;
 use crate::handles::{self, Registry};
 use crate::session::{self, session};
 use crate::stream::{Ahead, StreamState};
-use crate::visible;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUresult};
@@ -110,7 +109,7 @@ impl EventState {
             record.stream.reach(record.ticket);
         }
         record.ahead.wait()?;
-        visible::after_wait()
+        record.stream.fetch(record.ticket)
     }
 
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
@@ -123,7 +122,7 @@ impl EventState {
             return Err(CUresult::CUDA_ERROR_NOT_READY);
         }
         record.ahead.wait()?;
-        visible::after_wait()
+        record.stream.fetch(record.ticket)
     }
 
     /// The time from this event to `end` in milliseconds.

@@ -6,7 +6,6 @@ use crate::context;
 use crate::handles::{self, Registry};
 use crate::session::transfers::{self, Transfer};
 use crate::session::{self, session};
-use crate::visible;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
@@ -185,7 +184,7 @@ impl StreamState {
             self.watermark.reach(newest);
         }
         ahead.wait()?;
-        visible::after_wait()?;
+        self.fetch(newest)?;
         // Unless another thread appended a new one meanwhile, the hazard is over.
         let _ = self.hazard.compare_exchange(hazard, 0, Ordering::AcqRel, Ordering::Relaxed);
         Ok(())
@@ -203,7 +202,7 @@ impl StreamState {
             return Err(CUresult::CUDA_ERROR_NOT_READY);
         }
         ahead.wait()?;
-        visible::after_wait()
+        self.fetch(newest)
     }
 
     /// The ticket of its newest command. The legacy default stream is in order with others of its context, so
@@ -216,6 +215,11 @@ impl StreamState {
     pub fn has_done(&self, ticket: u64) -> bool {
         self.watermark.done() >= ticket
             || context::state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
+    }
+
+    /// Gets what kernels wrote to memory of the program up to `ticket`, which must be done.
+    pub fn fetch(&self, ticket: u64) -> Result<(), CUresult> {
+        self.watermark.fetch(ticket)
     }
 
     /// Everything in it up to `ticket` is done.

@@ -110,7 +110,7 @@ fn prefetch(range: Range<u64>, to: Location, stream: CUstream, ds: DefaultStream
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if to != HOST {
-        visible::before_going_on()?;
+        visible::send()?;
     }
     advice::change(range, |said| said.last_prefetch = to);
     Ok(())

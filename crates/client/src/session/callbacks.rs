@@ -92,7 +92,7 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
         for (token, task) in receiver {
             run(task);
             // What comes next in the stream finds what the program's code has written. An error means a lost link.
-            let _ = visible::before_going_on();
+            let _ = visible::send();
             if let Ok(session) = session() {
                 // A lost link has been reported by the thread that lost it.
                 let _ = session.link().send(|out| ClientMessage::HostDone { token }.encode(out));
@@ -108,7 +108,7 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
 fn run(task: Task) {
     let (Task::Function { after, .. } | Task::Callback { after, .. } | Task::Read { after, .. }) = &task;
     // An error is reported by the stream; the program's code runs all the same, as the stream has come this far.
-    let _ = after.wait().and_then(|()| visible::after_wait());
+    let _ = after.wait().and_then(|()| visible::fetch());
     match task {
         // SAFETY: the program gave function and argument to be called once on a thread of the driver.
         Task::Function { function, data, .. } => unsafe { function(data.0) },

@@ -75,7 +75,7 @@ pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Re
         return call_in(context, request);
     }
     session.faults.check()?;
-    visible::before(context, C::OPCODE)?;
+    visible::before(C::OPCODE)?;
     entry::mark(Carried::Posted);
     session.link.append(|out| encode(out, 0, context, request)).map_err(|_| LOST)
 }
@@ -111,7 +111,7 @@ pub fn call_reading<C: Call, R>(
 ) -> Result<R, CUresult> {
     let session = session()?;
     session.faults.take()?;
-    visible::before(context, C::OPCODE)?;
+    visible::before(C::OPCODE)?;
     entry::mark(Carried::Called);
     let waiting = session.replies.expect();
     // The link may have been lost before this call could be failed with all the others.

@@ -21,8 +21,7 @@ pub mod window;
 mod written;
 
 pub use regions::{
-    after_wait, after_wait_for_context, before, before_going_on, context_ends, device_address, forget,
-    host_address, mirror, place, reaches, work_so_far,
+    before, context_ends, device_address, fetch, forget, host_address, is_any, mirror, place, reaches, send,
 };
 
 use crate::host_memory;

@@ -12,7 +12,7 @@ use causeway_fabric::mirror::{Changes, find_changes, merge_changes, read_changes
 use core::ops;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be held.
 const MOST_CHANGES: usize = 256 << 10;
@@ -40,74 +40,30 @@ struct Regions {
 
 static REGIONS: Mutex<Option<Regions>> = Mutex::new(None);
 static ANY: AtomicBool = AtomicBool::new(false);
-/// Commands so far that may have read or changed mirrors.
-static WORK: AtomicU64 = AtomicU64::new(0);
-/// As many of them are over, and what they changed has come.
-static SETTLED: AtomicU64 = AtomicU64::new(0);
-/// The context of the first of them, and whether there were others.
-static CONTEXT: AtomicU64 = AtomicU64::new(0);
-static SEVERAL_CONTEXTS: AtomicBool = AtomicBool::new(false);
-
-/// How much work the devices had been given at some moment.
-#[derive(Clone, Copy)]
-pub struct Work(u64);
-
 /// Whether any memory has a mirror.
 #[inline]
-fn is_any() -> bool {
+pub fn is_any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
 /// To be called before each command is sent: one that the device may use memory for comes after what the program
 /// has written to that memory.
 #[inline]
-pub fn before(context: Handle<Context>, opcode: Opcode) -> Result<(), CUresult> {
-    if is_any()
-        && opcode.is_in_stream()
-        && !matches!(opcode, Opcode::stream_synchronize | Opcode::stream_query)
-    {
-        count_work(context);
-        return with(Regions::send_changes);
-    }
-    Ok(())
+pub fn before(opcode: Opcode) -> Result<(), CUresult> {
+    let only_looks = matches!(opcode, Opcode::stream_synchronize | Opcode::stream_query);
+    if opcode.is_in_stream() && !only_looks { send() } else { Ok(()) }
 }
 
-fn count_work(context: Handle<Context>) {
-    let context = context.value();
-    if let Err(first) = CONTEXT.compare_exchange(0, context, Ordering::Relaxed, Ordering::Relaxed)
-        && first != context
-    {
-        SEVERAL_CONTEXTS.store(true, Ordering::Relaxed);
-    }
-    WORK.fetch_add(1, Ordering::Relaxed);
-}
-
-/// To be called before a stream goes on that has waited for code of the program.
-pub fn before_going_on() -> Result<(), CUresult> {
+/// Sends what the program has written to memory with a mirror.
+#[inline]
+pub fn send() -> Result<(), CUresult> {
     if is_any() { with(Regions::send_changes) } else { Ok(()) }
 }
 
-/// To be called when the program is about to be told that work of the device is done.
+/// Gets what kernels have written to mirrors.
 #[inline]
-pub fn after_wait() -> Result<(), CUresult> {
-    if is_any() && SETTLED.load(Ordering::Relaxed) != WORK.load(Ordering::Relaxed) {
-        return with(Regions::fetch_changes);
-    }
-    Ok(())
-}
-
-/// How much work the devices have been given.
-pub fn work_so_far() -> Work {
-    Work(WORK.load(Ordering::Relaxed))
-}
-
-/// As [`after_wait`], when everything that a context had been given by `work` is done.
-pub fn after_wait_for_context(work: Work) -> Result<(), CUresult> {
-    after_wait()?;
-    if !SEVERAL_CONTEXTS.load(Ordering::Relaxed) {
-        SETTLED.fetch_max(work.0, Ordering::Relaxed);
-    }
-    Ok(())
+pub fn fetch() -> Result<(), CUresult> {
+    if is_any() { with(Regions::fetch_changes) } else { Ok(()) }
 }
 
 /// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
