@@ -13,6 +13,7 @@ The exit status is 0 when no test failed, 1 when one did, and 77 when a package 
 import functools
 import importlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -79,8 +80,14 @@ def require_child(function, environment=None, limit=60):
     for line in done.stdout.splitlines():
         if line.startswith("#"):
             print(line)
-    last = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-    require(done.returncode == 0, f"the child process ended with {done.returncode}: {last}")
+    require(done.returncode == 0, f"the child process ended with {done.returncode}: {last_words(done)}")
+
+
+def last_words(done):
+    """The line of a process's output that says why it failed: its last exception, or its last line."""
+    lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+    exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)]
+    return (exceptions or lines)[-1]
 
 
 def require(condition, sentence):

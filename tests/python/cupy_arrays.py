@@ -79,11 +79,11 @@ def shared_memory_of_a_chosen_size():
 @test
 def kernels_of_expressions():
     squares = cp.ElementwiseKernel("float64 x, float64 y", "float64 z", "z = (x - y) * (x - y)", "squares")
-    norm = cp.ReductionKernel("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
+    length = cp.ReductionKernel("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "euclidean_length")
     x = rng.standard_normal(5000)
     d = cp.asarray(x)
     close(squares(d, 2.0), (x - 2) ** 2, 1e-12)
-    close(norm(d), np.linalg.norm(x), 1e-12)
+    close(length(d), np.linalg.norm(x), 1e-12)
 
     @cp.fuse()
     def fused(a, b):
