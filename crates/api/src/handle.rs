@@ -79,6 +79,10 @@ kinds! {
     MipmappedArray = 13: CUmipmappedArray, "mipmapped array";
     /// A state of the JIT linker.
     LinkState = 14: CUlinkState, "link state";
+    /// A texture reference.
+    TextureReference = 20: CUtexref, "texture reference";
+    /// A surface reference.
+    SurfaceReference = 21: CUsurfref, "surface reference";
 }
 
 /// A client's handle.

@@ -65,6 +65,11 @@ impl ContextState {
         self.flags.load(Ordering::Relaxed)
     }
 
+    /// Replaces its flags.
+    pub fn set_flags(&self, flags: u32) {
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
     /// A number that no other context of the process has.
     pub fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)

@@ -12,7 +12,7 @@ use causeway_api::sys::{CUresult, CUstream_flags};
 use core::cell::RefCell;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 /// What the client keeps of a stream.
 pub struct StreamState {
@@ -22,8 +22,7 @@ pub struct StreamState {
     pub context: Handle<Context>,
     /// `CUstream_flags`.
     pub flags: u32,
-    /// Its priority; the smaller number goes first.
-    pub priority: i32,
+    priority: AtomicI32,
     /// A number that no other stream of the process has or had.
     pub id: u64,
     /// The capture that it takes part in, 0 when there is none.
@@ -99,7 +98,7 @@ impl StreamState {
             handle,
             context,
             flags,
-            priority,
+            priority: AtomicI32::new(priority),
             id: next_id(),
             capture: AtomicU64::new(0),
             transfers: Mutex::default(),
@@ -111,6 +110,16 @@ impl StreamState {
     /// The legacy default stream of a context.
     pub fn legacy(context: Handle<Context>) -> Arc<Self> {
         Self::new(Handle::NULL, context, 0, 0)
+    }
+
+    /// Its priority; the smaller number goes first.
+    pub fn priority(&self) -> i32 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    /// Notes a priority that the program has set.
+    pub fn set_priority(&self, priority: i32) {
+        self.priority.store(priority, Ordering::Relaxed);
     }
 
     /// Whether it is a legacy default stream.

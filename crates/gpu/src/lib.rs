@@ -15,16 +15,19 @@ mod unpack;
 pub use calls::Calls;
 pub use dispatch::dispatch;
 
-use causeway_api::handle::{Array, Context, Event, Library, Native, Stream};
+use causeway_api::handle::{Array, Context, Event, Library, MipmappedArray, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::{DevicePlace, TextureSource};
 
 /// The outcome of a driver call.
 pub type CuResult<T> = Result<T, CUresult>;
 
 /// One end of a copy, as the back end knows it.
 pub type NativePlace = DevicePlace<Native<Array>>;
+
+/// What a texture looks into, as the back end knows it.
+pub type NativeSource = TextureSource<Native<Array>, Native<MipmappedArray>>;
 
 /// Called once when work is done, on whatever thread noticed it; gets the error that ended the work, if any.
 pub type Completion = Box<dyn FnOnce(CuResult<()>) + Send>;

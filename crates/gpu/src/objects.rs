@@ -3,10 +3,10 @@
 //! This is the one place where handles of a peer are checked: an unknown, freed or wrongly typed handle, or one
 //! that is in use already, is an error for that client.
 
-use crate::NativePlace;
+use crate::{NativePlace, NativeSource};
 use causeway_api::handle::{Handle, Kind, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::{DevicePlace, TextureSource};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 
@@ -95,6 +95,22 @@ impl Translate for DevicePlace {
     type Native = NativePlace;
     fn natives(&self, objects: &Objects) -> Result<NativePlace, CUresult> {
         self.try_map(|array| objects.native(*array))
+    }
+}
+
+impl Translate for TextureSource {
+    type Native = NativeSource;
+    fn natives(&self, objects: &Objects) -> Result<NativeSource, CUresult> {
+        Ok(match *self {
+            Self::Array(array) => TextureSource::Array(objects.native(array)?),
+            Self::Mipmapped(array) => TextureSource::Mipmapped(objects.native(array)?),
+            Self::Linear { address, format, channels, bytes } => {
+                TextureSource::Linear { address, format, channels, bytes }
+            }
+            Self::Rows { address, format, channels, width, height, pitch } => {
+                TextureSource::Rows { address, format, channels, width, height, pitch }
+            }
+        })
     }
 }
 

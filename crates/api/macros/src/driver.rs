@@ -115,10 +115,10 @@ fn prepare(argument: &Argument) -> Option<TokenStream> {
         Mode::OutList { count: wanted } => {
             let wanted = count(wanted);
             Some(quote! {
-                let count: usize = #wanted;
+                let list_length: usize = #wanted;
                 // A peer chose the count: more than this no list of the API holds.
-                if count > 1 << 20 { return Err(::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE); }
-                let mut #slot: ::std::vec::Vec<#value> = vec![::core::default::Default::default(); count];
+                if list_length > 1 << 20 { return Err(::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE); }
+                let mut #slot: ::std::vec::Vec<#value> = vec![::core::default::Default::default(); list_length];
             })
         }
         Mode::InList { count: wanted } => {

@@ -20,11 +20,13 @@ const HANDLES: &[(&str, &str)] = &[
     ("CUarray", "Array"),
     ("CUmipmappedArray", "MipmappedArray"),
     ("CUlinkState", "LinkState"),
+    ("CUtexref", "TextureReference"),
+    ("CUsurfref", "SurfaceReference"),
 ];
 
 /// Types of `causeway_api::types` that hold handles. A back end gets them as `causeway_gpu::objects::Translate` makes
 /// them, with its own handles inside.
-const HOLDERS: &[&str] = &["DevicePlace"];
+const HOLDERS: &[&str] = &["DevicePlace", "TextureSource"];
 
 /// Whether values of the type hold handles that must be looked up.
 pub fn holds_handles(base: &str) -> bool {

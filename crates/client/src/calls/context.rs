@@ -137,6 +137,16 @@ pub unsafe fn cuCtxGetFlags(flags: *mut u32) -> Outcome {
     unsafe { give(flags, context::current_state()?.flags()) }
 }
 
+pub unsafe fn cuCtxSetFlags(flags: u32) -> Outcome {
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let state = context::current_state()?;
+    session::post(&calls::cuCtxSetFlags { flags })?;
+    state.set_flags(flags);
+    Ok(())
+}
+
 pub unsafe fn cuCtxGetId(ctx: CUcontext, ctxId: *mut u64) -> Outcome {
     let state = if ctx.is_null() { context::current_state() } else { context::given(ctx) }?;
     // SAFETY: room for the result, or null.

@@ -5,7 +5,9 @@ use crate::device::device;
 use crate::entry::{give, offer, store};
 use crate::session::session;
 use crate::visible;
-use causeway_api::sys::{CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUresult, CUuuid};
+use causeway_api::sys::{
+    CUatomicOperation, CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUresult, CUuuid,
+};
 use core::ffi::{c_char, c_void};
 
 pub unsafe fn cuDeviceGet(out: *mut CUdevice, ordinal: i32) -> Outcome {
@@ -141,4 +143,19 @@ pub unsafe fn cuDeviceComputeCapability(major: *mut i32, minor: *mut i32, dev: C
         offer(minor, value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?);
     }
     Ok(())
+}
+
+/// No operation on memory of the program is atomic for a device that is elsewhere.
+pub unsafe fn cuDeviceGetHostAtomicCapabilities(
+    capabilities: *mut u32,
+    operations: *const CUatomicOperation,
+    count: u32,
+    dev: CUdevice,
+) -> Outcome {
+    device(dev)?;
+    if count == 0 || operations.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: room for `count` results, or null.
+    unsafe { store(capabilities, count as usize, &vec![0; count as usize]) }
 }

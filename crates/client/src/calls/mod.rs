@@ -23,8 +23,10 @@ mod module;
 mod occupancy;
 mod peer;
 mod pool;
+mod prepared_launch;
 mod startup;
 mod stream;
+mod texture;
 mod unified;
 
 pub use array::*;
@@ -45,8 +47,10 @@ pub use module::*;
 pub use occupancy::*;
 pub use peer::*;
 pub use pool::*;
+pub use prepared_launch::*;
 pub use startup::*;
 pub use stream::*;
+pub use texture::*;
 pub use unified::*;
 
 use causeway_api::sys::CUresult;

@@ -67,6 +67,19 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     unsafe { give(numClusters, clusters) }
 }
 
+pub unsafe fn cuOccupancyMaxPotentialClusterSize(
+    clusterSize: *mut i32,
+    func: CUfunction,
+    config: *const CUlaunchConfig,
+) -> Outcome {
+    // SAFETY: a configuration, or null; its list has `numAttrs` entries.
+    let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
+    let (function, _) = module::given_function(func)?;
+    let size = session::call(&calls::occupancy_cluster_size { function, shape, attributes })?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(clusterSize, size) }
+}
+
 /// Answers with the number of blocks from what was answered before, or from the server.
 ///
 /// # Safety

@@ -10,10 +10,11 @@ use crate::{capture, context, event, session, visible};
 use causeway_api::calls;
 use causeway_api::handle::Stream;
 use causeway_api::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUresult, CUstream, CUstreamAttrID,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgreenCtx, CUresult, CUstream, CUstreamAttrID,
     CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamCallback,
-    CUstreamCaptureMode, CUstreamCaptureStatus, CUsynchronizationPolicy,
+    CUstreamCaptureMode, CUstreamCaptureStatus,
 };
+use causeway_api::types::LaunchAttribute;
 use core::ffi::c_void;
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ pub unsafe fn cuStreamDestroy_v2(hStream: CUstream) -> Outcome {
 
 pub unsafe fn cuStreamGetPriority(hStream: CUstream, priority: *mut i32, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(priority, named(hStream, ds)?.priority) }
+    unsafe { give(priority, named(hStream, ds)?.priority()) }
 }
 
 pub unsafe fn cuStreamGetId(hStream: CUstream, streamId: *mut u64, ds: DefaultStream) -> Outcome {
@@ -177,6 +178,9 @@ unsafe fn memory_operation(
     state: &StreamState,
     ds: DefaultStream,
 ) -> Outcome {
+    let barrier = |kind: CUstreamBatchMemOpType, flags| {
+        session::post(&calls::stream_memory_barrier { stream: state.handle, operation: kind.0, flags })
+    };
     // SAFETY: as this function demands, in every branch.
     unsafe {
         match operation.operation {
@@ -206,7 +210,13 @@ unsafe fn memory_operation(
                     flags: write.flags,
                 })
             }
-            kind => Err(refuse_use!("stream memory operation {}", kind.0)),
+            kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => {
+                barrier(kind, operation.memoryBarrier.flags)
+            }
+            kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
+                barrier(kind, operation.flushRemoteWrites.flags)
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
 }
@@ -306,38 +316,53 @@ pub unsafe fn cuStreamGetCaptureInfo_v3(
     }
 }
 
-pub unsafe fn cuStreamCopyAttributes(dstStream: CUstream, srcStream: CUstream, ds: DefaultStream) -> Outcome {
-    // Every stream has the attributes that `cuStreamGetAttribute` reports, and none can be changed.
-    named(dstStream, ds)?;
-    named(srcStream, ds).map(|_| ())
-}
-
 pub unsafe fn cuStreamGetAttribute(
     hStream: CUstream,
     attr: CUstreamAttrID,
     value: *mut CUstreamAttrValue,
     ds: DefaultStream,
 ) -> Outcome {
-    let stream = named(hStream, ds)?;
-    let mut found = CUstreamAttrValue::default();
-    match attr {
-        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {}
-        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
-            found.syncPolicy = CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO;
-        }
-        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PRIORITY => found.priority = stream.priority,
-        other => return Err(refuse_use!("stream attribute {}", other.0)),
+    if value.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: room for the result, or null.
-    unsafe { give(value, found) }
+    let stream = named(hStream, ds)?;
+    let request = calls::stream_attribute_get { stream: stream.handle, attribute: attr.0 };
+    let found = session::call_in(stream.context, &request)?;
+    // SAFETY: not null, so there is room for the result, which is as large as what is stored.
+    unsafe { value.cast::<[u8; size_of::<CUstreamAttrValue>()]>().write(found.value) };
+    Ok(())
 }
 
 pub unsafe fn cuStreamSetAttribute(
     hStream: CUstream,
     attr: CUstreamAttrID,
-    _param: *const CUstreamAttrValue,
+    param: *const CUstreamAttrValue,
     ds: DefaultStream,
 ) -> Outcome {
-    named(hStream, ds)?;
-    Err(refuse_use!("setting stream attribute {}", attr.0))
+    let stream = named(hStream, ds)?;
+    // SAFETY: a value, or null.
+    let wanted = unsafe { param.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: every byte of the union belongs to its `pad`, and any byte is a valid number.
+    let value = unsafe { wanted.pad }.map(|byte| byte as u8);
+    let attribute = LaunchAttribute { id: attr.0, value };
+    session::call_in(stream.context, &calls::stream_attribute_set { stream: stream.handle, attribute })?;
+    if attr == CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PRIORITY {
+        // SAFETY: the attribute is a priority.
+        stream.set_priority(unsafe { wanted.priority });
+    }
+    Ok(())
+}
+
+pub unsafe fn cuStreamGetCtx_v2(
+    hStream: CUstream,
+    pCtx: *mut CUcontext,
+    pGreenCtx: *mut CUgreenCtx,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: the same arguments; room for the second result, or null.
+    unsafe {
+        cuStreamGetCtx(hStream, pCtx, ds)?;
+        offer(pGreenCtx, core::ptr::null_mut());
+    }
+    Ok(())
 }

@@ -1,7 +1,9 @@
 //! What the software GPU says about itself.
 
+use crate::CuResult;
 use causeway_api::snapshot::{Device, Peer, Snapshot};
-use causeway_api::sys::CUdevice_attribute as A;
+use causeway_api::sys::{CUdevice_attribute as A, CUlaunchAttributeID as Id, CUresult};
+use causeway_api::types::LaunchAttribute;
 use std::fs;
 use std::ops::Range;
 use std::thread;
@@ -106,6 +108,24 @@ fn attributes() -> Vec<(i32, i32)> {
     (1..A::CU_DEVICE_ATTRIBUTE_MAX.0)
         .map(|number| (number.cast_signed(), value(number).cast_signed()))
         .collect()
+}
+
+/// The value of a stream's attribute.
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_SUPPORTED` for an attribute that streams of this device do not have.
+pub(super) fn of_stream(id: u32, priority: i32) -> CuResult<LaunchAttribute> {
+    let mut value = [0; 64];
+    match Id(id) {
+        // No window, and the domain and its map are both 0.
+        Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+        | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
+        | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {}
+        Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => value[0] = 1,
+        Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => value[..4].copy_from_slice(&priority.to_ne_bytes()),
+        _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+    }
+    Ok(LaunchAttribute { id, value })
 }
 
 /// A core is what comes nearest to a multiprocessor: it runs blocks.

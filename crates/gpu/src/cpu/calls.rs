@@ -515,6 +515,22 @@ impl Calls for SoftwareGpu {
         self.scheduler.wait_event(self.stream(stream)?, event.value(), flags)
     }
 
+    fn stream_attribute_get(&self, stream: Native<Stream>, attribute: u32) -> CuResult<LaunchAttribute> {
+        let priority = self.scheduler.priority(self.stream(stream)?)?;
+        super::attributes::of_stream(attribute, priority)
+    }
+
+    fn cuStreamCopyAttributes(&self, destination: Native<Stream>, source: Native<Stream>) -> CuResult<()> {
+        // None of them can be set, so all streams have the same.
+        self.context_of(self.stream(destination)?)?;
+        self.context_of(self.stream(source)?).map(drop)
+    }
+
+    fn cuCtxSetFlags(&self, _flags: u32) -> CuResult<()> {
+        // They say how a thread of the program waits, and what a device of its own would do for host memory.
+        self.contexts.current().map(drop)
+    }
+
     fn cuStreamWriteValue32_v2(
         &self,
         stream: Native<Stream>,

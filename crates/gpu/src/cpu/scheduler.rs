@@ -67,6 +67,11 @@ impl Scheduler {
         Arc::new(Self { state: Mutex::default(), work: Condvar::new(), quiet: Condvar::new(), machine })
     }
 
+    /// The priority of a stream.
+    pub(super) fn priority(&self, id: StreamId) -> CuResult<i32> {
+        Ok(self.state.lock().usable(id)?.priority)
+    }
+
     /// Adds a stream.
     pub(super) fn add_stream(&self, id: StreamId, context: &Arc<Context>, kind: StreamKind, priority: i32) {
         self.state.lock().streams.insert(id, Stream::new(context, kind, priority));

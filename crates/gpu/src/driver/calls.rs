@@ -3,14 +3,14 @@
 
 use super::function::c_text;
 use super::{Driver, context};
-use crate::{Calls, CuResult, NativePlace};
+use crate::{Calls, CuResult, NativePlace, NativeSource};
 use causeway_api::handle::{
     Context, Event, Function, Graph, GraphExec, Kernel, Library, LinkState, MemoryPool, Module, Native,
     Stream,
 };
 use causeway_api::sys::{
-    CUdevice, CUdeviceptr, CUfunction_attribute, CUjitInputType, CUlimit, CUmemPool_attribute,
-    CUstreamCaptureMode,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUdevice, CUdeviceptr, CUfunction_attribute, CUjitInputType,
+    CUlimit, CUlogIterator, CUmemPool_attribute, CUstreamCaptureMode,
 };
 use causeway_api::types::{FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape};
 
@@ -316,6 +316,52 @@ impl Calls for Driver {
         params: &[u8],
     ) -> CuResult<()> {
         self.launch_function(function, &shape, stream, attributes, params)
+    }
+
+    fn occupancy_cluster_size(
+        &self,
+        function: Native<Function>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+    ) -> CuResult<i32> {
+        self.cluster_size(function, &shape, attributes)
+    }
+
+    fn texture_create(
+        &self,
+        source: NativeSource,
+        texture: &CUDA_TEXTURE_DESC,
+        view: Option<&CUDA_RESOURCE_VIEW_DESC>,
+    ) -> CuResult<u64> {
+        self.create_texture(&source, texture, view)
+    }
+
+    fn surface_create(&self, source: NativeSource) -> CuResult<u64> {
+        self.create_surface(&source)
+    }
+
+    fn texture_destroy(&self, object: u64) -> CuResult<()> {
+        self.destroy_texture(object)
+    }
+
+    fn surface_destroy(&self, object: u64) -> CuResult<()> {
+        self.destroy_surface(object)
+    }
+
+    fn stream_attribute_get(&self, stream: Native<Stream>, attribute: u32) -> CuResult<LaunchAttribute> {
+        self.stream_attribute(stream, attribute)
+    }
+
+    fn stream_attribute_set(&self, stream: Native<Stream>, attribute: LaunchAttribute) -> CuResult<()> {
+        self.set_stream_attribute(stream, &attribute)
+    }
+
+    fn stream_memory_barrier(&self, stream: Native<Stream>, operation: u32, flags: u32) -> CuResult<()> {
+        self.stream_barrier(stream, operation, flags)
+    }
+
+    fn logs_dump(&self, start: Option<&CUlogIterator>, size: usize) -> CuResult<(Vec<u8>, CUlogIterator)> {
+        self.dump_logs(start, size)
     }
 
     /// Begins in relaxed mode whatever the program said: the other modes forbid calls to threads of the program,

@@ -28,9 +28,15 @@ const PLAIN_ATTRIBUTES: &[Id] = &[
     Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING,
 ];
 
-fn attribute(attribute: &LaunchAttribute) -> CuResult<CUlaunchAttribute> {
+/// Whether an attribute holds numbers alone.
+pub(super) fn is_plain(id: u32) -> bool {
+    PLAIN_ATTRIBUTES.contains(&Id(id))
+}
+
+/// An attribute as the driver has it.
+pub(super) fn attribute(attribute: &LaunchAttribute) -> CuResult<CUlaunchAttribute> {
     let id = Id(attribute.id);
-    if !PLAIN_ATTRIBUTES.contains(&id) {
+    if !is_plain(attribute.id) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let mut native = CUlaunchAttribute { id, ..CUlaunchAttribute::default() };
@@ -108,6 +114,25 @@ impl Driver {
             self.functions.cuOccupancyMaxActiveClusters(&mut clusters, function.as_raw(), &config)?;
         }
         Ok(clusters)
+    }
+}
+
+impl Driver {
+    /// The largest cluster of a launch that fits onto the device.
+    pub(super) fn cluster_size(
+        &self,
+        function: Native<Function>,
+        shape: &LaunchShape,
+        attributes: &[LaunchAttribute],
+    ) -> CuResult<i32> {
+        let mut attributes = attributes.iter().map(attribute).collect::<CuResult<Vec<_>>>()?;
+        let config = configuration(shape, Native::NULL, &mut attributes);
+        let mut size = 0;
+        // SAFETY: the configuration, its attributes and the result are locals.
+        unsafe {
+            self.functions.cuOccupancyMaxPotentialClusterSize(&mut size, function.as_raw(), &config)?;
+        }
+        Ok(size)
     }
 }
 

@@ -7,6 +7,8 @@
 //! | which context is meant | [`context`], [`streams`] |
 //! | how does code come in and what does it hold | [`image`], [`jit`], [`linker`], [`fatbin`], [`function`] |
 //! | how is it started | [`launch`] |
+//! | what do textures and surfaces look into | [`texture`] |
+//! | what can be set for a stream, what does the driver's log say | [`attributes`] |
 //! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
 //! | which memory of this process do kernels reach | [`shared`] |
 //! | when is work done | [`waits`], [`events`] |
@@ -16,6 +18,7 @@
 //! Plain driver calls are passed on by code made from the declaration list ([`calls`]). Handles have been checked
 //! before they come here; addresses in device memory are checked by the driver and the GPU.
 
+mod attributes;
 mod calls;
 mod context;
 mod copy;
@@ -37,6 +40,7 @@ mod shared;
 mod snapshot;
 mod staging;
 mod streams;
+mod texture;
 mod waits;
 
 pub use load::LoadError;
@@ -71,6 +75,7 @@ pub struct Driver {
     output: Arc<output::Output>,
     reports: Reports,
     links: Mutex<HashMap<u64, linker::Link>>,
+    textures: texture::Textures,
     /// The addresses kept for memory that host and device share.
     window: shared::Window,
     /// Where kernels are asked about while the program has no context.
@@ -103,6 +108,7 @@ impl Driver {
             output,
             reports: Reports::default(),
             links: Mutex::default(),
+            textures: texture::Textures::default(),
             window,
             asking_context: OnceLock::new(),
         })

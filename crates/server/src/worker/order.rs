@@ -68,6 +68,8 @@ pub fn place(request: &Request<'_>) -> Place {
         | Request::primary_context_reset(_)
         | Request::memory_free(_)
         | Request::mirror_free(_)
+        | Request::texture_destroy(_)
+        | Request::surface_destroy(_)
         | Request::cuArrayDestroy(_)
         | Request::cuMipmappedArrayDestroy(_)
         | Request::module_unload(_)
