@@ -1,0 +1,90 @@
+"""NVML from Python (nvidia-ml-py), and what PyTorch asks it for."""
+
+from checks import Skipped, main, need, need_torch, note, require, same, test
+
+pynvml = need("pynvml")
+pynvml.nvmlInit()
+
+
+def devices():
+    return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+
+
+@test
+def what_devices_are():
+    print(f"driver {pynvml.nvmlSystemGetDriverVersion()}, CUDA {pynvml.nvmlSystemGetCudaDriverVersion()}")
+    for device in devices():
+        memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+        require(0 < memory.used + memory.free <= memory.total, f"{memory.used} used and {memory.free} free bytes of {memory.total}")
+        print(
+            pynvml.nvmlDeviceGetName(device), pynvml.nvmlDeviceGetUUID(device), pynvml.nvmlDeviceGetPciInfo(device).busId, memory.total,
+            pynvml.nvmlDeviceGetCudaComputeCapability(device),
+        )
+
+
+@test
+def devices_are_found_by_name():
+    for index, device in enumerate(devices()):
+        same(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(pynvml.nvmlDeviceGetUUID(device))), index, "the index")
+        bus = pynvml.nvmlDeviceGetPciInfo(device).busId
+        same(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByPciBusId(bus)), index, "the index by its place on the bus")
+
+
+@test
+def what_changes_all_the_time():
+    for device in devices():
+        load = optional(pynvml.nvmlDeviceGetUtilizationRates, device)
+        require(load is None or 0 <= load.gpu <= 100, "a load beyond 100 %")
+        degrees = optional(pynvml.nvmlDeviceGetTemperature, device, pynvml.NVML_TEMPERATURE_GPU)
+        require(degrees is None or 0 < degrees < 120, f"{degrees} degrees")
+        milliwatts = optional(pynvml.nvmlDeviceGetPowerUsage, device)
+        clock = optional(pynvml.nvmlDeviceGetClockInfo, device, pynvml.NVML_CLOCK_SM)
+        note(f"{load and load.gpu} % busy, {degrees} degrees, {milliwatts} mW, {clock} MHz")
+
+
+def optional(query, *arguments):
+    """A value that not every device has."""
+    try:
+        return query(*arguments)
+    except pynvml.NVMLError_NotSupported:
+        return None
+
+
+@test
+def links_between_gpus():
+    for device in devices():
+        states = []
+        for link in range(18):
+            try:
+                states.append(pynvml.nvmlDeviceGetNvLinkState(device, link))
+            except pynvml.NVMLError as error:
+                states.append(type(error).__name__)
+        print(f"links {states}")
+
+
+@test
+def wrong_questions():
+    for wrong in (lambda: pynvml.nvmlDeviceGetHandleByIndex(99), lambda: pynvml.nvmlDeviceGetHandleByUUID("GPU-of-somebody-else")):
+        try:
+            wrong()
+        except pynvml.NVMLError as error:
+            print(type(error).__name__)
+        else:
+            raise AssertionError("a wrong question was answered")
+
+
+@test
+def what_pytorch_asks_for():
+    torch = need_torch()
+    same(torch.cuda.device_count(), len(devices()), "PyTorch's number of devices")
+    x = torch.ones(1000, device="cuda")
+    try:
+        note(f"{torch.cuda.utilization()} % busy, {torch.cuda.temperature()} degrees, {torch.cuda.clock_rate()} MHz")
+        note(torch.cuda.list_gpu_processes().replace("\n", "; "))
+    except ModuleNotFoundError as error:
+        raise Skipped(f"PyTorch does not find NVML's package: {error}") from None
+    same(x.sum().item(), 1000.0, "a sum")
+
+
+if __name__ == "__main__":
+    main()
