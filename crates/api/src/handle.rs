@@ -83,6 +83,8 @@ kinds! {
     TextureReference = 20: CUtexref, "texture reference";
     /// A surface reference.
     SurfaceReference = 21: CUsurfref, "surface reference";
+    /// Memory of a device, or a part of it, that is given addresses apart from being made.
+    Allocation = 24: CUmemGenericAllocationHandle, "memory allocation";
 }
 
 /// A client's handle.

@@ -362,3 +362,44 @@ impl FunctionInfo {
         self.attributes.iter().find(|(number, _)| *number == attribute).map(|(_, value)| *value)
     }
 }
+
+/// What a program asks of device memory that it makes with `cuMemCreate`: `CUmemAllocationProp` without its pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct AllocationProperties {
+    /// `CUmemAllocationType`.
+    pub kind: u32,
+    /// `CUmemAllocationHandleType`s, as a mask.
+    pub handle_types: u32,
+    /// `CUmemLocationType`.
+    pub location: u32,
+    /// The server's number of the device, or what the location type makes of it.
+    pub location_id: i32,
+    /// `CUmemAllocationCompType`.
+    pub compression: u8,
+    /// Whether network cards are to reach it.
+    pub rdma: u8,
+    /// Flags of `CUmemAllocationProp::allocFlags.usage`.
+    pub usage: u16,
+}
+
+record!(AllocationProperties { kind, handle_types, location, location_id, compression, rdma, usage });
+
+/// Who may do what in a range of mapped addresses: `CUmemAccessDesc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct AddressAccess {
+    /// `CUmemLocationType`.
+    pub location: u32,
+    /// The server's number of the device, or what the location type makes of it.
+    pub location_id: i32,
+    /// `CUmemAccess_flags`.
+    pub flags: u32,
+}
+
+record!(AddressAccess { location, location_id, flags });
+
+/// The name under which a session leaves something with the broker for other sessions of the same identity: memory or
+/// an event. Who knows it may have it, so it cannot be guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct ExportToken(pub [u8; 16]);
+
+record!(ExportToken { 0 });

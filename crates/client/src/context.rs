@@ -4,6 +4,7 @@
 //! server the context exists from the first retain to the last release. The stack of current contexts is the
 //! thread's own and never leaves the client: every command names its context.
 
+use crate::address::heap;
 use crate::completion::Watermark;
 use crate::device::{self, Device};
 use crate::session::{self, session, transfers};
@@ -302,6 +303,7 @@ fn end_of_contents(state: &ContextState) {
     array::context_ends(state.handle);
     memory::context_ends(state.handle);
     visible::context_ends(state.handle);
+    heap::context_ends(state.handle);
 }
 
 #[cfg(test)]

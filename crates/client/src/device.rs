@@ -65,6 +65,12 @@ pub fn on_server(number: CUdevice) -> Result<CUdevice, CUresult> {
     Ok(device(number)?.ordinal)
 }
 
+/// The program's number for a server's number, if the program sees that device.
+pub fn number_of(ordinal: i32) -> Option<CUdevice> {
+    let devices = &session().ok()?.devices;
+    devices.iter().position(|device| device.ordinal == ordinal).map(|number| number as CUdevice)
+}
+
 /// The devices of a server that the environment lets the program see.
 pub fn visible(snapshot: &Snapshot) -> Vec<Device> {
     let mut order: Vec<usize> = (0..snapshot.devices.len()).collect();

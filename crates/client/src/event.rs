@@ -3,14 +3,18 @@
 use crate::capture;
 use crate::completion;
 use crate::context;
+use crate::exchange::{self, Kind};
 use crate::handles::{self, Registry};
 use crate::session::{self, session};
 use crate::stream::{Ahead, StreamState};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUresult};
+use causeway_api::types::ExportToken;
+use core::ffi::c_char;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the client keeps of an event.
 pub struct EventState {
@@ -19,6 +23,8 @@ pub struct EventState {
     flags: u32,
     /// Its last record; nothing before the first.
     record: Mutex<Option<Record>>,
+    /// Whether other processes may record it, so that only the server knows what its last record is.
+    is_shared: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -45,7 +51,26 @@ pub fn create(flags: u32) -> Result<Handle<Event>, CUresult> {
     let context = context::current()?;
     let handle = handles::create::<Event>();
     session::post_in(context, &calls::event_create { event: handle, flags })?;
-    EVENTS.insert(handle, Arc::new(EventState { handle, context, flags, record: Mutex::new(None) }));
+    insert(handle, context, flags, false);
+    Ok(handle)
+}
+
+fn insert(handle: Handle<Event>, context: Handle<Context>, flags: u32, is_shared: bool) {
+    let (record, is_shared) = (Mutex::new(None), AtomicBool::new(is_shared));
+    EVENTS.insert(handle, Arc::new(EventState { handle, context, flags, record, is_shared }));
+}
+
+/// Opens an event of another process, by a handle that [`EventState::export`] gave there.
+pub fn import(shared: &[c_char; 64]) -> Result<Handle<Event>, CUresult> {
+    let content = exchange::content(shared, Kind::Event)?;
+    let token = ExportToken(core::array::from_fn(|index| content[index]));
+    let context = context::current()?;
+    let handle = handles::create::<Event>();
+    session::call_in(context, &calls::event_import { event: handle, token }).inspect_err(|_| {
+        handles::drop_handle(handle);
+    })?;
+    let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0 | CUevent_flags::CU_EVENT_INTERPROCESS.0;
+    insert(handle, context, flags, true);
     Ok(handle)
 }
 
@@ -88,19 +113,42 @@ impl EventState {
         Ok(())
     }
 
+    /// The handle by which another process can open the event.
+    pub fn export(&self) -> Result<[c_char; 64], CUresult> {
+        if self.flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        let token = session::call_in(self.context, &calls::event_export { event: self.handle })?;
+        self.is_shared.store(true, Ordering::Release);
+        Ok(exchange::handle(Kind::Event, &token.0))
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
+    }
+
     /// Makes a stream wait for the event's last record.
     pub fn delay(&self, stream: &StreamState, flags: u32) -> Result<(), CUresult> {
-        let Some(record) = self.record.lock().clone() else { return Ok(()) };
-        if record.capture != 0 {
-            capture::join(stream, record.capture)?;
+        match self.record.lock().clone() {
+            Some(record) => {
+                if record.capture != 0 {
+                    capture::join(stream, record.capture)?;
+                }
+                stream.inherit(&record.ahead);
+            }
+            None if self.is_shared() => {}
+            None => return Ok(()),
         }
-        stream.inherit(&record.ahead);
         let request = calls::stream_wait_event { stream: stream.handle, event: self.handle, flags };
         session::post_in(stream.context, &request)
     }
 
     /// Waits until the last record is done and all bytes before it are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
+        if self.is_shared() {
+            session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
+            return self.record.lock().clone().map_or(Ok(()), |record| record.ahead.wait());
+        }
         let Some(record) = self.record_outside(CUresult::CUDA_ERROR_CAPTURED_EVENT)? else { return Ok(()) };
         if record.stream.has_done(record.ticket) {
             session()?.faults().take()?;
@@ -114,6 +162,12 @@ impl EventState {
 
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
     pub fn query(&self) -> Result<(), CUresult> {
+        if self.is_shared() {
+            let token = session::transfers::fresh_number();
+            let is_pending =
+                session::call_in(self.context, &calls::event_query { event: self.handle, token })?;
+            return if is_pending { Err(CUresult::CUDA_ERROR_NOT_READY) } else { Ok(()) };
+        }
         let Some(record) = self.record_outside(CUresult::CUDA_ERROR_INVALID_VALUE)? else { return Ok(()) };
         record.stream.require_done(record.ticket, |token| {
             session::call_in(self.context, &calls::event_query { event: self.handle, token })
@@ -154,4 +208,15 @@ impl EventState {
             }
         }
     }
+}
+
+/// Makes `stream` wait for everything that `other`, of the same context, holds now.
+pub fn join(stream: &StreamState, other: &StreamState) -> Result<(), CUresult> {
+    let event = handles::create::<Event>();
+    let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
+    session::post_in(stream.context, &calls::event_create { event, flags })?;
+    session::post_in(stream.context, &calls::event_record { event, stream: other.handle, flags: 0 })?;
+    session::post_in(stream.context, &calls::stream_wait_event { stream: stream.handle, event, flags: 0 })?;
+    handles::drop_handle(event);
+    session::post_in(stream.context, &calls::event_destroy { event })
 }

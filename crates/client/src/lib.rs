@@ -12,6 +12,8 @@
 //! | `handles`, `context`, `stream`, `event`, `module` | What is known here of the program's objects? |
 //! | `memory`, `host_memory`, `copy` | What is an address, and how do bytes move? |
 //! | [`visible`] | How do kernels reach memory of the program? |
+//! | `address`, `pool` | Which memory is given out without asking the server, and when again? |
+//! | `virtual_memory`, `ipc`, `exchange` | What does the program map itself, and share with other processes? |
 //! | `launch` | What does a kernel get? |
 //! | `image`, `jit`, `linker` | Where does code come from, and how does the server get it? |
 //! | `capture` | Which streams are being captured into a graph? |
@@ -19,6 +21,7 @@
 //! | `process` | What happens at fork and at exit? |
 //! | [`environment`] | Which variables mean something? |
 
+mod address;
 mod array;
 mod calls;
 mod capture;
@@ -29,20 +32,24 @@ mod device;
 mod entry;
 pub mod environment;
 mod event;
+mod exchange;
 mod handles;
 mod host_memory;
 mod image;
+mod ipc;
 mod jit;
 mod launch;
 mod linker;
 mod log;
 mod memory;
 mod module;
+mod pool;
 mod private;
 mod process;
 mod session;
 mod statistics;
 mod stream;
+mod virtual_memory;
 mod visible;
 
 /// The exported symbols, made from the declaration list.

@@ -1,9 +1,15 @@
 //! Device memory that the program has: which addresses are the device's, and what lies around them.
+//!
+//! This map is the authority on what an address is: it holds what came from the session's window and what has an
+//! address that the server's driver chose.
 
+use crate::address::heap::Heap;
+use crate::log::error;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where device memory came from.
@@ -19,6 +25,12 @@ pub enum Origin {
     ManagedVariable,
     /// A variable of a module; it is freed with the module.
     Variable,
+    /// `cuMemMap`.
+    Mapping,
+    /// Another process's memory, by `cuIpcOpenMemHandle`.
+    Imported,
+    /// Another process's memory, from an imported pool.
+    PoolImport,
 }
 
 impl Origin {
@@ -34,7 +46,7 @@ impl Origin {
 }
 
 /// A piece of device memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone)]
 pub struct Piece {
     /// Its first address.
     pub base: CUdeviceptr,
@@ -48,13 +60,46 @@ pub struct Piece {
     pub origin: Origin,
     /// A number that no other piece of the process has or had.
     pub id: u64,
+    /// The heap that it came from; nothing where the server allocated it.
+    pub heap: Option<Arc<Heap>>,
 }
 
 static PIECES: RwLock<BTreeMap<CUdeviceptr, Piece>> = RwLock::new(BTreeMap::new());
 
 /// Notes memory that the server gave.
-pub fn add(base: CUdeviceptr, size: u64, context: Handle<Context>, device: CUdevice, origin: Origin) {
-    PIECES.write().insert(base, Piece { base, size, context, device, origin, id: next_id() });
+///
+/// # Errors
+/// `CUDA_ERROR_MAP_FAILED` when the program has other device memory at one of its addresses.
+pub fn add(
+    base: CUdeviceptr,
+    size: u64,
+    context: Handle<Context>,
+    device: CUdevice,
+    origin: Origin,
+) -> Result<(), CUresult> {
+    insert(Piece { base, size, context, device, origin, id: next_id(), heap: None })
+}
+
+/// Notes a piece of memory.
+///
+/// # Errors
+/// As [`add`].
+pub fn insert(piece: Piece) -> Result<(), CUresult> {
+    let mut pieces = PIECES.write();
+    let end = piece.base.saturating_add(piece.size);
+    if let Some((_, other)) = pieces.range(..end.max(1)).next_back()
+        && other.base + other.size > piece.base
+        // Two modules may name one variable.
+        && !(other.origin.is_variable() && piece.origin.is_variable())
+    {
+        error!(
+            "{} bytes of device memory at {:#x} lie over {} that the program has at {:#x}",
+            piece.size, piece.base, other.size, other.base
+        );
+        return Err(CUresult::CUDA_ERROR_MAP_FAILED);
+    }
+    pieces.insert(piece.base, piece);
+    Ok(())
 }
 
 /// A number for a piece of CUDA's memory, the device's or the host's.
@@ -68,14 +113,20 @@ pub fn find(address: CUdeviceptr) -> Option<Piece> {
     let pieces = PIECES.read();
     let (_, piece) = pieces.range(..=address).next_back()?;
     // An address right behind an empty variable belongs to nothing.
-    (address - piece.base < piece.size).then_some(*piece)
+    (address - piece.base < piece.size).then(|| piece.clone())
+}
+
+/// Whether an address lies in known memory.
+pub fn is_known(address: CUdeviceptr) -> bool {
+    let pieces = PIECES.read();
+    pieces.range(..=address).next_back().is_some_and(|(_, piece)| address - piece.base < piece.size)
 }
 
 /// Takes out memory that the program frees; an address that is not the start of an allocation is refused.
 pub fn take(base: CUdeviceptr) -> Result<Piece, CUresult> {
     let mut pieces = PIECES.write();
     match pieces.get(&base) {
-        Some(piece) if !piece.origin.is_variable() => {
+        Some(piece) if matches!(piece.origin, Origin::Allocation | Origin::Pool | Origin::Managed) => {
             pieces.remove(&base).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
         }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -90,9 +141,27 @@ pub fn forget_variable(base: CUdeviceptr) {
     }
 }
 
+/// Takes out a piece that is not freed like an allocation.
+pub fn remove(base: CUdeviceptr, origin: Origin) -> Option<Piece> {
+    let mut pieces = PIECES.write();
+    pieces.get(&base).filter(|piece| piece.origin == origin)?;
+    pieces.remove(&base)
+}
+
 /// Forgets the memory of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
-    PIECES.write().retain(|_, piece| piece.context != context);
+    let ended: Vec<Piece> = {
+        let mut pieces = PIECES.write();
+        let is_ended = |piece: &Piece| piece.context == context && piece.origin != Origin::Mapping;
+        let bases: Vec<_> = pieces.values().filter(|piece| is_ended(piece)).map(|piece| piece.base).collect();
+        bases.iter().filter_map(|base| pieces.remove(base)).collect()
+    };
+    // A pool belongs to the device and lives on.
+    for piece in ended.iter().filter(|piece| piece.origin == Origin::Pool) {
+        if let Some(heap) = &piece.heap {
+            heap.free(piece.base, piece.size, None);
+        }
+    }
 }
 
 /// Refuses a range that begins in known memory and ends outside it. A range that begins elsewhere is for the
@@ -101,10 +170,22 @@ pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
     if address == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    match find(address) {
-        Some(piece) if bytes > piece.size - (address - piece.base) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        _ => Ok(()),
+    let pieces = PIECES.read();
+    let (mut next, mut left) = (address, bytes);
+    while let Some((_, piece)) = pieces.range(..=next).next_back()
+        && next - piece.base < piece.size
+    {
+        let room = piece.size - (next - piece.base);
+        if left <= room {
+            return Ok(());
+        }
+        // Neighbouring mappings are one range.
+        if piece.origin != Origin::Mapping {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        (next, left) = (next + room, left - room);
     }
+    if next == address { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
 #[cfg(test)]
@@ -114,16 +195,43 @@ mod tests {
     #[test]
     fn addresses_are_found_within_their_piece_and_freed_once() {
         let context = Handle::new(900, 1);
-        add(0x7000_0000_1000, 256, context, 0, Origin::Allocation);
-        add(0x7000_0000_2000, 16, context, 0, Origin::Variable);
+        add(0x7000_0000_1000, 256, context, 0, Origin::Allocation).unwrap();
+        add(0x7000_0000_2000, 16, context, 0, Origin::Variable).unwrap();
         assert_eq!(find(0x7000_0000_10ff).map(|piece| piece.base), Some(0x7000_0000_1000));
-        assert_eq!(find(0x7000_0000_1100), None);
-        assert_eq!(find(0x7000_0000_0fff), None);
+        assert!(find(0x7000_0000_1100).is_none());
+        assert!(find(0x7000_0000_0fff).is_none());
         assert!(check_range(0x7000_0000_1080, 128).is_ok() && check_range(0x7000_0000_1080, 129).is_err());
         assert!(check_range(0x6fff_0000_0000, 1 << 40).is_ok() && check_range(0, 1).is_err());
         assert!(take(0x7000_0000_1010).is_err() && take(0x7000_0000_2000).is_err());
         assert!(take(0x7000_0000_1000).is_ok() && take(0x7000_0000_1000).is_err());
         context_ends(context);
-        assert_eq!(find(0x7000_0000_2000), None);
+        assert!(find(0x7000_0000_2000).is_none());
+    }
+
+    #[test]
+    fn overlapping_memory_is_a_clash() {
+        let context = Handle::new(901, 1);
+        add(0x7100_0000_1000, 256, context, 0, Origin::Allocation).unwrap();
+        for base in [0x7100_0000_0fff, 0x7100_0000_1000, 0x7100_0000_10ff] {
+            let clash = add(base, 2, context, 0, Origin::Variable);
+            assert_eq!(clash, Err(CUresult::CUDA_ERROR_MAP_FAILED));
+        }
+        add(0x7100_0000_1100, 16, context, 0, Origin::Variable).unwrap();
+        add(0x7100_0000_1100, 16, context, 0, Origin::Variable).unwrap();
+        context_ends(context);
+    }
+
+    #[test]
+    fn neighbouring_mappings_are_one_range() {
+        let context = Handle::new(902, 1);
+        for base in [0x7200_0000_0000, 0x7200_0000_1000] {
+            add(base, 0x1000, context, 0, Origin::Mapping).unwrap();
+        }
+        assert!(check_range(0x7200_0000_0000, 0x2000).is_ok());
+        assert!(check_range(0x7200_0000_0001, 0x2000).is_err());
+        assert!(take(0x7200_0000_0000).is_err());
+        for base in [0x7200_0000_0000, 0x7200_0000_1000] {
+            assert!(remove(base, Origin::Mapping).is_some());
+        }
     }
 }

@@ -301,8 +301,7 @@ impl ModuleState {
 
 fn note_variable((address, size): Variable, context: Handle<Context>) -> Result<(), CUresult> {
     let device = context::state(context)?.device;
-    memory::add(address, size as u64, context, device, Origin::Variable);
-    Ok(())
+    memory::add(address, size as u64, context, device, Origin::Variable)
 }
 
 impl LibraryState {
@@ -363,7 +362,7 @@ impl LibraryState {
         let (address, size) = session::call_in(context::current_or_none(), &request)?;
         visible::variable::adopt(address, size)?;
         // All devices use it; the first stands for them.
-        memory::add(address, size as u64, Handle::NULL, 0, Origin::ManagedVariable);
+        memory::add(address, size as u64, Handle::NULL, 0, Origin::ManagedVariable)?;
         managed.insert(name.to_owned(), (address, size));
         Ok((address, size))
     }

@@ -216,7 +216,7 @@ impl StreamState {
 
     /// The ticket of its newest command. The legacy default stream is in order with others of its context, so
     /// that every command of the context may be work for it.
-    fn newest(&self) -> u64 {
+    pub fn newest(&self) -> u64 {
         if self.is_legacy() { handles::ticket(self.context) } else { handles::ticket(self.handle) }
     }
 

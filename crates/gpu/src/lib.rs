@@ -15,10 +15,11 @@ mod unpack;
 pub use calls::Calls;
 pub use dispatch::dispatch;
 
-use causeway_api::handle::{Array, Context, Event, Library, MipmappedArray, Native, Stream};
+use causeway_api::handle::{Allocation, Array, Context, Event, Library, MipmappedArray, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, TextureSource};
+use std::os::fd::OwnedFd;
 
 /// The outcome of a driver call.
 pub type CuResult<T> = Result<T, CUresult>;
@@ -111,6 +112,18 @@ pub trait Gpu: Calls {
 
     /// Frees memory of `memory_allocate`; called when the context is idle. May block shortly.
     fn memory_free(&self, address: u64) -> CuResult<()>;
+
+    /// A descriptor that stands for an allocation in other processes of this machine.
+    fn export_allocation(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd>;
+
+    /// The allocation that a descriptor of [`Gpu::export_allocation`] in another process stands for.
+    fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<Allocation>>;
+
+    /// The bytes that stand for an event in other processes of this machine.
+    fn export_event(&self, event: Native<Event>) -> CuResult<Vec<u8>>;
+
+    /// The event of another process that these bytes stand for.
+    fn import_event(&self, bytes: &[u8]) -> CuResult<Native<Event>>;
 
     /// Resets the primary context of a device; called when the context is idle. May block.
     fn primary_context_reset(&self, device: i32) -> CuResult<()>;

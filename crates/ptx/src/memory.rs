@@ -10,6 +10,10 @@
 //! of GiB lie between (less where `ulimit -v` allows no large range). So a pointer that runs past an allocation meets
 //! pages without access, or another allocation as on a GPU, but not the memory of a block.
 
+mod window;
+
+pub use window::Access;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr;
@@ -73,6 +77,20 @@ pub enum MemoryError {
         /// The address given.
         address: u64,
     },
+    /// A range that was to be mapped is not a free part of the window.
+    #[error("the {size} bytes at {address:#x} are not a free part of the window in whole pages")]
+    NotInWindow {
+        /// First address of the range.
+        address: u64,
+        /// Bytes in the range.
+        size: u64,
+    },
+    /// The system does not map or protect pages.
+    #[error("the system refuses to change the pages at {address:#x}")]
+    Refused {
+        /// First address of the range.
+        address: u64,
+    },
 }
 
 /// The addresses could not be reserved.
@@ -102,6 +120,8 @@ struct Allocations {
     live: BTreeMap<u64, Live>,
     /// Free ranges: start to length, neighbours always merged.
     free: BTreeMap<u64, u64>,
+    /// What is mapped in the window, by first address.
+    mapped: BTreeMap<u64, window::Mapping>,
     allocated: u64,
 }
 
@@ -132,9 +152,10 @@ impl AddressSpace {
             }
         };
         // The first page stays without access, so that no allocation has the lowest address of the range.
-        let (window, window_end) = (base + reserved / 2, base + reserved / 4 * 3);
+        let window_end = base + reserved / 4 * 3;
+        // The quarter before the window is the one whose use is decided outside; see `window.rs`.
         let free = BTreeMap::from([
-            (base + PAGE, window - base - PAGE),
+            (base + PAGE, reserved / 4 - PAGE),
             // A page without access behind the window, as behind every allocation.
             (window_end + PAGE, base + reserved - window_end - PAGE),
         ]);
@@ -255,7 +276,7 @@ impl AddressSpace {
     /// [`MemoryError::OutsideAllocation`], and nothing is read, unless all bytes are in one live allocation.
     pub fn read(&self, address: u64, destination: &mut [u8]) -> Result<(), MemoryError> {
         let allocations = self.allocations.read();
-        allocations.check(address, destination.len() as u64)?;
+        allocations.check(address, destination.len() as u64, Access::Read)?;
         // SAFETY: the range is inside a live allocation, which is mapped readable and stays so while the lock is held.
         unsafe {
             ptr::copy_nonoverlapping(address as *const u8, destination.as_mut_ptr(), destination.len())
@@ -269,7 +290,7 @@ impl AddressSpace {
     /// [`MemoryError::OutsideAllocation`], and nothing is written, unless all bytes are in one live allocation.
     pub fn write(&self, address: u64, source: &[u8]) -> Result<(), MemoryError> {
         let allocations = self.allocations.read();
-        allocations.check(address, source.len() as u64)?;
+        allocations.check(address, source.len() as u64, Access::ReadWrite)?;
         // SAFETY: the range is inside a live allocation, which is mapped writable and stays so while the lock is held.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), address as *mut u8, source.len()) };
         Ok(())
@@ -284,7 +305,7 @@ impl AddressSpace {
         let size = (pattern.len() as u64)
             .checked_mul(count)
             .ok_or(MemoryError::OutsideAllocation { address, size: u64::MAX })?;
-        allocations.check(address, size)?;
+        allocations.check(address, size, Access::ReadWrite)?;
         let size = size as usize;
         if size == 0 {
             return Ok(());
@@ -314,8 +335,8 @@ impl AddressSpace {
     /// [`MemoryError::OutsideAllocation`], and nothing is written, unless each range is in one live allocation.
     pub fn copy(&self, destination: u64, source: u64, size: u64) -> Result<(), MemoryError> {
         let allocations = self.allocations.read();
-        allocations.check(source, size)?;
-        allocations.check(destination, size)?;
+        allocations.check(source, size, Access::Read)?;
+        allocations.check(destination, size, Access::ReadWrite)?;
         // SAFETY: both ranges are inside live allocations, mapped for as long as the lock is held.
         unsafe { ptr::copy(source as *const u8, destination as *mut u8, size as usize) };
         Ok(())
@@ -397,7 +418,7 @@ impl Allocations {
         self.free.insert(start, length);
     }
 
-    fn check(&self, address: u64, size: u64) -> Result<(), MemoryError> {
+    fn check(&self, address: u64, size: u64, access: Access) -> Result<(), MemoryError> {
         if size == 0 {
             return Ok(());
         }
@@ -405,7 +426,11 @@ impl Allocations {
             let offset = address - start;
             offset < live.size && size <= live.size - offset
         });
-        if inside { Ok(()) } else { Err(MemoryError::OutsideAllocation { address, size }) }
+        if inside || self.is_mapped(address, size, access) {
+            Ok(())
+        } else {
+            Err(MemoryError::OutsideAllocation { address, size })
+        }
     }
 }
 

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let snapshot = format!("{} {:?}", start.gpu, start.hello.environment);
-    let (link, mut receiver) = start.welcome(snapshot.into_bytes()).unwrap();
+    let (link, mut receiver, _) = start.welcome(snapshot.into_bytes()).unwrap();
     link.start(std::sync::Arc::new(SendBack(link.clone())));
     while let Ok(body) = receiver.recv() {
         let body = body.to_vec();

@@ -22,6 +22,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("CUlinkState", "LinkState"),
     ("CUtexref", "TextureReference"),
     ("CUsurfref", "SurfaceReference"),
+    ("CUmemGenericAllocationHandle", "Allocation"),
 ];
 
 /// Types of `causeway_api::types` that hold handles. A back end gets them as `causeway_gpu::objects::Translate` makes

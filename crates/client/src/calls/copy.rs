@@ -291,7 +291,7 @@ impl Side {
         let (is_device, address) = match self.kind {
             CUmemorytype::CU_MEMORYTYPE_HOST => (false, self.host as u64),
             CUmemorytype::CU_MEMORYTYPE_DEVICE => (true, self.device),
-            CUmemorytype::CU_MEMORYTYPE_UNIFIED => (memory::find(self.device).is_some(), self.device),
+            CUmemorytype::CU_MEMORYTYPE_UNIFIED => (memory::is_known(self.device), self.device),
             _ => return Err(invalid),
         };
         if address == 0 {

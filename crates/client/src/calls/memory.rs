@@ -2,24 +2,67 @@
 
 use super::Outcome;
 use super::device::give_text;
+use crate::address::heap;
 use crate::entry::{give, offer, refuse_use, text};
-use crate::memory::{self, Origin};
+use crate::memory::{self, Origin, Piece};
 use crate::session::{self, session};
-use crate::{capture, context, device, host_memory, visible};
+use crate::{capture, context, device, host_memory, ipc, visible};
 use causeway_api::calls;
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use core::ffi::{c_char, c_void};
+
+pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Outcome {
+    let device = context::current_state()?.device;
+    let (on_server, all) = session::call(&calls::cuMemGetInfo_v2 {})?;
+    // What heaps keep is there for the next allocation.
+    let here = usize::try_from(heap::free_bytes(device)).unwrap_or(0);
+    // SAFETY: room for both results, or null.
+    unsafe {
+        offer(free, on_server.saturating_add(here).min(all));
+        offer(total, all);
+    }
+    Ok(())
+}
 
 pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome {
     if dptr.is_null() || bytesize == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    capture::refuse_unsafe()?;
-    let context = context::current_state()?;
-    let address = session::call(&calls::memory_allocate { size: bytesize })?;
-    memory::add(address, bytesize as u64, context.handle, context.device, Origin::Allocation);
+    let address = allocate(bytesize)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(dptr, address) }
+}
+
+/// Allocates memory of the current context's device.
+fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
+    capture::refuse_unsafe()?;
+    let context = context::current_state()?;
+    session()?.faults().check()?;
+    let (handle, device) = (context.handle, context.device);
+    if let Some(heap) = heap::of_context(handle, device) {
+        match heap.allocate(size as u64, None) {
+            // The window has turned out not to be there.
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {}
+            Err(error) => return Err(error),
+            Ok(base) => {
+                let id = memory::next_id();
+                let (size, heap) = (size as u64, Some(heap));
+                memory::insert(Piece {
+                    base,
+                    size,
+                    context: handle,
+                    device,
+                    origin: Origin::Allocation,
+                    id,
+                    heap,
+                })?;
+                return Ok(base);
+            }
+        }
+    }
+    let address = session::call(&calls::memory_allocate { size })?;
+    memory::add(address, size as u64, handle, device, Origin::Allocation)?;
+    Ok(address)
 }
 
 pub unsafe fn cuMemAllocPitch_v2(
@@ -29,16 +72,14 @@ pub unsafe fn cuMemAllocPitch_v2(
     Height: usize,
     ElementSizeBytes: u32,
 ) -> Outcome {
-    if dptr.is_null() || pPitch.is_null() || WidthInBytes == 0 || Height == 0 {
+    /// Rows start at multiples of this, on every device since compute capability 2.0.
+    const PITCH: usize = 512;
+    let is_known = matches!(ElementSizeBytes, 4 | 8 | 16);
+    if dptr.is_null() || pPitch.is_null() || WidthInBytes == 0 || Height == 0 || !is_known {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    capture::refuse_unsafe()?;
-    let context = context::current_state()?;
-    let request =
-        calls::memory_allocate_pitched { width: WidthInBytes, height: Height, element: ElementSizeBytes };
-    let (address, pitch) = session::call(&request)?;
-    let size = pitch.saturating_mul(Height) as u64;
-    memory::add(address, size, context.handle, context.device, Origin::Allocation);
+    let pitch = WidthInBytes.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let address = allocate(pitch.checked_mul(Height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)?;
     // SAFETY: neither is null, so there is room for both results.
     unsafe {
         give(dptr, address)?;
@@ -46,16 +87,26 @@ pub unsafe fn cuMemAllocPitch_v2(
     }
 }
 
+/// Freed memory may be handed out again at once, so the work that may still use it is waited for first, as CUDA does.
 pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
     if dptr == 0 {
         return Ok(());
     }
     capture::refuse_unsafe()?;
+    if memory::find(dptr).is_some_and(|piece| piece.origin == Origin::PoolImport) {
+        return ipc::close(dptr, Origin::PoolImport);
+    }
     let piece = memory::take(dptr)?;
     if piece.origin == Origin::Managed {
         return visible::managed::free(&piece);
     }
-    session::call_in(piece.context, &calls::memory_free { address: dptr })
+    let Some(heap) = piece.heap else {
+        return session::call_in(piece.context, &calls::memory_free { address: dptr });
+    };
+    let waited = context::state(piece.context)?.synchronize();
+    // It is freed even when the work before failed.
+    heap.free(piece.base, piece.size, None);
+    waited
 }
 
 pub unsafe fn cuMemGetAddressRange_v2(

@@ -5,6 +5,7 @@
 //! driver API's manual demand; the `SAFETY` comments here rely on that and say only what is not obvious.
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
 
+mod address;
 mod array;
 mod array_copy;
 mod batch_copy;
@@ -15,6 +16,7 @@ mod device;
 mod event;
 mod execution;
 mod graph;
+mod ipc;
 mod library;
 mod managed;
 mod memory;
@@ -29,6 +31,7 @@ mod stream;
 mod texture;
 mod unified;
 
+pub use address::*;
 pub use array::*;
 pub use array_copy::*;
 pub use batch_copy::*;
@@ -39,6 +42,7 @@ pub use device::*;
 pub use event::*;
 pub use execution::*;
 pub use graph::*;
+pub use ipc::*;
 pub use library::*;
 pub use managed::*;
 pub use memory::*;

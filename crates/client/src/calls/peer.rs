@@ -1,11 +1,14 @@
 //! What devices may do with each other's memory.
 
 use super::Outcome;
-use crate::device::device;
+use crate::address::heap;
+use crate::context;
+use crate::device::{device, on_server};
 use crate::entry::give;
-use crate::session::session;
+use crate::session::{self, session};
+use causeway_api::calls;
 use causeway_api::snapshot::Peer;
-use causeway_api::sys::{CUdevice, CUdevice_P2PAttribute, CUresult};
+use causeway_api::sys::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUmemAccess_flags, CUresult};
 
 /// What the server said about a pair of devices.
 fn pair(dev: CUdevice, peer: CUdevice) -> Result<Option<&'static Peer>, CUresult> {
@@ -30,4 +33,29 @@ pub unsafe fn cuDeviceGetP2PAttribute(
     let found = peer.attributes.iter().find(|(number, _)| *number == attrib.0 as i32);
     // SAFETY: room for the result, or null.
     unsafe { give(value, found.map_or(0, |(_, value)| *value)) }
+}
+
+pub unsafe fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32) -> Outcome {
+    let peer = context::given(peerContext)?;
+    session::post(&calls::cuCtxEnablePeerAccess { peerContext: peer.handle, Flags })?;
+    set_access(&peer, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+}
+
+pub unsafe fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> Outcome {
+    let peer = context::given(peerContext)?;
+    session::post(&calls::cuCtxDisablePeerAccess { peerContext: peer.handle })?;
+    set_access(&peer, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE)
+}
+
+/// Opens memory of `peer` that the client hands out itself to the current context's device, or closes it: the driver
+/// does so for memory of its own only.
+fn set_access(peer: &context::ContextState, flags: CUmemAccess_flags) -> Outcome {
+    let accessor = context::current_state()?.device;
+    if accessor == peer.device {
+        return Ok(());
+    }
+    match heap::of_context(peer.handle, peer.device) {
+        Some(heap) => heap.set_access(on_server(accessor)?, flags),
+        None => Ok(()),
+    }
 }

@@ -1,85 +1,167 @@
 //! Stream-ordered allocation.
 
 use super::Outcome;
-use crate::entry::{DefaultStream, give, refuse_use};
-use crate::handles::{self, Registry};
+use crate::address::window;
+use crate::entry::{DefaultStream, give, list, refuse_use};
+use crate::exchange::{self, Kind};
 use crate::memory::{self, Origin};
+use crate::pool::{self, PoolState};
 use crate::session;
-use crate::{capture, context, device, stream};
+use crate::{capture, context, device, handles, ipc, stream};
 use causeway_api::calls;
-use causeway_api::handle::{Handle, MemoryPool};
+use causeway_api::handle::Handle;
 use causeway_api::sys::{
-    CUdevice, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType,
-    CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
+    CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
 };
-use core::ffi::c_void;
-use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use core::ffi::{c_char, c_int, c_void};
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::Arc;
 
-/// What the client keeps of a pool: its device.
-static POOLS: Registry<MemoryPool, CUdevice> = Registry::new();
-/// The default pool of each device that was asked for it.
-static DEFAULTS: LazyLock<Mutex<HashMap<CUdevice, Handle<MemoryPool>>>> = LazyLock::new(Mutex::default);
-/// The pool that a device allocates from, where that is not its default pool.
-static CURRENT: LazyLock<Mutex<HashMap<CUdevice, Handle<MemoryPool>>>> = LazyLock::new(Mutex::default);
+const DESCRIPTOR: CUmemAllocationHandleType =
+    CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-fn default_pool(dev: CUdevice) -> Result<Handle<MemoryPool>, CUresult> {
-    let device = device::on_server(dev)?;
-    let mut defaults = DEFAULTS.lock();
-    if let Some(pool) = defaults.get(&dev) {
-        return Ok(*pool);
-    }
-    let pool = handles::create::<MemoryPool>();
-    session::post_in(context::current_or_none(), &calls::memory_pool_default { pool, device })?;
-    POOLS.insert(pool, Arc::new(dev));
-    defaults.insert(dev, pool);
-    Ok(pool)
+/// The pool that the program passed.
+fn given(pool: CUmemoryPool) -> Result<Arc<PoolState>, CUresult> {
+    pool::get(Handle::from_raw(pool))
 }
 
 pub unsafe fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(pool_out, default_pool(dev)?.as_raw()) }
+    unsafe { give(pool_out, pool::default_of(dev)?.handle.as_raw()) }
 }
 
-pub unsafe fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
-    let current = CURRENT.lock().get(&dev).copied();
-    let current = match current {
-        Some(current) if handles::is_valid(current) => current,
-        _ => default_pool(dev)?,
-    };
+pub unsafe fn cuDeviceGetMemPool(out: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(pool, current.as_raw()) }
+    unsafe { give(out, pool::current_of(dev)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> Outcome {
-    let pool = handles::given::<MemoryPool>(pool)?;
-    let request = calls::memory_pool_current_set { device: device::on_server(dev)?, pool };
-    session::post_in(context::current_or_none(), &request)?;
-    CURRENT.lock().insert(dev, pool);
-    Ok(())
+    device::device(dev)?;
+    pool::set_current(dev, &given(pool)?)
+}
+
+/// The device that a location means; pools in host memory or of managed memory there are none.
+///
+/// # Safety
+/// `location` is null or a location.
+unsafe fn device_of(location: *const CUmemLocation, kind: CUmemAllocationType) -> Result<CUdevice, CUresult> {
+    // SAFETY: as this function demands.
+    let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let is_on_device = location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    if !is_on_device || kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
+        return Err(refuse_use!("memory pools in host memory or of managed memory"));
+    }
+    device::device(location.id)?;
+    Ok(location.id)
+}
+
+pub unsafe fn cuMemGetDefaultMemPool(
+    pool_out: *mut CUmemoryPool,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Outcome {
+    // SAFETY: a location, or null; room for the result, or null.
+    unsafe { give(pool_out, pool::default_of(device_of(location, kind)?)?.handle.as_raw()) }
+}
+
+pub unsafe fn cuMemGetMemPool(
+    out: *mut CUmemoryPool,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Outcome {
+    // SAFETY: a location, or null; room for the result, or null.
+    unsafe { give(out, pool::current_of(device_of(location, kind)?)?.handle.as_raw()) }
+}
+
+pub unsafe fn cuMemSetMemPool(
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+    pool: CUmemoryPool,
+) -> Outcome {
+    // SAFETY: a location, or null.
+    pool::set_current(unsafe { device_of(location, kind) }?, &given(pool)?)
 }
 
 pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> Outcome {
     // SAFETY: properties, or null.
     let properties = unsafe { poolProps.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let is_on_device = properties.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    let is_pinned = properties.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    // SAFETY: a reference is valid.
+    let device = unsafe { device_of(&raw const properties.location, properties.allocType) }?;
     let is_private = properties.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
-    if !is_on_device || !is_pinned || !is_private {
-        return Err(refuse_use!("memory pools that are shared between processes or lie in host memory"));
+    if !is_private && (properties.handleTypes != DESCRIPTOR || window::window().is_none()) {
+        return Err(refuse_use!("memory pools with these handles for other processes"));
     }
     if out.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let dev = properties.location.id;
-    let pool = handles::create::<MemoryPool>();
-    let request =
-        calls::memory_pool_create { pool, device: device::on_server(dev)?, limit: properties.maxSize };
-    session::call_in(context::current_or_none(), &request)?;
-    POOLS.insert(pool, Arc::new(dev));
+    let pool = pool::create(device, properties.maxSize, properties.handleTypes.0)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(out, pool.as_raw()) }
+    unsafe { give(out, pool.handle.as_raw()) }
+}
+
+pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> Outcome {
+    pool::destroy(&*given(pool)?)
+}
+
+pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> Outcome {
+    let pool = given(pool)?;
+    match &pool.heap {
+        Some(heap) => {
+            heap.trim(minBytesToKeep as u64);
+            Ok(())
+        }
+        None => session::post(&calls::cuMemPoolTrimTo { pool: pool.handle, minBytesToKeep }),
+    }
+}
+
+pub unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> Outcome {
+    let pool = given(pool)?;
+    // SAFETY: as many entries as the program says.
+    let entries = unsafe { list(map, count) }?;
+    let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    for entry in entries {
+        if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let device = device::on_server(entry.location.id)?;
+        match &pool.heap {
+            // The pool's own device keeps its access.
+            _ if entry.location.id == pool.device && entry.flags == none => {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            _ if entry.location.id == pool.device => {}
+            Some(heap) => heap.set_access(device, entry.flags)?,
+            None => {
+                return Err(refuse_use!(
+                    "access of other devices to pools of a server without virtual memory"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub unsafe fn cuMemPoolGetAccess(
+    flags: *mut CUmemAccess_flags,
+    memPool: CUmemoryPool,
+    location: *mut CUmemLocation,
+) -> Outcome {
+    let pool = given(memPool)?;
+    // SAFETY: a location, or null.
+    let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let on_server = device::on_server(location.id)?;
+    let access = match &pool.heap {
+        _ if location.id == pool.device => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        Some(heap) => heap.access_of(on_server),
+        None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { give(flags, access) }
 }
 
 /// Whether an attribute is a 64-bit number; the others are 32-bit ones.
@@ -102,7 +184,7 @@ pub unsafe fn cuMemPoolSetAttribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Outcome {
-    let pool = handles::given::<MemoryPool>(pool)?;
+    let pool = given(pool)?;
     if value.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -110,8 +192,7 @@ pub unsafe fn cuMemPoolSetAttribute(
     let value = unsafe {
         if is_long(attribute)? { value.cast::<u64>().read() } else { u64::from(value.cast::<u32>().read()) }
     };
-    let request = calls::memory_pool_attribute_set { pool, attribute, value };
-    session::call_in(context::current_or_none(), &request)
+    pool.set_attribute(attribute, value)
 }
 
 pub unsafe fn cuMemPoolGetAttribute(
@@ -119,10 +200,9 @@ pub unsafe fn cuMemPoolGetAttribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Outcome {
-    let pool = handles::given::<MemoryPool>(pool)?;
+    let pool = given(pool)?;
     let is_long = is_long(attribute)?;
-    let request = calls::memory_pool_attribute_get { pool, attribute };
-    let found = session::call_in(context::current_or_none(), &request)?;
+    let found = pool.attribute(attribute)?;
     // SAFETY: null, or room for the number that the attribute is.
     unsafe {
         if is_long { give(value.cast::<u64>(), found) } else { give(value.cast::<u32>(), found as u32) }
@@ -136,7 +216,7 @@ pub unsafe fn cuMemAllocAsync(
     default_stream: DefaultStream,
 ) -> Outcome {
     // SAFETY: the same arguments.
-    unsafe { allocate(dptr, bytesize, Handle::NULL, hStream, default_stream) }
+    unsafe { allocate(dptr, bytesize, None, hStream, default_stream) }
 }
 
 pub unsafe fn cuMemAllocFromPoolAsync(
@@ -146,9 +226,9 @@ pub unsafe fn cuMemAllocFromPoolAsync(
     hStream: CUstream,
     default_stream: DefaultStream,
 ) -> Outcome {
-    let pool = handles::given::<MemoryPool>(pool)?;
+    let pool = given(pool)?;
     // SAFETY: the same arguments.
-    unsafe { allocate(dptr, bytesize, pool, hStream, default_stream) }
+    unsafe { allocate(dptr, bytesize, Some(&pool), hStream, default_stream) }
 }
 
 /// # Safety
@@ -156,7 +236,7 @@ pub unsafe fn cuMemAllocFromPoolAsync(
 unsafe fn allocate(
     out: *mut CUdeviceptr,
     size: usize,
-    pool: Handle<MemoryPool>,
+    pool: Option<&PoolState>,
     hStream: CUstream,
     default_stream: DefaultStream,
 ) -> Outcome {
@@ -167,10 +247,13 @@ unsafe fn allocate(
     if capture::of(&stream) != 0 {
         return Err(refuse_use!("allocations inside a captured graph"));
     }
-    let device = context::state(stream.context)?.device;
-    let request = calls::memory_allocate_async { size, pool, stream: stream.handle };
-    let address = session::call_in(stream.context, &request)?;
-    memory::add(address, size as u64, stream.context, device, Origin::Pool);
+    let address = match pool {
+        Some(pool) => pool::allocate(pool, size, &stream)?,
+        None => {
+            let device = context::state(stream.context)?.device;
+            pool::allocate(&*pool::current_of(device)?, size, &stream)?
+        }
+    };
     // SAFETY: not null, so there is room for the result.
     unsafe { give(out, address) }
 }
@@ -183,6 +266,66 @@ pub unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream, default_strea
     if capture::of(&stream) != 0 {
         return Err(refuse_use!("freeing memory inside a captured graph"));
     }
-    memory::take(dptr)?;
-    session::post_in(stream.context, &calls::memory_free_async { address: dptr, stream: stream.handle })
+    pool::free(dptr, &stream)
+}
+
+pub unsafe fn cuMemPoolExportToShareableHandle(
+    handle_out: *mut c_void,
+    pool: CUmemoryPool,
+    handleType: CUmemAllocationHandleType,
+    flags: u64,
+) -> Outcome {
+    let pool = given(pool)?;
+    if handle_out.is_null() || flags != 0 || handleType != DESCRIPTOR || pool.handle_types != DESCRIPTOR.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = device::on_server(pool.device)?;
+    let descriptor = exchange::descriptor(Kind::Pool, &device.to_le_bytes())?;
+    // SAFETY: for this type of handle there is room for a descriptor, which is the program's from here on.
+    unsafe { give(handle_out.cast::<c_int>(), descriptor.into_raw_fd()) }
+}
+
+pub unsafe fn cuMemPoolImportFromShareableHandle(
+    pool_out: *mut CUmemoryPool,
+    handle: *mut c_void,
+    handleType: CUmemAllocationHandleType,
+    flags: u64,
+) -> Outcome {
+    let number = c_int::try_from(handle as usize);
+    let (Ok(number), false) = (number, pool_out.is_null() || flags != 0 || handleType != DESCRIPTOR) else {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    };
+    // SAFETY: the program passes an open descriptor; another number is refused when it is read.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    let device = i32::from_le_bytes(exchange::read(descriptor, Kind::Pool)?);
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pool_out, pool::import(device)?.handle.as_raw()) }
+}
+
+pub unsafe fn cuMemPoolExportPointer(
+    shareData_out: *mut CUmemPoolPtrExportData,
+    ptr: CUdeviceptr,
+) -> Outcome {
+    let piece = memory::find(ptr).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if pool::of_piece(&piece).is_none_or(|pool| pool.handle_types != DESCRIPTOR.0) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let reserved = ipc::export(ptr, Origin::Pool)?.map(c_char::cast_unsigned);
+    // SAFETY: room for the result, or null.
+    unsafe { give(shareData_out, CUmemPoolPtrExportData { reserved }) }
+}
+
+pub unsafe fn cuMemPoolImportPointer(
+    ptr_out: *mut CUdeviceptr,
+    pool: CUmemoryPool,
+    shareData: *mut CUmemPoolPtrExportData,
+) -> Outcome {
+    // SAFETY: the data, or null.
+    let data = unsafe { shareData.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if ptr_out.is_null() || !given(pool)?.is_imported {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let address = ipc::open(&data.reserved.map(u8::cast_signed), Origin::PoolImport)?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(ptr_out, address) }
 }

@@ -1,9 +1,12 @@
-//! Attributes of pointers, answered from the tables of device and pinned memory.
+//! Attributes of pointers, answered from the tables of device and pinned memory as a driver (580) answers them.
 
 use super::Outcome;
 use crate::entry::list;
-use crate::{host_memory, memory, visible};
-use causeway_api::sys::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresult};
+use crate::memory::Origin;
+use crate::{host_memory, memory, pool, virtual_memory, visible};
+use causeway_api::sys::{
+    CUdeviceptr, CUmemLocation, CUmemLocationType, CUmemorytype, CUpointer_attribute, CUresult,
+};
 use core::ffi::c_void;
 
 /// What an address is.
@@ -31,6 +34,16 @@ fn on_device(address: CUdeviceptr) -> Option<CUdeviceptr> {
     let host = on_host(address);
     // In the window it is known before there is a mirror, which a launch makes.
     visible::device_address(host).or_else(|| visible::window::contains(host).then_some(host as CUdeviceptr))
+}
+
+/// The mapping in which a piece lies: its first address, its size, and a number of its memory.
+fn mapping(piece: &memory::Piece) -> (u64, u64, u64) {
+    let block = piece.heap.as_ref().and_then(|heap| heap.block_of(piece.base));
+    match (block, virtual_memory::allocation_at(piece.base)) {
+        (Some((handle, base, size)), _) => (base, size, u64::from(handle.index())),
+        (None, Some(allocation)) => (piece.base, piece.size, u64::from(allocation.handle.index())),
+        (None, None) => (piece.base, piece.size, piece.id),
+    }
 }
 
 /// The value of an attribute, as the bytes of its C type.
@@ -74,7 +87,7 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, Target::Device(piece)) => long(piece.id),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, Target::Pinned(range)) => long(range.id),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, _)
-        | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, _)
+        | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, Target::Pinned(_))
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, _)
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, _) => flag(false),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Device(_)) => flag(true),
@@ -97,13 +110,35 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, Target::Pinned(range)) => {
             long(range.size as u64)
         }
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, _) => long(0),
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, Target::Device(_)) => {
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, Target::Device(piece)) => {
+            flag(piece.origin == Origin::Allocation && piece.heap.is_some())
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, Target::Device(piece)) => {
+            let of_mapping = || Some(virtual_memory::allocation_at(address)?.properties.handle_types);
+            let of_pool = || Some(pool::of_piece(piece)?.handle_types);
+            long(u64::from(of_mapping().or_else(of_pool).unwrap_or(0)))
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, Target::Pinned(_)) => long(0),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, Target::Device(piece)) => {
             /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.
             const READ_AND_WRITE: u32 = 3;
-            word(READ_AND_WRITE)
+            let location =
+                CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: piece.device };
+            word(virtual_memory::access(address, &location).unwrap_or(READ_AND_WRITE))
         }
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, _) => long(0),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, Target::Device(piece)) => {
+            long(pool::of_piece(piece).map_or(0, |pool| pool.handle.value()))
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, Target::Pinned(_)) => long(0),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, Target::Device(piece)) => {
+            long(mapping(piece).0)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE, Target::Device(piece)) => {
+            long(mapping(piece).1)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, Target::Device(piece)) => {
+            long(mapping(piece).2)
+        }
         _ => invalid,
     }
 }

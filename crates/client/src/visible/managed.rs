@@ -15,7 +15,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
     let address = window::allocate(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as usize;
     regions::create(context.handle, address, size, address as u64)
         .inspect_err(|_| window::release(address, size))?;
-    memory::add(address as u64, size as u64, context.handle, context.device, Origin::Managed);
+    memory::add(address as u64, size as u64, context.handle, context.device, Origin::Managed)?;
     Ok(address as CUdeviceptr)
 }
 

@@ -1,7 +1,7 @@
 //! What the software GPU says about itself.
 
 use crate::CuResult;
-use causeway_api::snapshot::{Device, Peer, Snapshot};
+use causeway_api::snapshot::{Device, Peer, Snapshot, Window};
 use causeway_api::sys::{CUdevice_attribute as A, CUlaunchAttributeID as Id, CUresult};
 use causeway_api::types::LaunchAttribute;
 use std::fs;
@@ -34,7 +34,12 @@ pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
 pub(super) const RESERVED_SHARED_PER_BLOCK: u32 = 1 << 10;
 
 /// The snapshot of a machine with this one device.
-pub(super) fn snapshot(memory: u64, driver_version: i32, host_window: Range<u64>) -> Snapshot {
+pub(super) fn snapshot(
+    memory: u64,
+    driver_version: i32,
+    host_window: Range<u64>,
+    device_window: Window,
+) -> Snapshot {
     let device = Device {
         name: NAME.into(),
         uuid: UUID,
@@ -50,12 +55,13 @@ pub(super) fn snapshot(memory: u64, driver_version: i32, host_window: Range<u64>
         devices: vec![device],
         peers: vec![Peer { can_access: false, attributes: Vec::new() }],
         host_window: (host_window.start, host_window.end - host_window.start),
+        device_window,
     }
 }
 
 /// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, pageable memory,
-/// cooperative and cluster launches, virtual memory management, IPC, multicast and the like
-/// are things that this device does not have.
+/// cooperative and cluster launches, events for other processes, multicast and the like are things that this device
+/// does not have.
 fn attributes() -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
     let [grid_x, grid_y, grid_z] = causeway_ptx::MAX_GRID;
@@ -99,6 +105,10 @@ fn attributes() -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, MOST_BLOCKS_PER_MULTIPROCESSOR),
         (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, RESERVED_SHARED_PER_BLOCK),
         (A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1),
+        // `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+        (A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 1),
+        (A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
+        (A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1),
         (A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1),
         (A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1),
         (A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1),
@@ -157,7 +167,7 @@ mod tests {
 
     #[test]
     fn every_attribute_has_a_value() {
-        let snapshot = snapshot(1 << 30, DRIVER_VERSION, 1 << 40..1 << 41);
+        let snapshot = snapshot(1 << 30, DRIVER_VERSION, 1 << 40..1 << 41, Window::default());
         let device = &snapshot.devices[0];
         assert_eq!(device.attributes.len(), 147);
         assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE.0.cast_signed()), Some(32));

@@ -5,18 +5,21 @@ use super::graph::Graph;
 use super::launch::Launch;
 use super::operation::{Operation, Pattern, Value};
 use super::stream::StreamKind;
-use super::{SoftwareGpu, handles, occupancy};
+use super::{SoftwareGpu, handles, occupancy, virtual_memory};
 use crate::{Calls, CuResult, NativePlace};
 use causeway_api::handle::{
-    Array, Context, Event, Function, Graph as GraphHandle, GraphExec, Kernel, Library, LinkState, MemoryPool,
-    MipmappedArray, Module, Native, Stream,
+    Allocation, Array, Context, Event, Function, Graph as GraphHandle, GraphExec, Kernel, Library, LinkState,
+    MemoryPool, MipmappedArray, Module, Native, Stream,
 };
 use causeway_api::sys::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUctx_flags, CUdevice, CUdeviceptr,
     CUfunc_cache, CUfunction_attribute, CUjitInputType, CUlimit, CUmemPool_attribute, CUoccupancy_flags,
     CUresult, CUsharedconfig, CUstream_flags, CUstreamCaptureMode,
 };
-use causeway_api::types::{FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape, Region};
+use causeway_api::types::{
+    AddressAccess, AllocationProperties, FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape,
+    Region,
+};
 
 /// There is one device.
 pub(super) fn check_device(device: CUdevice) -> CuResult<()> {
@@ -293,15 +296,6 @@ impl Calls for SoftwareGpu {
         self.memory.allocate(&*self.contexts.current()?, size)
     }
 
-    fn memory_allocate_pitched(
-        &self,
-        width: usize,
-        height: usize,
-        element: u32,
-    ) -> CuResult<(CUdeviceptr, usize)> {
-        self.memory.allocate_pitched(&*self.contexts.current()?, width, height, element)
-    }
-
     fn memory_allocate_async(
         &self,
         size: usize,
@@ -314,6 +308,69 @@ impl Calls for SoftwareGpu {
 
     fn memory_free_async(&self, address: CUdeviceptr, stream: Native<Stream>) -> CuResult<()> {
         self.memory.free_async(address, self.stream(stream)?)
+    }
+
+    fn memory_block_create(
+        &self,
+        address: CUdeviceptr,
+        size: usize,
+        device: CUdevice,
+        accessors: &[i32],
+    ) -> CuResult<Native<Allocation>> {
+        check_device(device)?;
+        accessors.iter().try_for_each(|accessor| check_device(*accessor))?;
+        self.virtual_memory.create_block(address, size as u64).map(Native::from_value)
+    }
+
+    fn memory_block_release(
+        &self,
+        block: Native<Allocation>,
+        address: CUdeviceptr,
+        size: usize,
+    ) -> CuResult<()> {
+        let unmapped = self.virtual_memory.unmap(address, size as u64);
+        self.virtual_memory.release(block.value()).and(unmapped)
+    }
+
+    fn address_window_open(&self) -> CuResult<()> {
+        // Reserved from the start.
+        Ok(())
+    }
+
+    fn address_access(&self, address: CUdeviceptr, size: usize, access: &[AddressAccess]) -> CuResult<()> {
+        self.virtual_memory.set_access(address, size as u64, access)
+    }
+
+    fn allocation_create(
+        &self,
+        size: usize,
+        properties: AllocationProperties,
+    ) -> CuResult<Native<Allocation>> {
+        virtual_memory::check(&properties)?;
+        self.virtual_memory.create(size as u64).map(Native::from_value)
+    }
+
+    fn allocation_release(&self, allocation: Native<Allocation>) -> CuResult<()> {
+        self.virtual_memory.release(allocation.value())
+    }
+
+    fn allocation_map(
+        &self,
+        allocation: Native<Allocation>,
+        address: CUdeviceptr,
+        size: usize,
+        offset: usize,
+    ) -> CuResult<()> {
+        self.virtual_memory.map(allocation.value(), address, size as u64, offset as u64)
+    }
+
+    fn allocation_unmap(&self, address: CUdeviceptr, size: usize) -> CuResult<()> {
+        self.virtual_memory.unmap(address, size as u64)
+    }
+
+    fn allocation_granularity(&self, properties: AllocationProperties, _option: u32) -> CuResult<usize> {
+        virtual_memory::check(&properties)?;
+        Ok(virtual_memory::GRANULARITY as usize)
     }
 
     fn memory_pool_create(&self, device: CUdevice, limit: usize) -> CuResult<Native<MemoryPool>> {

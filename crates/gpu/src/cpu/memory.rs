@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 /// Every allocation's address is a multiple of this, as CUDA promises.
 const ALIGNMENT: u64 = 512;
-/// Rows of pitched memory start at multiples of this.
-const PITCH: usize = 512;
 
 struct Allocation {
     context: ContextId,
@@ -63,22 +61,6 @@ impl Memory {
         })?;
         self.allocations.lock().insert(address, Allocation { context: context.id, pool: None });
         Ok(address)
-    }
-
-    /// Allocates `height` rows of at least `width` bytes; gives address and bytes from row to row.
-    pub(super) fn allocate_pitched(
-        &self,
-        context: &Context,
-        width: usize,
-        height: usize,
-        element: u32,
-    ) -> CuResult<(u64, usize)> {
-        if width == 0 || height == 0 || ![4, 8, 16].contains(&element) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let pitch = width.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let size = pitch.checked_mul(height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        Ok((self.allocate(context, size)?, pitch))
     }
 
     /// Memory at `address` of the window, or anywhere for 0, that is also this process's to use.

@@ -30,13 +30,14 @@ mod region;
 mod scheduler;
 mod staging;
 mod stream;
+mod virtual_memory;
 
 pub use options::{InvalidOption, Options};
 
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
 use array::Arrays;
 use causeway_api::handle::{self, Native};
-use causeway_api::snapshot::Snapshot;
+use causeway_api::snapshot::{Snapshot, Window};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
 use causeway_ptx::memory::{AddressSpace, ReservationError};
@@ -49,9 +50,11 @@ use operation::{HostDestination, HostSource, Machine, Operation};
 use scheduler::Scheduler;
 use staging::StagingPool;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use stream::{Action, StreamId};
 use thiserror::Error;
+use virtual_memory::VirtualMemory;
 
 /// Why the software GPU could not be started.
 #[derive(Debug, Error)]
@@ -79,6 +82,7 @@ pub struct SoftwareGpu {
     arrays: Arrays,
     graphs: Graphs,
     staging: Arc<StagingPool>,
+    virtual_memory: VirtualMemory,
 }
 
 impl SoftwareGpu {
@@ -112,6 +116,7 @@ impl SoftwareGpu {
             arrays: Arrays::default(),
             graphs: Graphs::default(),
             staging: Arc::default(),
+            virtual_memory: VirtualMemory::new(Arc::clone(&space)),
             space,
             scheduler,
         })
@@ -119,7 +124,7 @@ impl SoftwareGpu {
 
     /// What a software GPU that is made like this says about itself. None is made, so there are no addresses.
     pub fn describe(options: &Options) -> Snapshot {
-        attributes::snapshot(options.memory, options.driver_version, 0..0)
+        attributes::snapshot(options.memory, options.driver_version, 0..0, Window::default())
     }
 
     /// The stream that a handle means: the null one is the current context's legacy default stream.
@@ -163,7 +168,8 @@ impl Drop for SoftwareGpu {
 
 impl Gpu for SoftwareGpu {
     fn snapshot(&self) -> CuResult<Snapshot> {
-        Ok(attributes::snapshot(self.space.capacity(), self.driver_version, self.space.window()))
+        let (host, device) = (self.space.window(), self.virtual_memory.window());
+        Ok(attributes::snapshot(self.space.capacity(), self.driver_version, host, device))
     }
 
     fn set_output(&self, sink: OutputSink) {
@@ -255,6 +261,23 @@ impl Gpu for SoftwareGpu {
 
     fn memory_free(&self, address: u64) -> CuResult<()> {
         self.memory.free(address)
+    }
+
+    fn export_allocation(&self, allocation: Native<handle::Allocation>) -> CuResult<OwnedFd> {
+        self.virtual_memory.export(allocation.value())
+    }
+
+    fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<handle::Allocation>> {
+        self.virtual_memory.import(descriptor).map(Native::from_value)
+    }
+
+    fn export_event(&self, _event: Native<handle::Event>) -> CuResult<Vec<u8>> {
+        // An event is a place in the queues of this process.
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    fn import_event(&self, _bytes: &[u8]) -> CuResult<Native<handle::Event>> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 
     fn primary_context_reset(&self, device: i32) -> CuResult<()> {

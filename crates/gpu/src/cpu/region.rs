@@ -14,9 +14,7 @@ pub(super) fn check(space: &AddressSpace, region: &Region) -> CuResult<()> {
     if extent == 0 {
         return Ok(());
     }
-    let (start, size) = space.range_of(region.address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let room = size - (region.address - start);
-    if extent <= room { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    if space.covers(region.address, extent) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
 /// Bytes from the region's first to its last one; nothing when the numbers make no sense.

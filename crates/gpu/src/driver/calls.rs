@@ -5,14 +5,16 @@ use super::function::c_text;
 use super::{Driver, context};
 use crate::{Calls, CuResult, NativePlace, NativeSource};
 use causeway_api::handle::{
-    Context, Event, Function, Graph, GraphExec, Kernel, Library, LinkState, MemoryPool, Module, Native,
-    Stream,
+    Allocation, Context, Event, Function, Graph, GraphExec, Kernel, Library, LinkState, MemoryPool, Module,
+    Native, Stream,
 };
 use causeway_api::sys::{
     CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUdevice, CUdeviceptr, CUfunction_attribute, CUjitInputType,
     CUlimit, CUlogIterator, CUmemPool_attribute, CUstreamCaptureMode,
 };
-use causeway_api::types::{FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape};
+use causeway_api::types::{
+    AddressAccess, AllocationProperties, FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape,
+};
 
 // SAFETY of the calls below: handles are the driver's own, looked up before; pointers are to locals or to
 // NUL-terminated text that lives during the call.
@@ -182,17 +184,6 @@ impl Calls for Driver {
         Ok(address)
     }
 
-    fn memory_allocate_pitched(
-        &self,
-        width: usize,
-        height: usize,
-        element: u32,
-    ) -> CuResult<(CUdeviceptr, usize)> {
-        let (mut address, mut pitch) = (0, 0);
-        unsafe { self.functions.cuMemAllocPitch_v2(&mut address, &mut pitch, width, height, element)? };
-        Ok((address, pitch))
-    }
-
     fn memory_allocate_async(
         &self,
         size: usize,
@@ -224,6 +215,63 @@ impl Calls for Driver {
         stream: Native<Stream>,
     ) -> CuResult<()> {
         self.copy_to_peer((&destination, destination_context), (&source, source_context), stream)
+    }
+
+    fn memory_block_create(
+        &self,
+        address: CUdeviceptr,
+        size: usize,
+        device: CUdevice,
+        accessors: &[i32],
+    ) -> CuResult<Native<Allocation>> {
+        self.create_block(address, size, device, accessors)
+    }
+
+    fn memory_block_release(
+        &self,
+        block: Native<Allocation>,
+        address: CUdeviceptr,
+        size: usize,
+    ) -> CuResult<()> {
+        self.release_block(block, address, size)
+    }
+
+    fn address_window_open(&self) -> CuResult<()> {
+        self.open_window()
+    }
+
+    fn address_access(&self, address: CUdeviceptr, size: usize, access: &[AddressAccess]) -> CuResult<()> {
+        self.set_access(address, size, access)
+    }
+
+    fn allocation_create(
+        &self,
+        size: usize,
+        properties: AllocationProperties,
+    ) -> CuResult<Native<Allocation>> {
+        self.create_allocation(size, &properties)
+    }
+
+    fn allocation_release(&self, allocation: Native<Allocation>) -> CuResult<()> {
+        unsafe { self.functions.cuMemRelease(allocation.value()) }
+    }
+
+    fn allocation_map(
+        &self,
+        allocation: Native<Allocation>,
+        address: CUdeviceptr,
+        size: usize,
+        offset: usize,
+    ) -> CuResult<()> {
+        unsafe { self.functions.cuMemMap(address, size, offset, allocation.value(), 0) }
+    }
+
+    fn allocation_unmap(&self, address: CUdeviceptr, size: usize) -> CuResult<()> {
+        unsafe { self.functions.cuMemUnmap(address, size) }
+    }
+
+    fn allocation_granularity(&self, properties: AllocationProperties, option: u32) -> CuResult<usize> {
+        self.granularity(&properties, option)
     }
 
     fn memory_pool_create(&self, device: CUdevice, limit: usize) -> CuResult<Native<MemoryPool>> {

@@ -12,6 +12,7 @@
 //! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
 //! | which memory of this process do kernels reach | [`shared`] |
 //! | when is work done | [`waits`], [`events`] |
+//! | how does memory get addresses that the client chose | [`virtual_memory`] |
 //! | how does a host function stop a stream | [`gate`] |
 //! | where does device `printf` go | [`output`] |
 //!
@@ -41,18 +42,20 @@ mod snapshot;
 mod staging;
 mod streams;
 mod texture;
+mod virtual_memory;
 mod waits;
 
 pub use load::LoadError;
 
 use crate::reports::Reports;
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
-use causeway_api::handle::{Context, Event, Library, Native, Stream};
+use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
-use causeway_api::sys::{CUresult, CUstreamCaptureStatus};
+use causeway_api::sys::{CUipcEventHandle, CUresult, CUstreamCaptureStatus};
 use functions::Functions;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use waits::{Join, Source};
@@ -78,6 +81,8 @@ pub struct Driver {
     textures: texture::Textures,
     /// The addresses kept for memory that host and device share.
     window: shared::Window,
+    /// The range of addresses that the client gives out.
+    device_window: virtual_memory::WindowState,
     /// Where kernels are asked about while the program has no context.
     asking_context: OnceLock<Native<Context>>,
 }
@@ -110,6 +115,7 @@ impl Driver {
             links: Mutex::default(),
             textures: texture::Textures::default(),
             window,
+            device_window: virtual_memory::WindowState::default(),
             asking_context: OnceLock::new(),
         })
     }
@@ -280,6 +286,35 @@ impl Gpu for Driver {
     fn memory_free(&self, address: u64) -> CuResult<()> {
         // SAFETY: no pointers of this process; the driver knows its allocations.
         unsafe { self.functions.cuMemFree_v2(address) }
+    }
+
+    fn export_allocation(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd> {
+        self.export_descriptor(allocation)
+    }
+
+    fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<Allocation>> {
+        self.import_descriptor(&descriptor)
+    }
+
+    fn export_event(&self, event: Native<Event>) -> CuResult<Vec<u8>> {
+        let mut handle = CUipcEventHandle::default();
+        // SAFETY: the pointer is to a local; the event is the driver's own.
+        unsafe { self.functions.cuIpcGetEventHandle(&mut handle, event.as_raw())? };
+        Ok(handle.reserved.map(|byte| byte.cast_unsigned()).to_vec())
+    }
+
+    fn import_event(&self, bytes: &[u8]) -> CuResult<Native<Event>> {
+        let mut handle = CUipcEventHandle::default();
+        if bytes.len() != handle.reserved.len() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        for (place, byte) in handle.reserved.iter_mut().zip(bytes) {
+            *place = byte.cast_signed();
+        }
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuIpcOpenEventHandle(&mut raw, handle)? };
+        Ok(Native::from_raw(raw))
     }
 
     fn primary_context_reset(&self, device: i32) -> CuResult<()> {

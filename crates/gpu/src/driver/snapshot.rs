@@ -1,9 +1,13 @@
 //! What the client learns of the devices when the session opens.
 
 use super::Driver;
+use super::virtual_memory::WINDOW;
 use crate::CuResult;
-use causeway_api::snapshot::{Device, Peer, Snapshot};
-use causeway_api::sys::{CUdevice, CUdevice_P2PAttribute, CUdevice_attribute as Attribute, CUuuid};
+
+use causeway_api::snapshot::{Device, Peer, Snapshot, Window};
+use causeway_api::sys::{
+    CUdevice, CUdevice_P2PAttribute, CUdevice_attribute as Attribute, CUmemAllocationHandleType, CUuuid,
+};
 use core::ffi::{CStr, c_char};
 
 /// Attributes whose truth is another one for a program on another machine, in this version of Causeway.
@@ -21,25 +25,20 @@ const CORRECTED: &[(Attribute, i32)] = &[
     (Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 0),
-    // Virtual memory management is not forwarded, nor are the handles that it exports.
-    (Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
-    (Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0),
+    // Memory can be given to other processes of the program's machine as a file descriptor only.
     (Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0),
-    (Attribute::CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 0),
-    // Pools exist, but only in device memory and without handles for other processes.
-    (Attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 0),
+    // Pools exist, but only in device memory.
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
-    // The other processes and the network cards that these are for are on the program's machine.
-    (Attribute::CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 0),
+    // The network cards and graphics that these are for are on the program's machine.
     (Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0),
@@ -67,6 +66,10 @@ const MODULE_VERSION: &str = "/sys/module/nvidia/version";
 
 /// What the client is told of an attribute that has `value` here.
 fn corrected(attribute: Attribute, value: i32) -> i32 {
+    if attribute == Attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES {
+        // Of the handles for other processes only file descriptors are forwarded.
+        return value & CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0 as i32;
+    }
     CORRECTED.iter().find(|(other, _)| *other == attribute).map_or(value, |(_, truth)| *truth)
 }
 
@@ -75,6 +78,16 @@ fn corrected(attribute: Attribute, value: i32) -> i32 {
 fn stream_priorities(device: &Device) -> (i32, i32) {
     let supported = Attribute::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED.0 as i32;
     if device.attribute(supported).unwrap_or(0) != 0 { (0, -5) } else { (0, 0) }
+}
+
+/// Whether memory of a device can be made apart from its addresses, and given to other processes.
+fn maps_memory(device: &Device) -> bool {
+    [
+        Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    ]
+    .iter()
+    .all(|attribute| device.attribute(attribute.0 as i32).unwrap_or(0) != 0)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -98,14 +111,16 @@ impl Driver {
         let peers = handles.iter().flat_map(|from| handles.iter().map(|to| self.peer(*from, *to)));
         let (major, minor) = (driver_version / 1000, driver_version % 1000 / 10);
         let version = std::fs::read_to_string(MODULE_VERSION).unwrap_or_default();
+        let devices = handles.iter().map(|device| self.device(*device)).collect::<CuResult<Vec<_>>>()?;
         Ok(Snapshot {
+            device_window: if devices.iter().all(maps_memory) { WINDOW } else { Window::default() },
             backend: match version.trim() {
                 "" => format!("NVIDIA driver (CUDA {major}.{minor})"),
                 version => format!("NVIDIA driver {version} (CUDA {major}.{minor})"),
             },
             driver_version,
             machine_code: true,
-            devices: handles.iter().map(|device| self.device(*device)).collect::<CuResult<_>>()?,
+            devices,
             peers: peers.collect::<CuResult<_>>()?,
             host_window: self.window.place(),
         })

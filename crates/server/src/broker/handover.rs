@@ -15,6 +15,7 @@ use thiserror::Error;
 
 pub use super::config::GpuChoice;
 use super::control::Control;
+use super::exchange::Exchange;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use crate::cache::CacheStart;
 
@@ -86,7 +87,7 @@ impl Task {
         let start = match message {
             ToWorker::Start(start) => *start,
             ToWorker::Monitor { gpu } => return Ok(Self::Monitor { gpu, control }),
-            ToWorker::Lane { .. } => return Err(WorkerError::NoStart),
+            ToWorker::Lane { .. } | ToWorker::Answer { .. } => return Err(WorkerError::NoStart),
         };
         let SessionStart { hello, version, session, token, lanes, gpu, cache, keys } = start;
         let socket = socket.ok_or(ControlError::NoDescriptor)?;
@@ -105,8 +106,9 @@ impl WorkerStart {
         }
     }
 
-    /// Grants the session: the client gets `snapshot`, and its bulk lanes will join the link as they come.
-    pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver), WorkerError> {
+    /// Grants the session: the client gets `snapshot`, and its bulk lanes will join the link as they come. What
+    /// sessions leave for each other is reached by the last of the results.
+    pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
         messages::send(&self.control, &ToBroker::Answering, None)?;
         let answer = Answer::Welcome(Welcome {
             version: self.version,
@@ -119,9 +121,11 @@ impl WorkerStart {
         self.connection.send_handshake(|out| answer.encode(out))?;
         let socket = Arc::clone(self.connection.socket());
         let (link, receiver) = Link::accepted(self.connection)?;
-        let (control, lanes) = (self.control, link.clone());
-        threads::spawn("control", move || attend(&control, &socket, &lanes))?;
-        Ok((link, receiver))
+        let (control, lanes) = (Arc::new(self.control), link.clone());
+        let exchange = Exchange::new(Arc::clone(&control));
+        let asker = Arc::clone(&exchange);
+        threads::spawn("control", move || attend(&control, &socket, &lanes, &asker))?;
+        Ok((link, receiver, exchange))
     }
 
     /// Turns the client away; `text` is a sentence for its user. Returns what the worker's process ends with.
@@ -138,7 +142,7 @@ impl WorkerStart {
 
 /// Takes in lanes from the broker, and tells the broker when the client has gone, so that it sees to it
 /// that this process ends even when it hangs.
-fn attend(control: &Control, client: &Socket, link: &Link) {
+fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) {
     let mut client_there = true;
     loop {
         let mut waiting_for = [
@@ -161,6 +165,9 @@ fn attend(control: &Control, client: &Socket, link: &Link) {
         match messages::receive(control) {
             Ok((ToWorker::Lane { keys }, Some(socket))) => {
                 link.attach_lane(Connection::new(TcpStream::from(socket), keys));
+            }
+            Ok((ToWorker::Answer { number, bytes }, descriptor)) => {
+                exchange.answered(number, bytes, descriptor);
             }
             Ok(_) => tracing::warn!("the broker sent something that a working worker cannot use"),
             Err(ControlError::Damaged(error)) => {

@@ -14,6 +14,7 @@ use causeway_wire::handshake::{ClientHello, LaneToken, Offer, SessionId};
 use causeway_wire::record;
 use thiserror::Error;
 
+use super::board::Token;
 use super::config::GpuChoice;
 use super::control::Control;
 use crate::cache::CacheStart;
@@ -54,15 +55,43 @@ pub enum ToWorker {
         /// The state of the lane's encryption.
         keys: Option<ConnectionKeys>,
     },
+    /// The answer to a question of the worker.
+    Answer {
+        /// The number of the question.
+        number: u32,
+        /// What was found; nothing when there is nothing, or when what was to be left is not taken.
+        bytes: Option<Vec<u8>>,
+    },
 }
 
 /// What a worker says to its broker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToBroker {
     /// The client is about to be answered; from here on the connection is the worker's alone.
     Answering,
     /// The client has gone.
     ClientGone,
+    /// Keep something for other sessions; a descriptor may come with it.
+    Leave {
+        /// The number of the question.
+        number: u32,
+        /// What the other sessions will ask for.
+        token: Token,
+        /// What it is.
+        bytes: Vec<u8>,
+    },
+    /// What has a session left under this token?
+    Find {
+        /// The number of the question.
+        number: u32,
+        /// What the other session was told.
+        token: Token,
+    },
+    /// Give up what this session has left.
+    Withdraw {
+        /// What it was left under.
+        token: Token,
+    },
 }
 
 /// Everything of a [`SessionStart`] but the hello, whose length only its end tells.
@@ -82,8 +111,12 @@ record!(StartFields { version, session, token, lanes, gpu, cache, keys, offer })
 const START: u8 = 1;
 const LANE: u8 = 2;
 const MONITOR: u8 = 3;
+const ANSWER: u8 = 4;
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
+const LEAVE: u8 = 3;
+const FIND: u8 = 4;
+const WITHDRAW: u8 = 5;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -106,6 +139,11 @@ impl Encode for ToWorker {
             Self::Monitor { gpu } => {
                 MONITOR.encode(out);
                 gpu.to_string().encode(out);
+            }
+            Self::Answer { number, bytes } => {
+                ANSWER.encode(out);
+                number.encode(out);
+                bytes.encode(out);
             }
         }
     }
@@ -136,6 +174,7 @@ impl<'a> Decode<'a> for ToWorker {
                 let gpu = input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
                 Ok(Self::Monitor { gpu })
             }
+            ANSWER => Ok(Self::Answer { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
         }
     }
@@ -146,6 +185,21 @@ impl Encode for ToBroker {
         match self {
             Self::Answering => ANSWERING.encode(out),
             Self::ClientGone => CLIENT_GONE.encode(out),
+            Self::Leave { number, token, bytes } => {
+                LEAVE.encode(out);
+                number.encode(out);
+                token.encode(out);
+                bytes.encode(out);
+            }
+            Self::Find { number, token } => {
+                FIND.encode(out);
+                number.encode(out);
+                token.encode(out);
+            }
+            Self::Withdraw { token } => {
+                WITHDRAW.encode(out);
+                token.encode(out);
+            }
         }
     }
 }
@@ -155,6 +209,9 @@ impl<'a> Decode<'a> for ToBroker {
         match input.value()? {
             ANSWERING => Ok(Self::Answering),
             CLIENT_GONE => Ok(Self::ClientGone),
+            LEAVE => Ok(Self::Leave { number: input.value()?, token: input.value()?, bytes: input.value()? }),
+            FIND => Ok(Self::Find { number: input.value()?, token: input.value()? }),
+            WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
         }
     }

@@ -7,6 +7,8 @@
 //!
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|
+//! | `board`      | What have sessions left for each other?                                      |
+//! | `exchange`   | How does a worker leave something there, and take it?                         |
 //! | `config`     | What can be set, and what is refused?                                        |
 //! | [`key_file`] | Where is the key, and is it really secret?                                    |
 //! | `listen`     | Who may knock, how many at once, and for how long?                            |
@@ -16,8 +18,10 @@
 //! | `messages`   | What do broker and worker say to each other?                                  |
 //! | [`handover`] | How does a worker process get its client?                                     |
 
+mod board;
 mod config;
 pub(crate) mod control;
+mod exchange;
 pub mod handover;
 pub mod key_file;
 mod listen;
@@ -39,6 +43,8 @@ use causeway_fabric::{Target, threads};
 pub use config::{BrokerConfig, CacheConfig, GpuChoice, UnknownGpu};
 pub use handover::{WorkerError, WorkerStart, worker_main};
 
+use board::Board;
+pub use exchange::Exchange;
 use monitor::Monitor;
 use process::Spawner;
 use sessions::Sessions;
@@ -85,6 +91,7 @@ fn explain_bind(cause: &io::Error) -> String {
 struct Shared {
     config: BrokerConfig,
     sessions: Sessions,
+    board: Board,
     spawner: Arc<Spawner>,
     monitor: Monitor,
     /// Whether workers end because the broker does.
@@ -112,6 +119,7 @@ impl Broker {
         let shared = Arc::new(Shared {
             config,
             sessions: Sessions::default(),
+            board: Board::default(),
             spawner,
             monitor,
             stopping: AtomicBool::new(false),

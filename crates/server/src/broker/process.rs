@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_fabric::target::random_bytes;
 use causeway_fabric::tcp::channel::Connection;
@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::Shared;
+use super::board::{Board, Thing};
 use super::config::BrokerConfig;
 use super::control::Control;
 use super::listen::refuse;
@@ -128,10 +129,11 @@ pub fn run_session(
     tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
     let number = worker.child.id();
     shared.monitor.session_began(WorkerOf { worker: number, client: client_process, host });
-    let ending = worker.watch(shared.config.client_gone_grace);
+    let ending = worker.watch(shared, session);
     let status = worker.child.wait();
     shared.monitor.session_ended(number);
     shared.sessions.remove(session);
+    shared.board.session_ends(session);
     worker.tell_if_unanswered(&status);
     let seconds = begun.elapsed().as_secs_f64();
     match (ending, &status) {
@@ -227,7 +229,8 @@ impl Worker {
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
-    fn watch(&mut self, grace: Duration) -> Ending {
+    fn watch(&mut self, shared: &Shared, session: SessionId) -> Ending {
+        let grace = shared.config.client_gone_grace;
         let mut deadline: Option<(Instant, &'static str)> = None;
         let mut control_open = true;
         loop {
@@ -256,6 +259,7 @@ impl Worker {
                     Ok((ToBroker::ClientGone, _)) => {
                         deadline = Some((Instant::now() + grace, "it outlived its client"));
                     }
+                    Ok((question, descriptor)) => self.answer(&shared.board, session, question, descriptor),
                     Err(_) => {
                         control_open = false;
                         deadline.get_or_insert((Instant::now() + grace, "it did not end"));
@@ -265,13 +269,31 @@ impl Worker {
         }
     }
 
+    /// Answers a question about what sessions have left for each other.
+    fn answer(&self, board: &Board, session: SessionId, question: ToBroker, descriptor: Option<OwnedFd>) {
+        let (number, found) = match question {
+            ToBroker::Leave { number, token, bytes } => {
+                let thing = Thing { bytes, descriptor: descriptor.map(Arc::new) };
+                let nothing = Thing { bytes: Vec::new(), descriptor: None };
+                (number, board.leave(session, token, thing).then_some(nothing))
+            }
+            ToBroker::Find { number, token } => (number, board.find(&token)),
+            ToBroker::Withdraw { token } => return board.withdraw(session, &token),
+            ToBroker::Answering | ToBroker::ClientGone => return,
+        };
+        let descriptor = found.as_ref().and_then(|thing| thing.descriptor.clone());
+        let answer = ToWorker::Answer { number, bytes: found.map(|thing| thing.bytes) };
+        // A worker that has ended is noticed by its process.
+        let _ = messages::send(&self.control, &answer, descriptor.as_deref());
+    }
+
     /// Tells the client that its worker ended before it could answer.
     fn tell_if_unanswered(&mut self, status: &io::Result<ExitStatus>) {
         // What the worker may have said last is still in the control socket.
         while let Some(connection) = &mut self.unanswered {
             match messages::receive::<ToBroker>(&self.control) {
                 Ok((ToBroker::Answering, _)) => self.unanswered = None,
-                Ok((ToBroker::ClientGone, _)) => {}
+                Ok(_) => {}
                 Err(_) => {
                     let ending = describe(status);
                     refuse(

@@ -12,6 +12,7 @@ use super::mirrors::Mirrors;
 use super::order::{self, Blockers, Place, StreamKinds};
 use super::pool::Pool;
 use super::status;
+use crate::broker::Exchange;
 use crate::cache::ImageCache;
 use causeway_api::calls::{Opcode, Request};
 use causeway_api::handle::{Context, Handle, Native, Stream};
@@ -95,6 +96,7 @@ pub struct Engine {
     pub(super) gpu: Arc<dyn Gpu>,
     pub(super) objects: Objects,
     pub(super) link: Link,
+    pub(super) exchange: Arc<Exchange>,
     pub(super) incoming: Incoming,
     pub(super) mirrors: Mirrors,
     /// Bytes of copies to the client that are under way.
@@ -116,12 +118,19 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that executes on `gpu`, answers over `link` and keeps images in `cache`.
-    pub fn new(gpu: Arc<dyn Gpu>, link: Link, cache: Option<ImageCache>) -> Arc<Self> {
+    /// An engine that executes on `gpu`, answers over `link`, keeps images in `cache`, and shares with other sessions
+    /// by `exchange`.
+    pub fn new(
+        gpu: Arc<dyn Gpu>,
+        link: Link,
+        cache: Option<ImageCache>,
+        exchange: Arc<Exchange>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             gpu,
             objects: Objects::default(),
             link,
+            exchange,
             incoming: Incoming::default(),
             mirrors: Mirrors::default(),
             outgoing: AtomicUsize::new(0),
@@ -360,6 +369,23 @@ impl Engine {
                 });
                 return Ok(Answer::Later);
             }
+            Request::allocation_export(export) => {
+                self.export_allocation(head, export)?;
+                return Ok(Answer::Later);
+            }
+            Request::allocation_import(import) => {
+                self.import_allocation(head, import);
+                return Ok(Answer::Later);
+            }
+            Request::event_export(export) => {
+                self.export_event(head, export)?;
+                return Ok(Answer::Later);
+            }
+            Request::event_import(import) => {
+                self.import_event(head, import)?;
+                return Ok(Answer::Later);
+            }
+            Request::export_withdraw(export) => self.exchange.withdraw(export.token.0),
             Request::host_function(call) => {
                 if state.captures.holds(call.stream.value()) {
                     return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

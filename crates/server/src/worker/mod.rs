@@ -9,12 +9,14 @@ mod aside;
 mod capture;
 mod copies;
 mod engine;
+mod exports;
 mod incoming;
 mod mirrors;
 mod order;
 mod pool;
 mod waits;
 
+use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};
 use crate::cache::ImageCache;
 use causeway_fabric::{Link, LinkError, Receiver};
@@ -52,7 +54,9 @@ pub fn run(start: WorkerStart) -> ExitCode {
     snapshot.encode(&mut blob);
     let cache = start.cache.clone();
     match start.welcome(blob) {
-        Ok((link, receiver)) => serve(gpu, link, receiver, cache.and_then(ImageCache::open)),
+        Ok((link, receiver, exchange)) => {
+            serve(gpu, link, receiver, cache.and_then(ImageCache::open), exchange)
+        }
         Err(error) => {
             tracing::warn!("the client went before the session opened: {error}");
             ExitCode::FAILURE
@@ -76,13 +80,19 @@ fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
 }
 
 /// Handles messages until the client goes or breaks the protocol.
-fn serve(gpu: Arc<dyn Gpu>, link: Link, mut receiver: Receiver, cache: Option<ImageCache>) -> ExitCode {
+fn serve(
+    gpu: Arc<dyn Gpu>,
+    link: Link,
+    mut receiver: Receiver,
+    cache: Option<ImageCache>,
+    exchange: Arc<Exchange>,
+) -> ExitCode {
     let output = link.clone();
     gpu.set_output(Box::new(move |bytes| {
         // A lost link is noticed by the receiving thread; what kernels print has no reader then.
         let _ = output.append(|out| WorkerMessage::Output { bytes }.encode(out));
     }));
-    let engine = Engine::new(gpu, link.clone(), cache);
+    let engine = Engine::new(gpu, link.clone(), cache, exchange);
     link.start(Arc::new(Events(Arc::clone(&engine))));
     let spin = if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4) {
         SPIN

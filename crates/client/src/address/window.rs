@@ -1,0 +1,156 @@
+//! The range of addresses that device memory of this session has.
+
+use crate::log::info;
+use crate::session::{self, session};
+use causeway_api::calls;
+use causeway_api::handle::Handle;
+use causeway_api::sys::CUresult;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A range of addresses, and which of them are free.
+#[derive(Debug)]
+pub struct Window {
+    granularity: u64,
+    /// First address and size of each free range; neighbours are always merged.
+    free: Mutex<BTreeMap<u64, u64>>,
+}
+
+static WINDOW: OnceLock<Option<Window>> = OnceLock::new();
+/// Whether the server turned out not to have the window after all.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// The session's window; nothing where server or client cannot reserve one.
+pub fn window() -> Option<&'static Window> {
+    let window = WINDOW.get_or_init(|| {
+        let offered = session().ok()?.snapshot.device_window;
+        if offered.size == 0 {
+            return None;
+        }
+        match reserve(offered.address, offered.size) {
+            Ok(()) => Some(Window::new(offered.address, offered.size, offered.granularity)),
+            Err(cause) => {
+                info!(
+                    "{} bytes of addresses at {:#x} cannot be reserved ({cause}); every allocation asks the server",
+                    offered.size, offered.address
+                );
+                None
+            }
+        }
+    });
+    window.as_ref().filter(|_| !LOST.load(Ordering::Relaxed))
+}
+
+/// The session's window, which the server has reserved as well from here on.
+pub fn opened() -> Result<&'static Window, CUresult> {
+    static OPENED: OnceLock<Result<(), CUresult>> = OnceLock::new();
+    let window = window().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+    OPENED.get_or_init(|| session::call_in(Handle::NULL, &calls::address_window_open {})).map(|()| window)
+}
+
+/// Notes that the server cannot reserve the window.
+pub fn lose() {
+    if !LOST.swap(true, Ordering::Relaxed) {
+        info!("the server's driver cannot reserve the window of addresses; every allocation asks the server");
+    }
+}
+
+/// Keeps the range free of anything else in this process.
+fn reserve(address: u64, size: u64) -> std::io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: with this flag the system maps the range only where nothing is mapped.
+    let given =
+        unsafe { libc::mmap(address as *mut libc::c_void, size as usize, libc::PROT_NONE, flags, -1, 0) };
+    if given == libc::MAP_FAILED {
+        return Err(std::io::Error::last_os_error());
+    }
+    if given as u64 != address {
+        // A kernel that does not know the flag takes the address for a wish.
+        // SAFETY: mapped just now, and nobody knows of it.
+        unsafe { libc::munmap(given, size as usize) };
+        return Err(std::io::Error::from_raw_os_error(libc::EEXIST));
+    }
+    Ok(())
+}
+
+impl Window {
+    fn new(base: u64, size: u64, granularity: u64) -> Self {
+        Self { granularity, free: Mutex::new(BTreeMap::from([(base, size)])) }
+    }
+
+    /// What addresses and sizes of mappings are multiples of.
+    pub fn granularity(&self) -> u64 {
+        self.granularity
+    }
+
+    /// Takes `size` bytes of addresses at a multiple of `alignment`: at `wish` when they are free, else the lowest.
+    pub fn take(&self, size: u64, alignment: u64, wish: u64) -> Option<u64> {
+        let alignment = alignment.max(self.granularity);
+        let mut free = self.free.lock();
+        let at_wish = free.range(..=wish).next_back().and_then(|(start, length)| {
+            let fits = wish.is_multiple_of(alignment) && wish.checked_add(size)? <= start + length;
+            fits.then_some((*start, *length, wish))
+        });
+        let (start, length, taken) = at_wish.or_else(|| {
+            free.iter().find_map(|(start, length)| {
+                let aligned = start.checked_next_multiple_of(alignment)?;
+                (aligned.checked_add(size)? <= start + length).then_some((*start, *length, aligned))
+            })
+        })?;
+        free.remove(&start);
+        if taken > start {
+            free.insert(start, taken - start);
+        }
+        let (end, taken_end) = (start + length, taken + size);
+        if end > taken_end {
+            free.insert(taken_end, end - taken_end);
+        }
+        Some(taken)
+    }
+
+    /// Gives addresses back that [`Self::take`] gave.
+    pub fn give_back(&self, mut start: u64, mut size: u64) {
+        let mut free = self.free.lock();
+        if let Some((before, length)) = free.range(..start).next_back().map(|(a, b)| (*a, *b))
+            && before + length == start
+        {
+            free.remove(&before);
+            (start, size) = (before, size + length);
+        }
+        if let Some(length) = free.remove(&(start + size)) {
+            size += length;
+        }
+        free.insert(start, size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_at_the_wish_or_from_the_bottom_and_merge_again() {
+        const UNIT: u64 = 2 << 20;
+        let window = Window::new(1 << 40, 16 * UNIT, UNIT);
+        let first = window.take(UNIT, 0, 0).unwrap();
+        assert_eq!(first, 1 << 40);
+        let wish = (1 << 40) + 8 * UNIT;
+        assert_eq!(window.take(2 * UNIT, 0, wish), Some(wish));
+        assert_eq!(window.take(2 * UNIT, 4 * UNIT, wish), Some((1 << 40) + 4 * UNIT));
+        assert_eq!(window.take(7 * UNIT, 0, 0), None);
+        window.give_back(wish, 2 * UNIT);
+        window.give_back(first, UNIT);
+        window.give_back((1 << 40) + 4 * UNIT, 2 * UNIT);
+        assert_eq!(window.take(16 * UNIT, 0, 0), Some(1 << 40));
+    }
+
+    #[test]
+    fn a_range_that_is_in_use_is_not_reserved() {
+        const SIZE: u64 = 1 << 20;
+        let address = 0x0dea_0000_0000;
+        reserve(address, SIZE).unwrap();
+        assert_eq!(reserve(address, SIZE).unwrap_err().raw_os_error(), Some(libc::EEXIST));
+    }
+}

@@ -1,0 +1,90 @@
+//! What another process of the same server is told, so that it can use this one's memory: descriptors and handles.
+//!
+//! A descriptor is a file in memory, so it is passed from process to process like the driver's own; what it says is the
+//! token under which the broker has the real one. Handles of `cuIpc*` say the same in 64 bytes.
+
+use causeway_api::sys::CUresult;
+use core::ffi::c_char;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// What a descriptor or a handle stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Memory of `cuMemCreate`.
+    Allocation = 1,
+    /// A memory pool.
+    Pool = 2,
+    /// A piece of memory, inside a block.
+    Piece = 3,
+    /// An event.
+    Event = 4,
+}
+
+const MAGIC: [u8; 8] = *b"causeway";
+/// Bytes of a descriptor's contents, and of a handle.
+const LENGTH: usize = 64;
+const CONTENT: usize = LENGTH - MAGIC.len() - 1;
+
+/// The 64 bytes that tell what is meant; `content` has 55 bytes at most.
+pub fn handle(kind: Kind, content: &[u8]) -> [c_char; LENGTH] {
+    let mut bytes = [0; LENGTH];
+    bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+    bytes[MAGIC.len()] = kind as u8;
+    bytes[MAGIC.len() + 1..][..content.len()].copy_from_slice(content);
+    bytes.map(u8::cast_signed)
+}
+
+/// What 64 bytes of this kind tell; others are refused.
+pub fn content(handle: &[c_char; LENGTH], kind: Kind) -> Result<[u8; CONTENT], CUresult> {
+    let bytes = handle.map(c_char::cast_unsigned);
+    if bytes[..MAGIC.len()] != MAGIC || bytes[MAGIC.len()] != kind as u8 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut content = [0; CONTENT];
+    content.copy_from_slice(&bytes[MAGIC.len() + 1..]);
+    Ok(content)
+}
+
+/// A new descriptor that says this.
+pub fn descriptor(kind: Kind, content: &[u8]) -> Result<OwnedFd, CUresult> {
+    let refused = CUresult::CUDA_ERROR_OPERATING_SYSTEM;
+    let bytes = handle(kind, content);
+    // SAFETY: the call takes text that lives for ever.
+    let number = unsafe { libc::memfd_create(c"causeway export".as_ptr(), libc::MFD_CLOEXEC) };
+    if number < 0 {
+        return Err(refused);
+    }
+    // SAFETY: made just now, and owned by nobody else.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+    // SAFETY: the bytes are ours, and as many as the call is told.
+    let written = unsafe { libc::pwrite(number, bytes.as_ptr().cast(), LENGTH, 0) };
+    if written == LENGTH as isize { Ok(descriptor) } else { Err(refused) }
+}
+
+/// The first bytes of what a descriptor of this kind says.
+pub fn read<const N: usize>(descriptor: BorrowedFd<'_>, kind: Kind) -> Result<[u8; N], CUresult> {
+    let mut bytes = [0; LENGTH];
+    // SAFETY: there is room for as many bytes as the call is told.
+    let read = unsafe { libc::pread(descriptor.as_raw_fd(), bytes.as_mut_ptr().cast(), LENGTH, 0) };
+    if read != LENGTH as isize {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let content = content(&bytes, kind)?;
+    Ok(core::array::from_fn(|index| content[index]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_descriptor_says_what_it_was_told_and_others_are_refused() {
+        let made = descriptor(Kind::Allocation, &[7; 16]).unwrap();
+        assert_eq!(read(made.as_fd(), Kind::Allocation), Ok([7_u8; 16]));
+        assert!(read::<16>(made.as_fd(), Kind::Pool).is_err());
+        let other = std::fs::File::open("/dev/null").unwrap();
+        assert!(read::<16>(other.as_fd(), Kind::Allocation).is_err());
+        assert!(content(&[0; LENGTH], Kind::Event).is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! Memory whose addresses the client chooses, by the driver's virtual memory management.
+
+use super::Driver;
+use super::functions::Functions;
+use crate::CuResult;
+use causeway_api::handle::{Allocation, Native};
+use causeway_api::snapshot::Window;
+use causeway_api::sys::{
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUresult,
+};
+use causeway_api::types::{AddressAccess, AllocationProperties};
+use parking_lot::Mutex;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Where the session's device memory lies: addresses that neither programs nor the driver use by themselves. A driver
+/// (580) honours wanted addresses anywhere below 2^47, and 4 TiB of them at once.
+pub(super) const WINDOW: Window = Window { address: 0x2000_0000_0000, size: 4 << 40, granularity: 2 << 20 };
+
+/// Whether the window has been reserved with the driver, which is done when it is first needed.
+#[derive(Default)]
+pub(super) struct WindowState(Mutex<Option<CuResult<()>>>);
+
+fn on_device(device: CUdevice) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+}
+
+fn properties_of(properties: &AllocationProperties) -> CUmemAllocationProp {
+    let mut asked = CUmemAllocationProp {
+        type_: CUmemAllocationType(properties.kind),
+        requestedHandleTypes: CUmemAllocationHandleType(properties.handle_types),
+        location: CUmemLocation { type_: CUmemLocationType(properties.location), id: properties.location_id },
+        ..CUmemAllocationProp::default()
+    };
+    asked.allocFlags.compressionType = properties.compression;
+    asked.allocFlags.gpuDirectRDMACapable = properties.rdma;
+    asked.allocFlags.usage = properties.usage;
+    asked
+}
+
+// SAFETY of the calls below: pointers are to locals that live during the call; addresses and handles are the driver's
+// to judge.
+#[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
+impl Driver {
+    /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
+    pub(super) fn open_window(&self) -> CuResult<()> {
+        *self.device_window.0.lock().get_or_insert_with(|| reserve(self.functions))
+    }
+
+    fn open_to(&self, address: u64, size: usize, devices: impl Iterator<Item = CUdevice>) -> CuResult<()> {
+        let read_and_write = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let access: Vec<_> = devices
+            .map(|device| CUmemAccessDesc { location: on_device(device), flags: read_and_write })
+            .collect();
+        unsafe { self.functions.cuMemSetAccess(address, size, access.as_ptr(), access.len()) }
+    }
+
+    /// Makes memory that looks like that of `cuMemAlloc`, at an address of the window.
+    pub(super) fn create_block(
+        &self,
+        address: CUdeviceptr,
+        size: usize,
+        device: CUdevice,
+        accessors: &[CUdevice],
+    ) -> CuResult<Native<Allocation>> {
+        self.open_window()?;
+        let mut properties = CUmemAllocationProp {
+            type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            location: on_device(device),
+            ..CUmemAllocationProp::default()
+        };
+        properties.allocFlags.gpuDirectRDMACapable = u8::from(self.has_rdma(device));
+        let mut handle = 0;
+        unsafe { self.functions.cuMemCreate(&mut handle, size, &properties, 0)? };
+        let opened = unsafe { self.functions.cuMemMap(address, size, 0, handle, 0) }.and_then(|()| {
+            let devices = core::iter::once(device).chain(accessors.iter().copied());
+            self.open_to(address, size, devices).inspect_err(|_| {
+                // The first error is the one that counts.
+                let _ = unsafe { self.functions.cuMemUnmap(address, size) };
+            })
+        });
+        if let Err(error) = opened {
+            unsafe { self.functions.cuMemRelease(handle)? };
+            return Err(error);
+        }
+        Ok(Native::from_value(handle))
+    }
+
+    pub(super) fn release_block(
+        &self,
+        block: Native<Allocation>,
+        address: CUdeviceptr,
+        size: usize,
+    ) -> CuResult<()> {
+        let unmapped = unsafe { self.functions.cuMemUnmap(address, size) };
+        unsafe { self.functions.cuMemRelease(block.value()) }.and(unmapped)
+    }
+
+    fn has_rdma(&self, device: CUdevice) -> bool {
+        use causeway_api::sys::CUdevice_attribute as Attribute;
+        let attribute = Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
+        let mut value = 0;
+        let asked = unsafe { self.functions.cuDeviceGetAttribute(&mut value, attribute, device) };
+        asked.is_ok() && value != 0
+    }
+
+    pub(super) fn create_allocation(
+        &self,
+        size: usize,
+        properties: &AllocationProperties,
+    ) -> CuResult<Native<Allocation>> {
+        let mut handle = 0;
+        unsafe { self.functions.cuMemCreate(&mut handle, size, &properties_of(properties), 0)? };
+        Ok(Native::from_value(handle))
+    }
+
+    pub(super) fn granularity(&self, properties: &AllocationProperties, option: u32) -> CuResult<usize> {
+        let mut granularity = 0;
+        let option = CUmemAllocationGranularity_flags(option);
+        unsafe {
+            self.functions.cuMemGetAllocationGranularity(
+                &mut granularity,
+                &properties_of(properties),
+                option,
+            )?;
+        }
+        Ok(granularity)
+    }
+
+    pub(super) fn set_access(
+        &self,
+        address: CUdeviceptr,
+        size: usize,
+        access: &[AddressAccess],
+    ) -> CuResult<()> {
+        let access: Vec<_> = access
+            .iter()
+            .map(|entry| CUmemAccessDesc {
+                location: CUmemLocation { type_: CUmemLocationType(entry.location), id: entry.location_id },
+                flags: CUmemAccess_flags(entry.flags),
+            })
+            .collect();
+        unsafe { self.functions.cuMemSetAccess(address, size, access.as_ptr(), access.len()) }
+    }
+
+    pub(super) fn export_descriptor(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd> {
+        let mut descriptor = -1;
+        let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        unsafe {
+            let place = (&raw mut descriptor).cast();
+            self.functions.cuMemExportToShareableHandle(place, allocation.value(), kind, 0)?;
+        }
+        if descriptor < 0 {
+            return Err(CUresult::CUDA_ERROR_UNKNOWN);
+        }
+        // The driver made the descriptor for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    pub(super) fn import_descriptor(&self, descriptor: &OwnedFd) -> CuResult<Native<Allocation>> {
+        let mut handle = 0;
+        let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        // The number of a descriptor travels in the place of an address.
+        let number = core::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
+        unsafe { self.functions.cuMemImportFromShareableHandle(&mut handle, number, kind)? };
+        Ok(Native::from_value(handle))
+    }
+}
+
+fn reserve(functions: &Functions) -> CuResult<()> {
+    let mut given = 0;
+    // SAFETY: the pointer is to a local.
+    unsafe { functions.cuMemAddressReserve(&mut given, WINDOW.size as usize, 0, WINDOW.address, 0)? };
+    if given == WINDOW.address {
+        return Ok(());
+    }
+    // SAFETY: no pointers; the range was reserved just now.
+    unsafe { functions.cuMemAddressFree(given, WINDOW.size as usize)? };
+    tracing::warn!(
+        "the driver reserves other addresses than it is asked for; memory is allocated call by call"
+    );
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}

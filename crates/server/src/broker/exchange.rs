@@ -1,0 +1,76 @@
+//! How does a worker leave something with the broker, and take what other sessions left there?
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded};
+use parking_lot::Mutex;
+
+use super::board::Token;
+use super::control::Control;
+use super::messages::{self, ToBroker};
+
+/// How long a broker may take to answer; it only looks into a table.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the broker answers: the bytes of a thing and its descriptor, nothing when it has or takes none.
+type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
+
+/// A worker's access to what sessions leave for each other. Its calls wait for the broker.
+pub struct Exchange {
+    control: Arc<Control>,
+    questions: Mutex<Questions>,
+}
+
+#[derive(Default)]
+struct Questions {
+    newest: u32,
+    open: HashMap<u32, Sender<Answer>>,
+}
+
+impl Exchange {
+    pub(super) fn new(control: Arc<Control>) -> Arc<Self> {
+        Arc::new(Self { control, questions: Mutex::default() })
+    }
+
+    /// Leaves something under a token; false when the broker does not take it.
+    pub fn leave(&self, token: Token, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> bool {
+        self.ask(|number| ToBroker::Leave { number, token, bytes }, descriptor.as_ref()).is_some()
+    }
+
+    /// What another session, or this one, has left under a token.
+    pub fn find(&self, token: Token) -> Answer {
+        self.ask(|number| ToBroker::Find { number, token }, None)
+    }
+
+    /// Takes back what this session has left.
+    pub fn withdraw(&self, token: Token) {
+        // Without a broker there is nothing to take back.
+        let _ = messages::send(&self.control, &ToBroker::Withdraw { token }, None);
+    }
+
+    fn ask(&self, question: impl FnOnce(u32) -> ToBroker, descriptor: Option<&OwnedFd>) -> Answer {
+        let (sender, receiver) = bounded(1);
+        let number = {
+            let mut questions = self.questions.lock();
+            questions.newest = questions.newest.wrapping_add(1);
+            let number = questions.newest;
+            questions.open.insert(number, sender);
+            number
+        };
+        let sent = messages::send(&self.control, &question(number), descriptor);
+        let answer = sent.ok().and_then(|()| receiver.recv_timeout(PATIENCE).ok()).flatten();
+        self.questions.lock().open.remove(&number);
+        answer
+    }
+
+    /// Takes in an answer of the broker.
+    pub(super) fn answered(&self, number: u32, bytes: Option<Vec<u8>>, descriptor: Option<OwnedFd>) {
+        if let Some(asker) = self.questions.lock().open.remove(&number) {
+            // Whoever asked may have lost patience.
+            let _ = asker.send(bytes.map(|bytes| (bytes, descriptor)));
+        }
+    }
+}
