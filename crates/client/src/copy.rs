@@ -198,7 +198,7 @@ unsafe fn to_device(
     // that is near. Small ones travel with the commands and so are there first. An address that we do not know
     // is judged by the server, and the caller of a synchronous copy must hear of it.
     let is_known = match destination {
-        DevicePlace::Memory(region) => memory::is_known(region.address),
+        DevicePlace::Memory(region) => memory::is_writable(region.address),
         DevicePlace::Array(part) => array::element_bytes(part.array).is_some(),
     };
     let is_certain = source.bytes() <= INLINE_BYTES && is_known;

@@ -16,6 +16,7 @@ use causeway_api::types::{AddressAccess, ExportToken};
 use core::ffi::c_char;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, LazyLock};
 
 /// A block of another process that is mapped here.
@@ -52,10 +53,10 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
     let (offset, size) = (number(16), number(24));
     let context = context::current_state()?;
     let mut imported = IMPORTED.lock();
-    if !imported.contains_key(&token) {
-        imported.insert(token, import(token, context.device)?);
-    }
-    let Some(block) = imported.get_mut(&token) else { return Err(CUresult::CUDA_ERROR_UNKNOWN) };
+    let block = match imported.entry(token) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(import(token, context.device)?),
+    };
     let address = if offset.checked_add(size).is_some_and(|end| size > 0 && end <= block.size) {
         block.base + offset
     } else {

@@ -5,8 +5,11 @@
 
 use crate::address::heap::Heap;
 use crate::log::error;
+use crate::virtual_memory;
 use causeway_api::handle::{Context, Handle};
-use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
+use causeway_api::sys::{
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemLocation, CUmemLocationType, CUresult,
+};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -120,6 +123,19 @@ pub fn find(address: CUdeviceptr) -> Option<Piece> {
 pub fn is_known(address: CUdeviceptr) -> bool {
     let pieces = PIECES.read();
     pieces.range(..=address).next_back().is_some_and(|(_, piece)| address - piece.base < piece.size)
+}
+
+/// Whether the device can certainly write at an address; of other addresses only the server knows.
+pub fn is_writable(address: CUdeviceptr) -> bool {
+    const READ_AND_WRITE: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0;
+    match find(address) {
+        Some(Piece { origin: Origin::Mapping, device, .. }) => {
+            let type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+            let access = virtual_memory::access(address, &CUmemLocation { type_, id: device });
+            access == Ok(READ_AND_WRITE)
+        }
+        found => found.is_some(),
+    }
 }
 
 /// Takes out memory that the program frees; an address that is not the start of an allocation is refused.
