@@ -2,7 +2,7 @@
 // what CUDA says.  Errors, lengths of texts and lists, counting of init and shutdown, several threads, a forked child.
 //
 //   nvml            all that holds on every machine
-//   nvml own        this process is listed among those that use the device (in a container NVML may not list it)
+//   nvml own        through Causeway: this process is listed among those that use the device, and no event ever comes
 //   nvml lost       waits until the device is lost, then starts anew
 //   nvml gone       waits until the device is lost, and nothing can be started anew
 //   nvml none       there is no driver
@@ -33,8 +33,8 @@ typedef struct {
     unsigned long long used_memory;
     unsigned int gpu_instance, compute_instance;
 } nvmlProcessInfo_t;
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9,
-       GPU_IS_LOST = 15, VERSION_MISMATCH = 25 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15, VERSION_MISMATCH = 25 };
 
 static void *library;
 
@@ -125,6 +125,16 @@ static void lists_this_process(nvmlDevice_t device) {
     REQUIRE(strstr(name, "nvml"), "this process is called `%s`", name);
 }
 
+// Through Causeway no device can be registered with a set of events, so that none ever comes.
+static void waits_for_no_event(nvmlDevice_t device) {
+    void *events;
+    char data[32];
+    EXPECT(SUCCESS, "nvmlEventSetCreate", &events);
+    EXPECT(NOT_SUPPORTED, "nvmlDeviceRegisterEvents", device, 1ull, events);
+    EXPECT(TIMEOUT, "nvmlEventSetWait_v2", events, (void *)data, 1u);
+    EXPECT(SUCCESS, "nvmlEventSetFree", events);
+}
+
 static void *ask_often(void *device) {
     for (int i = 0; i < 200; i++) {
         unsigned index;
@@ -186,7 +196,10 @@ int main(int count, char **arguments) {
     nvmlDevice_t device = device_of_cuda();
     says_what_cuda_says(device);
     refuses_what_makes_no_sense(device);
-    if (strcmp(what, "own") == 0) lists_this_process(device);
+    if (strcmp(what, "own") == 0) {
+        lists_this_process(device);
+        waits_for_no_event(device);
+    }
     pthread_t threads[4];
     for (pthread_t &thread : threads) REQUIRE(pthread_create(&thread, 0, ask_often, device) == 0, "no thread");
     for (pthread_t &thread : threads) pthread_join(thread, 0);

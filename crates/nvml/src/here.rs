@@ -1,15 +1,18 @@
-//! What is answered without the server: starting and ending, words for a status, and the names of the program's own processes.
+//! What is answered without the server: starting and ending, words for a status, the names of the program's own processes, and
+//! sets of events, which stay empty.
 
 use crate::log::{self, Level};
 use crate::session;
 use causeway_api::nvml::status::{self, Status};
 use core::ffi::{c_char, c_uint, c_void};
+use core::time::Duration;
 
 /// By this name the server's loader tells this library from NVIDIA's.
 #[unsafe(no_mangle)]
 pub static causeway_nvml_marker: u8 = 1;
 
-fn traced(function: &str, status: Status) -> Status {
+/// Says what a function answers.
+pub fn traced(function: &str, status: Status) -> Status {
     log::write(Level::Trace, format_args!("{function} = {status}"));
     status
 }
@@ -69,19 +72,54 @@ pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char
     status::SUCCESS
 }
 
-/// Tables of functions that `nvml.h` does not describe, and that nobody but NVIDIA's tools asks for. There are none here.
+/// The handle of every set of events: nothing tells them apart.
+const EVENT_SET: usize = 1;
+
+/// Makes a set of events. nvidia-smi makes one before anything else, and goes on when no device can be registered with it.
 ///
 /// # Safety
-/// `table` is null or may be written to.
+/// As `nvml.h` demands: `set` is null or may be written to.
 #[allow(non_snake_case)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlInternalGetExportTable(
-    table: *mut *const c_void,
-    _table_id: *const c_void,
-) -> Status {
-    if !table.is_null() {
-        // SAFETY: the caller vouches for it.
-        unsafe { table.write(core::ptr::null()) };
+pub unsafe extern "C" fn nvmlEventSetCreate(set: *mut *mut c_void) -> Status {
+    if !session::is_initialised() {
+        return traced("nvmlEventSetCreate", status::UNINITIALIZED);
     }
-    traced("nvmlInternalGetExportTable", status::NOT_FOUND)
+    if set.is_null() {
+        return traced("nvmlEventSetCreate", status::INVALID_ARGUMENT);
+    }
+    // SAFETY: the caller vouches for it.
+    unsafe { set.write(core::ptr::without_provenance_mut(EVENT_SET)) };
+    traced("nvmlEventSetCreate", status::SUCCESS)
+}
+
+/// Waits as long as it may: no event comes to a set that no device is registered with.
+fn wait_for_event(function: &str, set: *const c_void, timeout: c_uint) -> Status {
+    if !session::is_initialised() {
+        return traced(function, status::UNINITIALIZED);
+    }
+    if set.addr() != EVENT_SET {
+        return traced(function, status::INVALID_ARGUMENT);
+    }
+    std::thread::sleep(Duration::from_millis(timeout.into()));
+    traced(function, status::TIMEOUT)
+}
+
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlEventSetWait(set: *const c_void, _data: *mut c_void, timeout: c_uint) -> Status {
+    wait_for_event("nvmlEventSetWait", set, timeout)
+}
+
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlEventSetWait_v2(set: *const c_void, _data: *mut c_void, timeout: c_uint) -> Status {
+    wait_for_event("nvmlEventSetWait_v2", set, timeout)
+}
+
+#[allow(non_snake_case)]
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlEventSetFree(set: *const c_void) -> Status {
+    let known = set.addr() == EVENT_SET;
+    traced("nvmlEventSetFree", if known { status::SUCCESS } else { status::INVALID_ARGUMENT })
 }

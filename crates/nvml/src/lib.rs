@@ -10,11 +10,13 @@
 //! | `call` | How does a call become a question, and how is the answer written to the program's memory? |
 //! | `session` | How is the server reached; what happens at fork, and when it is lost? |
 //! | `here` | What is answered without the server? |
+//! | `private` | What do NVIDIA's own tools ask for that `nvml.h` does not have? |
 //! | `log` | What is said on standard error? |
 
 mod call;
 mod here;
 mod log;
+mod private;
 mod session;
 
 /// The exported symbols, made from the list.

@@ -257,7 +257,6 @@ macro_rules! nvml_functions {
                 nvmlDeviceGetAPIRestriction(device: DEVICE, api_type: value(RESTRICTED_API), is_restricted:
                     out(ENABLE_STATE));
                 nvmlDeviceGetPlatformInfo(device: DEVICE, platform_info: versioned(PLATFORM_INFO));
-                nvmlDeviceGetSupportedEventTypes(device: DEVICE, event_types: out(U64));
                 nvmlDeviceGetFieldValues(device: DEVICE, values_count: value(I32), values: array(FIELD_VALUE,
                     "values_count"));
                 nvmlDeviceGetVirtualizationMode(device: DEVICE, virtual_mode: out(GPU_VIRTUALIZATION_MODE));
@@ -299,8 +298,8 @@ macro_rules! nvml_functions {
                 nvmlSystemGetConfComputeSettings(settings: versioned(SYSTEM_CONF_COMPUTE_SETTINGS));
             }
             here {
-                nvmlErrorString, nvmlInit, nvmlInitWithFlags, nvmlInit_v2, nvmlInternalGetExportTable, nvmlShutdown,
-                nvmlSystemGetProcessName,
+                nvmlErrorString, nvmlEventSetCreate, nvmlEventSetFree, nvmlEventSetWait, nvmlEventSetWait_v2, nvmlInit,
+                nvmlInitWithFlags, nvmlInit_v2, nvmlInternalGetExportTable, nvmlShutdown, nvmlSystemGetProcessName,
             }
             refused {
                 nvmlDeviceSetClockOffsets, nvmlDeviceSetPowerMizerMode_v1, nvmlDeviceSetDramEncryptionMode,
@@ -340,10 +339,9 @@ macro_rules! nvml_functions {
                 // Units of S-class systems.
                 nvmlUnitGetHandleByIndex, nvmlUnitGetUnitInfo, nvmlUnitGetLedState, nvmlUnitGetPsuInfo,
                 nvmlUnitGetTemperature, nvmlUnitGetFanSpeedInfo, nvmlUnitGetDevices,
-                // Events: nothing is pushed to a client.
-                nvmlEventSetCreate, nvmlDeviceRegisterEvents, nvmlEventSetWait_v2, nvmlEventSetFree,
-                nvmlSystemEventSetCreate, nvmlSystemEventSetFree, nvmlSystemRegisterEvents, nvmlSystemEventSetWait,
-                nvmlEventSetWait,
+                // Events: nothing is pushed to a client, so that no device can be registered with a set.
+                nvmlDeviceGetSupportedEventTypes, nvmlDeviceRegisterEvents, nvmlSystemEventSetCreate, nvmlSystemEventSetFree,
+                nvmlSystemEventSetWait, nvmlSystemRegisterEvents,
                 // Virtual GPUs.
                 nvmlDeviceGetVgpuHeterogeneousMode, nvmlVgpuInstanceGetPlacementId,
                 nvmlDeviceGetVgpuTypeSupportedPlacements, nvmlDeviceGetVgpuTypeCreatablePlacements,
