@@ -1,11 +1,15 @@
 //! Where do log lines go, and how do they look?
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::IsTerminal as _;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::prelude::*;
 
 /// How log lines look.
@@ -59,7 +63,9 @@ impl Options {
     }
 }
 
-/// Sends log lines to standard error from now on.
+/// Sends log lines to standard error from now on, and panics with them.
+///
+/// The lines go through a descriptor of their own: in a worker the driver's words on standard error are the client's.
 pub fn start(options: &Options) {
     let level = match options.log_level {
         Level::Error => LevelFilter::ERROR,
@@ -71,13 +77,16 @@ pub fn start(options: &Options) {
     // Libraries speak up only when something is wrong: the code generator would print every function that
     // it makes.
     let filter = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("causeway", level);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+    let ansi = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi);
+    let lines = match std::io::stderr().as_fd().try_clone_to_owned() {
+        Ok(descriptor) => lines.with_writer(BoxMakeWriter::new(Arc::new(File::from(descriptor)))),
+        Err(_) => lines.with_writer(BoxMakeWriter::new(std::io::stderr)),
+    };
     let lines = match options.log {
         Format::Text => lines.boxed(),
         Format::Json => lines.json().boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }

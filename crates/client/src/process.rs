@@ -47,8 +47,19 @@ pub fn admit(symbol: &str) -> Result<(), CUresult> {
     }
 }
 
-/// Says that the session is open; from here on fork and exit are watched.
+/// Whether `cuInit` has not succeeded yet, and still can.
+pub fn is_fresh() -> bool {
+    STATE.load(Ordering::Acquire) == FRESH
+}
+
+/// Says that the session is open.
 pub fn opened() {
+    watch();
+    STATE.store(READY, Ordering::Release);
+}
+
+/// Watches fork and exit from here on.
+pub fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
         // SAFETY: both functions stay mapped, because the library is linked with `-z nodelete`. Should the system
@@ -58,14 +69,17 @@ pub fn opened() {
             libc::atexit(at_exit);
         }
     });
-    STATE.store(READY, Ordering::Release);
 }
 
 /// A child has none of our threads, and its parent goes on using the connections: it must let go of them.
 extern "C" fn in_forked_child() {
-    if STATE.load(Ordering::Acquire) == READY {
-        STATE.store(FORKED, Ordering::Release);
-        session::abandon_after_fork();
+    match STATE.load(Ordering::Acquire) {
+        READY => {
+            STATE.store(FORKED, Ordering::Release);
+            session::abandon_after_fork();
+        }
+        FRESH => session::abandon_held_after_fork(),
+        _ => {}
     }
 }
 

@@ -33,8 +33,17 @@ pub type NativeSource = TextureSource<Native<Array>, Native<MipmappedArray>>;
 /// Called once when work is done, on whatever thread noticed it; gets the error that ended the work, if any.
 pub type Completion = Box<dyn FnOnce(CuResult<()>) + Send>;
 
+/// Which stream of the program something is printed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputStream {
+    /// Standard output, where `printf` of kernels goes.
+    Standard,
+    /// Standard error, where failed assertions of kernels are told.
+    Error,
+}
+
 /// Takes what kernels print.
-pub type OutputSink = Box<dyn Fn(&[u8]) + Send + Sync>;
+pub type OutputSink = Box<dyn Fn(OutputStream, &[u8]) + Send + Sync>;
 
 /// A back end: the calls of the declaration list, and what the worker's engine needs besides.
 ///
@@ -44,7 +53,7 @@ pub trait Gpu: Calls {
     /// The devices and their attributes. Starts the driver, creates no context.
     fn snapshot(&self) -> CuResult<Snapshot>;
 
-    /// Where `printf` of kernels goes from now on. It must have been called for everything that kernels
+    /// Where `printf` and failed assertions of kernels go from now on. It must have been called for everything that kernels
     /// printed before a completion of [`Gpu::after`] and its like is called.
     fn set_output(&self, sink: OutputSink);
 

@@ -66,7 +66,7 @@ fn what_kernels_print_comes_before_the_completion() {
     let client = Client::new();
     let printed = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&printed);
-    client.gpu.set_output(Box::new(move |text| sink.lock().unwrap().extend_from_slice(text)));
+    client.gpu.set_output(Box::new(move |_, text| sink.lock().unwrap().extend_from_slice(text)));
     client.launch("say", 3, LEGACY, &parameters!(3_i32)).unwrap();
     client.wait(LEGACY).unwrap();
     let text = String::from_utf8(printed.lock().unwrap().clone()).unwrap();
@@ -97,7 +97,7 @@ fn a_failed_assertion_is_told_and_named() {
     let client = Client::new();
     let printed = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&printed);
-    client.gpu.set_output(Box::new(move |text| sink.lock().unwrap().extend_from_slice(text)));
+    client.gpu.set_output(Box::new(move |_, text| sink.lock().unwrap().extend_from_slice(text)));
     let cell = client.upload(&[1]);
     client.launch("expect_zero", 1, LEGACY, &parameters!(cell)).unwrap();
     assert_eq!(client.wait(LEGACY), Err(CUresult::CUDA_ERROR_ASSERT));

@@ -296,7 +296,7 @@ fn what_kernels_print_comes_before_the_completion() {
     let fake = Fake::new();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let output = Arc::clone(&seen);
-    fake.driver.set_output(Box::new(move |bytes| output.lock().unwrap().extend_from_slice(bytes)));
+    fake.driver.set_output(Box::new(move |_, bytes| output.lock().unwrap().extend_from_slice(bytes)));
     fake.driver.module_load(Form::Single.number(), &JitOptions::default(), b".extern .func vprintf").unwrap();
     fake.print(c"a line from a kernel\n");
     let (sender, result) = mpsc::channel();

@@ -93,6 +93,11 @@ pub enum WorkerMessage<'a> {
         /// What goes to the program's standard output.
         bytes: &'a [u8],
     },
+    /// Bytes that kernels printed to standard error: assertions that failed.
+    ErrorOutput {
+        /// What goes to the program's standard error.
+        bytes: &'a [u8],
+    },
     /// The bytes of a device-to-host transfer will not come, or not all of them.
     TransferFailed {
         /// The number of the transfer.
@@ -130,6 +135,7 @@ mod tag {
     pub const REACHED: u8 = 7;
     pub const IMAGE_WANTED: u8 = 8;
     pub const IMAGE_KNOWN: u8 = 9;
+    pub const ERROR_OUTPUT: u8 = 10;
 }
 
 /// A message whose payload is being appended to a batch.
@@ -243,6 +249,10 @@ impl Encode for WorkerMessage<'_> {
                 token.encode(out);
                 status.encode(out);
             }
+            Self::ErrorOutput { bytes } => {
+                tag::ERROR_OUTPUT.encode(out);
+                bytes.encode(out);
+            }
             Self::TransferFailed { transfer, status } => {
                 tag::TRANSFER_FAILED.encode(out);
                 transfer.encode(out);
@@ -274,6 +284,7 @@ impl<'a> Decode<'a> for WorkerMessage<'a> {
             tag::HOST_CALL => Ok(Self::HostCall { token: input.value()? }),
             tag::OUTPUT => Ok(Self::Output { bytes: input.value()? }),
             tag::REACHED => Ok(Self::Reached { token: input.value()?, status: input.value()? }),
+            tag::ERROR_OUTPUT => Ok(Self::ErrorOutput { bytes: input.value()? }),
             tag::TRANSFER_FAILED => {
                 Ok(Self::TransferFailed { transfer: input.value()?, status: input.value()? })
             }

@@ -2,9 +2,9 @@
 
 use super::Outcome;
 use crate::entry::{give, offer, text};
-use crate::private;
 use crate::session::{self, session};
 use crate::stubs::ENTRY_POINTS;
+use crate::{private, process};
 use causeway_api::coverage::{Lookup, lookup};
 use causeway_api::errors;
 use causeway_api::sys::{CUdriverProcAddressQueryResult, CUresult, CUuuid};
@@ -19,11 +19,21 @@ const VERSION: i32 = 13000;
 /// Asks for the variants of the per-thread default stream.
 const PER_THREAD: u64 = 2;
 
-/// The driver version that the program is told. Once told it stays: the runtime asks before `cuInit`, when no
-/// server is known yet, and takes a later change for a broken driver.
+/// The driver version that the program is told: the server's. The runtime asks before `cuInit`, and does not call that
+/// when the driver is older than itself. Without a server it is this library's own, so that `cuInit` says what is wrong.
+/// Once told it stays, for the runtime takes a later change for a broken driver.
 pub fn driver_version() -> i32 {
     static TOLD: AtomicI32 = AtomicI32::new(0);
-    let version = session().map_or(VERSION, |session| session.snapshot.driver_version.min(VERSION));
+    match TOLD.load(Ordering::Acquire) {
+        0 => {}
+        told => return told,
+    }
+    let version = match session() {
+        Ok(session) => Some(session.snapshot.driver_version),
+        Err(_) if process::is_fresh() => session::early_driver_version(),
+        Err(_) => None,
+    };
+    let version = version.map_or(VERSION, |version| version.min(VERSION));
     match TOLD.compare_exchange(0, version, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => version,
         Err(told) => told,

@@ -31,7 +31,40 @@ pub fn open() -> Result<(), CUresult> {
     })
 }
 
-fn connect() -> Result<(), String> {
+/// A session that the server has granted.
+struct Granted {
+    target: Target,
+    opened: causeway_fabric::Session,
+    snapshot: Snapshot,
+    started: Instant,
+}
+
+/// What became of asking for a session before `cuInit`: the runtime asks for the driver's version first, and refuses to
+/// start when it is older than itself.
+static HELD: Mutex<Option<Result<Granted, String>>> = Mutex::new(None);
+
+/// The driver version of the server, when no session is open yet; nothing when there is no server. The session that
+/// this takes is kept for `cuInit`.
+pub fn early_driver_version() -> Option<i32> {
+    let mut held = HELD.lock();
+    process::watch();
+    let granted = held.get_or_insert_with(ask);
+    granted.as_ref().ok().map(|granted| granted.snapshot.driver_version)
+}
+
+/// Lets go, in a forked child, of a session that its parent keeps for its own `cuInit`.
+pub fn abandon_held_after_fork() {
+    // Another thread of the parent may have held the lock: then the child keeps a connection that it never uses.
+    let Some(mut held) = HELD.try_lock() else { return };
+    if let Some(Ok(granted)) = held.take() {
+        granted.opened.link.abandon_after_fork();
+        // Its threads do not exist here, so nothing of it may be dropped.
+        core::mem::forget(granted);
+    }
+}
+
+/// Asks the server for a session.
+fn ask() -> Result<Granted, String> {
     let started = Instant::now();
     let on = environment::read("CAUSEWAY_ON").filter(|text| !text.trim().is_empty()).ok_or(
         "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
@@ -46,6 +79,12 @@ fn connect() -> Result<(), String> {
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
         .value()
         .map_err(|cause| format!("the server's list of devices makes no sense: {cause}"))?;
+    Ok(Granted { target, opened, snapshot, started })
+}
+
+fn connect() -> Result<(), String> {
+    let held = HELD.lock().take();
+    let Granted { target, opened, snapshot, started } = held.unwrap_or_else(ask)?;
     let devices = device::visible(&snapshot);
     if devices.is_empty() {
         opened.link.close();

@@ -12,7 +12,7 @@ mod receive;
 mod replies;
 pub mod transfers;
 
-pub use connect::open;
+pub use connect::{abandon_held_after_fork, early_driver_version, open};
 
 use crate::device::Device;
 use crate::entry::{self, Carried};

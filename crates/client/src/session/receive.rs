@@ -61,7 +61,8 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
         }
         WorkerMessage::HostCall { token } => callbacks::reached(token),
         WorkerMessage::Reached { token, status } => completion::reached(token, CUresult(status)),
-        WorkerMessage::Output { bytes } => print(bytes),
+        WorkerMessage::Output { bytes } => print(OutputStream::Standard, bytes),
+        WorkerMessage::ErrorOutput { bytes } => print(OutputStream::Error, bytes),
         WorkerMessage::TransferFailed { transfer, status } => {
             session.faults.record(CUresult(status));
             transfers::failed(transfer, CUresult(status));
@@ -86,12 +87,25 @@ impl Session {
     }
 }
 
-/// What kernels print goes through the program's own `stdout`, so that it appears in order with what the program
-/// itself prints, as with a GPU of its own.
-fn print(bytes: &[u8]) {
+/// Which of the program's streams something is printed to.
+enum OutputStream {
+    Standard,
+    Error,
+}
+
+/// What kernels print goes through the program's own `stdout` and `stderr`, so that it appears in order with what the
+/// program itself prints, as with a GPU of its own.
+fn print(stream: OutputStream, bytes: &[u8]) {
     unsafe extern "C" {
         static stdout: *mut libc::FILE;
+        static stderr: *mut libc::FILE;
     }
-    // SAFETY: the C library's stream lives as long as the process, and locks itself.
-    unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stdout) };
+    // SAFETY: the C library's streams live as long as the process, and lock themselves.
+    unsafe {
+        let stream = match stream {
+            OutputStream::Standard => stdout,
+            OutputStream::Error => stderr,
+        };
+        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stream);
+    }
 }

@@ -3,7 +3,7 @@
 use super::function::Function;
 use super::module::Module;
 use super::operation::Machine;
-use crate::CuResult;
+use crate::{CuResult, OutputStream};
 use causeway_api::sys::{CUlaunchAttributeID, CUresult};
 use causeway_api::types::{LaunchAttribute, LaunchShape};
 use causeway_ptx::{Fault, Host, LaunchConfig, MAX_BLOCK, MAX_GRID};
@@ -139,7 +139,7 @@ impl Output<'_> {
             return;
         }
         if let Some(sink) = self.machine.output.read().as_ref() {
-            sink(text);
+            sink(OutputStream::Standard, text);
         }
         text.clear();
     }
@@ -155,9 +155,11 @@ impl Host for Output<'_> {
     }
 
     fn assertion(&self, message: &str) {
-        self.print(message.as_bytes());
-        if !message.ends_with('\n') {
-            self.print(b"\n");
+        // What was printed before comes before.
+        self.flush();
+        if let Some(sink) = self.machine.output.read().as_ref() {
+            let end = if message.ends_with('\n') { "" } else { "\n" };
+            sink(OutputStream::Error, format!("{message}{end}").as_bytes());
         }
     }
 }

@@ -141,6 +141,9 @@ impl Modules {
 
     /// Compiles the program of an image and reports on it.
     fn program(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<Arc<Program>> {
+        if !options.symbols.is_empty() {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         let begun = Instant::now();
         let compiled = self.compiled(form, image);
         let errors = compiled.as_ref().err().map(|(_, text)| text.clone()).unwrap_or_default();

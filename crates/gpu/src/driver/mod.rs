@@ -218,6 +218,7 @@ impl Gpu for Driver {
             match unsafe { self.functions.cuStreamQuery(stream.as_raw()) } {
                 Err(CUresult::CUDA_ERROR_NOT_READY) => {}
                 ended => {
+                    self.output.tell_assertion(self.functions, ended);
                     done(ended);
                     return Ok(());
                 }
@@ -244,6 +245,7 @@ impl Gpu for Driver {
             match unsafe { self.functions.cuEventQuery(event.as_raw()) } {
                 Err(CUresult::CUDA_ERROR_NOT_READY) => {}
                 ended => {
+                    self.output.tell_assertion(self.functions, ended);
                     done(ended);
                     return Ok(());
                 }

@@ -1,12 +1,14 @@
 //! What kernels print.
 //!
-//! The driver writes the output of a kernel's `printf` to the C library's `stdout` of this process, and does so
-//! only in calls that synchronise. Standard output therefore leads to a file in memory, which is read after such
-//! a call. A pipe would not do: the thread that empties it is the one that makes the driver write, and a device
+//! The driver writes the output of a kernel's `printf` to the C library's `stdout` of this process, a failed assertion
+//! to `stderr`, and does so only in calls that synchronise. Both therefore lead to files in memory, which are read after
+//! such a call; whoever starts a worker keeps another descriptor for what the worker itself has to say. A pipe would not do: the thread that empties it is the one that makes the driver write, and a device
 //! prints up to a megabyte at a time.
 
 use super::fatbin::may_print;
-use crate::OutputSink;
+use super::functions::Functions;
+use crate::{OutputSink, OutputStream};
+use causeway_api::sys::CUresult;
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -14,7 +16,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// Takes the output of kernels from standard output to a sink.
+/// Takes the output of kernels from the standard streams to a sink.
 #[derive(Default)]
 pub(super) struct Output {
     /// Whether a module that may print has been loaded; others are spared the synchronising call.
@@ -22,13 +24,21 @@ pub(super) struct Output {
     capture: Mutex<Option<Capture>>,
 }
 
+/// The program's streams, led to files.
 struct Capture {
+    standard: Diverted,
+    error: Diverted,
+    sink: OutputSink,
+}
+
+/// A descriptor of this process that leads to a file in memory.
+struct Diverted {
+    descriptor: libc::c_int,
     file: File,
     /// How much of the file has been read.
     read: u64,
-    /// Where standard output led before.
+    /// Where the descriptor led before.
     original: OwnedFd,
-    sink: OutputSink,
 }
 
 impl Output {
@@ -60,6 +70,17 @@ impl Output {
         }
     }
 
+    /// Passes on the text of an assertion when that is what has ended work of the current context.
+    pub(super) fn tell_assertion(&self, functions: &Functions, outcome: crate::CuResult<()>) {
+        if outcome != Err(CUresult::CUDA_ERROR_ASSERT) {
+            return;
+        }
+        // The driver tells of it in a call that synchronises; this one does not wait, for nothing goes on any more.
+        // SAFETY: no pointers.
+        let _ = unsafe { functions.cuCtxSynchronize() };
+        self.drain();
+    }
+
     /// Passes on what has been printed.
     pub(super) fn drain(&self) {
         if let Some(capture) = self.capture.lock().as_mut() {
@@ -70,6 +91,29 @@ impl Output {
 
 impl Capture {
     fn begin(sink: OutputSink) -> io::Result<Self> {
+        Ok(Self {
+            standard: Diverted::new(libc::STDOUT_FILENO)?,
+            error: Diverted::new(libc::STDERR_FILENO)?,
+            sink,
+        })
+    }
+
+    fn drain(&mut self) {
+        // SAFETY: null means "all streams".
+        unsafe { libc::fflush(core::ptr::null_mut()) };
+        self.standard.drain(|bytes| (self.sink)(OutputStream::Standard, bytes));
+        self.error.drain(|bytes| (self.sink)(OutputStream::Error, bytes));
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.drain();
+    }
+}
+
+impl Diverted {
+    fn new(descriptor: libc::c_int) -> io::Result<Self> {
         // SAFETY: the name is NUL-terminated.
         let file = unsafe { libc::memfd_create(c"causeway-output".as_ptr(), libc::MFD_CLOEXEC) };
         let file = checked(file)?;
@@ -79,25 +123,23 @@ impl Capture {
         // SAFETY: `fcntl` and `dup2` work on descriptors only; `fflush` takes null for "all streams".
         let original = unsafe {
             checked(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_APPEND))?;
-            let original = checked(libc::fcntl(libc::STDOUT_FILENO, libc::F_DUPFD_CLOEXEC, 3))?;
+            let original = checked(libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3))?;
             let original = OwnedFd::from_raw_fd(original);
             libc::fflush(core::ptr::null_mut());
-            checked(libc::dup2(file.as_raw_fd(), libc::STDOUT_FILENO))?;
+            checked(libc::dup2(file.as_raw_fd(), descriptor))?;
             original
         };
-        Ok(Self { file, read: 0, original, sink })
+        Ok(Self { descriptor, file, read: 0, original })
     }
 
-    fn drain(&mut self) {
-        // SAFETY: null means "all streams".
-        unsafe { libc::fflush(core::ptr::null_mut()) };
+    fn drain(&mut self, sink: impl Fn(&[u8])) {
         let start = self.read;
         let mut buffer = [0; 16 * 1024];
         loop {
             match self.file.read_at(&mut buffer, self.read) {
                 Ok(0) => break,
                 Ok(count) => {
-                    (self.sink)(&buffer[..count]);
+                    sink(&buffer[..count]);
                     self.read += count as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -118,11 +160,10 @@ impl Capture {
     }
 }
 
-impl Drop for Capture {
+impl Drop for Diverted {
     fn drop(&mut self) {
-        self.drain();
         // SAFETY: both descriptors are open.
-        unsafe { libc::dup2(self.original.as_raw_fd(), libc::STDOUT_FILENO) };
+        unsafe { libc::dup2(self.original.as_raw_fd(), self.descriptor) };
     }
 }
 

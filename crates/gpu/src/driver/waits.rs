@@ -319,6 +319,7 @@ impl Shared {
             Sign::Own(event) => ask(event.as_raw()),
             Sign::Program(event) => self.events.with_watched(|| ask(event.as_raw())),
         };
+        self.output.tell_assertion(self.functions, result);
         if result == Err(CUresult::CUDA_ERROR_NOT_READY) { None } else { Some(result) }
     }
 

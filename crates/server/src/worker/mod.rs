@@ -22,7 +22,7 @@ use crate::cache::ImageCache;
 use causeway_fabric::{Link, LinkError, Receiver};
 use causeway_gpu::cpu::SoftwareGpu;
 use causeway_gpu::driver::Driver;
-use causeway_gpu::{CuResult, Gpu};
+use causeway_gpu::{CuResult, Gpu, OutputStream};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
 use engine::{Engine, Events, ProtocolError};
@@ -88,9 +88,13 @@ fn serve(
     exchange: Arc<Exchange>,
 ) -> ExitCode {
     let output = link.clone();
-    gpu.set_output(Box::new(move |bytes| {
+    gpu.set_output(Box::new(move |stream, bytes| {
+        let message = match stream {
+            OutputStream::Standard => WorkerMessage::Output { bytes },
+            OutputStream::Error => WorkerMessage::ErrorOutput { bytes },
+        };
         // A lost link is noticed by the receiving thread; what kernels print has no reader then.
-        let _ = output.append(|out| WorkerMessage::Output { bytes }.encode(out));
+        let _ = output.append(|out| message.encode(out));
     }));
     let engine = Engine::new(gpu, link.clone(), cache, exchange);
     link.start(Arc::new(Events(Arc::clone(&engine))));

@@ -168,7 +168,7 @@ pub fn damaged(session: &Session) -> Outcome {
 pub fn printing(session: &Session) -> Outcome {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let output = Arc::clone(&seen);
-    session.driver.set_output(Box::new(move |bytes| {
+    session.driver.set_output(Box::new(move |_, bytes| {
         output.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend_from_slice(bytes);
     }));
     let printed = || {
