@@ -89,6 +89,12 @@ def complaints_of(outcome):
     return [*failed, f"{outcome.ending()}; {said[-1][:300] if said else 'nothing was said'}"]
 
 
+def notes(outcome):
+    """What a run noted besides its results, without times."""
+    lines = (line[2:] for line in outcome.output.splitlines() if line.startswith("# "))
+    return [line for line in lines if not re.search(r" took [0-9.]+ s$", line)]
+
+
 def not_supported(errors):
     """Driver functions that were asked for and are not supported, with the reason that the client gave."""
     return {line.removeprefix("causeway: ") for line in errors.splitlines() if line.startswith("causeway: ") and "not supported" in line}
@@ -118,8 +124,8 @@ class Pair:
             yield from (f"{way}: {line}" for line in outcome.output.splitlines() if line.startswith("skipped"))
         if self.difference:
             yield f"differs: {self.difference}"
-        notes = (line[2:] for line in self.outcomes["remote"].output.splitlines() if line.startswith("# "))
-        yield from (f"remote: {note}" for note in notes if not re.search(r" took [0-9.]+ s$", note))
+        native = notes(self.outcomes["native"]) if "native" in self.outcomes else []
+        yield from (f"remote: {note}" for note in notes(self.outcomes["remote"]) if note not in native)
 
     def data(self):
         return {

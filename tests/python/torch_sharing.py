@@ -5,7 +5,7 @@ from checks import main, need_torch, require, test
 torch = need_torch()
 mp = torch.multiprocessing
 
-LIMIT_S = 60
+LIMIT_S = 25
 
 
 def change(incoming, outgoing):
