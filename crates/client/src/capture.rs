@@ -1,12 +1,24 @@
-//! Stream capture, as far as the client must know of it: which streams take part, and what is refused meanwhile.
+//! Stream capture: work that is put into a captured stream becomes nodes of a graph, here in the client.
+//!
+//! A command that reaches the session for a captured stream is turned into a node by [`take`], whoever sent it; one
+//! that cannot be a node is refused. So the server never hears of a capture, and the threads of a program are the only
+//! ones to which the modes of capture apply.
 
+use crate::copy::Place;
 use crate::entry::refuse_use;
-use crate::session;
+use crate::graph::work::{Copying, Filling, Kernel, Values, Work};
+use crate::graph::{Edge, World, world};
+use crate::session::session;
 use crate::stream::{self, StreamState};
 use crate::{context, handles};
-use causeway_api::calls;
-use causeway_api::handle::{Graph, Handle, Stream};
-use causeway_api::sys::{CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use causeway_api::calls::{Call, Opcode, Request};
+use causeway_api::handle::{Context, Event, Graph, GraphNode, Handle, Stream};
+use causeway_api::sys::{
+    CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CUDA_MEMSET_NODE_PARAMS, CUgraphDependencyType, CUgraphEdgeData,
+    CUgraphNode, CUgraphNodeType, CUlaunchAttributeID, CUresult, CUstreamBatchMemOpType, CUstreamCaptureMode,
+    CUstreamCaptureStatus,
+};
+use causeway_api::types::{LaunchAttribute, ValueOperation};
 use core::cell::Cell;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,14 +30,49 @@ struct Capture {
     origin: Handle<Stream>,
     mode: CUstreamCaptureMode,
     thread: ThreadId,
+    graph: Handle<Graph>,
+    /// Whether the graph was there before and stays when the capture fails.
+    keeps_graph: bool,
+    /// What the next node of each stream comes after.
+    tips: HashMap<Handle<Stream>, Vec<Edge>>,
+    /// What a stream that waits for an event joins.
+    events: HashMap<Handle<Event>, Vec<Edge>>,
+    /// Dependencies as programs were given them, valid until they ask again.
+    given: HashMap<Handle<Stream>, (Box<[CUgraphNode]>, Box<[CUgraphEdgeData]>)>,
     /// An operation that a capture cannot hold was tried.
     is_invalid: bool,
+}
+
+/// What a program may know of a capture.
+pub struct Info {
+    /// Whether the stream is being captured.
+    pub status: CUstreamCaptureStatus,
+    /// The capture's number, 0 when there is none.
+    pub id: u64,
+    /// The graph so far.
+    pub graph: Handle<Graph>,
+    /// The nodes that the stream's next one comes after, and what the edges say.
+    pub nodes: *const CUgraphNode,
+    /// As many edges as nodes.
+    pub edges: *const CUgraphEdgeData,
+    /// How many there are.
+    pub count: usize,
+    has_data: bool,
+}
+
+impl Info {
+    /// Whether some edge says more than that one node comes before another.
+    pub fn has_data(&self) -> bool {
+        self.has_data
+    }
 }
 
 static CAPTURES: LazyLock<Mutex<HashMap<u64, Capture>>> = LazyLock::new(Mutex::default);
 /// How many captures there are, so that the common case of none costs one load.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(1);
+
+const INVALIDATED: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 
 thread_local! {
     static MODE: Cell<CUstreamCaptureMode> =
@@ -37,29 +84,61 @@ pub fn exchange_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
     MODE.replace(mode)
 }
 
-/// Starts capturing a stream.
-pub fn begin(state: &StreamState, mode: CUstreamCaptureMode) -> Result<(), CUresult> {
+/// Starts capturing a stream, into a new graph or, after some of its nodes, into one that is there.
+pub fn begin(
+    state: &StreamState,
+    mode: CUstreamCaptureMode,
+    existing: Option<(Handle<Graph>, Vec<Edge>)>,
+) -> Result<(), CUresult> {
     if state.is_legacy() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    session()?.faults().check()?;
+    if let Some((graph, tips)) = &existing {
+        require_nodes(&world(), *graph, tips)?;
+    }
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut captures = CAPTURES.lock();
     if state.capture.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
-    let thread = std::thread::current().id();
-    CAPTURES.lock().insert(id, Capture { origin: state.handle, mode, thread, is_invalid: false });
+    let keeps_graph = existing.is_some();
+    let (graph, tips) = existing.unwrap_or_else(|| (world().create(None), Vec::new()));
+    captures.insert(
+        id,
+        Capture {
+            origin: state.handle,
+            mode,
+            thread: std::thread::current().id(),
+            graph,
+            keeps_graph,
+            tips: HashMap::from([(state.handle, tips)]),
+            events: HashMap::new(),
+            given: HashMap::new(),
+            is_invalid: false,
+        },
+    );
     COUNT.fetch_add(1, Ordering::AcqRel);
-    session::post_in(state.context, &calls::capture_begin { stream: state.handle, mode })
-        .inspect_err(|_| forget(id))
+    Ok(())
+}
+
+fn require_nodes(world: &World, graph: Handle<Graph>, tips: &[Edge]) -> Result<(), CUresult> {
+    world.graph(graph)?;
+    for tip in tips {
+        if world.node(tip.node)?.graph != graph {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+    }
+    Ok(())
 }
 
 /// Ends the capture that began with a stream and gives the graph.
 pub fn end(state: &StreamState) -> Result<Handle<Graph>, CUresult> {
     let id = state.capture.load(Ordering::Acquire);
-    let is_invalid = {
+    {
         let captures = CAPTURES.lock();
         let capture = captures.get(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         if capture.origin != state.handle {
@@ -69,30 +148,39 @@ pub fn end(state: &StreamState) -> Result<Handle<Graph>, CUresult> {
         if !is_relaxed && capture.thread != std::thread::current().id() {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
         }
-        capture.is_invalid
+    }
+    let capture = forget(id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    let mut world = world();
+    let refusal = if capture.is_invalid {
+        INVALIDATED
+    } else if !capture.is_joined(&world) {
+        CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+    } else {
+        return Ok(capture.graph);
     };
-    forget(id);
-    let graph = handles::create::<Graph>();
-    let ended = session::call_in(state.context, &calls::capture_end { stream: state.handle, graph });
-    if let Err(status) = ended {
-        handles::drop_handle(graph);
-        return Err(status);
+    if !capture.keeps_graph {
+        let removed = world.remove_graph(capture.graph);
+        drop(world);
+        removed?.finish()?;
     }
-    if is_invalid {
-        handles::drop_handle(graph);
-        session::post_in(state.context, &calls::cuGraphDestroy { hGraph: graph })?;
-        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    }
-    Ok(graph)
+    Err(refusal)
 }
 
-fn forget(id: u64) {
-    if CAPTURES.lock().remove(&id).is_some() {
-        COUNT.fetch_sub(1, Ordering::AcqRel);
+impl Capture {
+    /// Whether the work of every stream that took part comes before the end of the one where it began.
+    fn is_joined(&self, world: &World) -> bool {
+        let joined = world.ancestors(self.tips.get(&self.origin).map_or(&[][..], |tips| tips));
+        self.tips.values().flatten().all(|tip| joined.contains(&tip.node))
     }
+}
+
+fn forget(id: u64) -> Option<Capture> {
+    let capture = CAPTURES.lock().remove(&id)?;
+    COUNT.fetch_sub(1, Ordering::AcqRel);
     for stream in stream::in_capture(id) {
         stream.capture.store(0, Ordering::Release);
     }
+    Some(capture)
 }
 
 /// The capture that a stream takes part in, 0 when there is none.
@@ -100,27 +188,322 @@ pub fn of(state: &StreamState) -> u64 {
     state.capture.load(Ordering::Acquire)
 }
 
-/// Lets a stream take part in the capture to which an event belongs that it waits for.
-pub fn join(state: &StreamState, id: u64) -> Result<(), CUresult> {
-    if !CAPTURES.lock().contains_key(&id) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+/// A stream is destroyed: what it was captured into cannot end.
+pub fn stream_ends(state: &StreamState) {
+    let id = of(state);
+    if id == 0 {
+        return;
     }
-    match state.capture.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Ok(()),
-        Err(own) if own == id => Ok(()),
-        Err(_) => Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE),
+    spoil(id);
+    let began_here = CAPTURES.lock().get(&id).is_some_and(|capture| capture.origin == state.handle);
+    if began_here
+        && let Some(capture) = forget(id)
+        && !capture.keeps_graph
+    {
+        let removed = world().remove_graph(capture.graph);
+        // There is nobody left to hear of an error.
+        let _ = removed.and_then(|removed| removed.finish());
     }
 }
 
-/// Status and number of the capture that a stream takes part in.
-pub fn status(state: &StreamState) -> (CUstreamCaptureStatus, u64) {
+/// What a program may know of the capture that a stream takes part in.
+pub fn info(state: &StreamState) -> Result<Info, CUresult> {
+    if state.is_legacy() && blocks_legacy(state.context) {
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
     let id = of(state);
-    let status = match CAPTURES.lock().get(&id) {
-        None => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE,
-        Some(capture) if capture.is_invalid => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED,
-        Some(_) => CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE,
+    let mut captures = CAPTURES.lock();
+    let none = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let (nodes, edges) = (core::ptr::null(), core::ptr::null());
+    let mut info = Info { status: none, id, graph: Handle::NULL, nodes, edges, count: 0, has_data: false };
+    let Some(capture) = captures.get_mut(&id) else { return Ok(info) };
+    if capture.is_invalid {
+        info.status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+        return Ok(info);
+    }
+    info.status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    info.graph = capture.graph;
+    let tips = capture.tips.get(&state.handle).cloned().unwrap_or_default();
+    let given = (
+        tips.iter().map(|tip| tip.node.as_raw()).collect::<Box<[_]>>(),
+        tips.iter().map(|tip| tip.data).collect::<Box<[_]>>(),
+    );
+    (info.nodes, info.edges, info.count) = (given.0.as_ptr(), given.1.as_ptr(), tips.len());
+    info.has_data = !tips.iter().all(is_plain);
+    capture.given.insert(state.handle, given);
+    Ok(info)
+}
+
+// SAFETY: the handles of nodes in it are names, not addresses.
+unsafe impl Send for Capture {}
+
+/// Changes what a stream's next node comes after.
+pub fn update_dependencies(state: &StreamState, tips: Vec<Edge>, adds: bool) -> Result<(), CUresult> {
+    change(state, |capture, world| {
+        require_nodes(world, capture.graph, &tips)?;
+        let own = capture.tips.entry(state.handle).or_default();
+        if !adds {
+            own.clear();
+        }
+        join_tips(own, &tips);
+        Ok(())
+    })
+}
+
+fn join_tips(own: &mut Vec<Edge>, tips: &[Edge]) {
+    for tip in tips {
+        if !own.iter().any(|other| other.node == tip.node) {
+            own.push(*tip);
+        }
+    }
+}
+
+/// Does `work` with the capture that a stream takes part in, if it can still succeed.
+fn change<T>(
+    state: &StreamState,
+    work: impl FnOnce(&mut Capture, &mut World) -> Result<T, CUresult>,
+) -> Result<T, CUresult> {
+    let mut captures = CAPTURES.lock();
+    let capture = captures.get_mut(&of(state)).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    if capture.is_invalid {
+        return Err(INVALIDATED);
+    }
+    work(capture, &mut world())
+}
+
+/// Makes work of a captured stream a node.
+pub fn add(state: &StreamState, work: Work) -> Result<(), CUresult> {
+    add_with(state, |_| Ok(work))
+}
+
+/// Makes work of a captured stream a node; the work may need a graph of its own.
+pub fn add_with(
+    state: &StreamState,
+    work: impl FnOnce(&mut World) -> Result<Work, CUresult>,
+) -> Result<(), CUresult> {
+    change(state, |capture, world| {
+        let work = work(world)?;
+        capture.append(world, state.handle, work).map(|_| ())
+    })
+}
+
+impl Capture {
+    fn append(
+        &mut self,
+        world: &mut World,
+        stream: Handle<Stream>,
+        mut work: Work,
+    ) -> Result<Handle<GraphNode>, CUresult> {
+        let tips = self.tips.entry(stream).or_default();
+        if let Some(kernel) = overlapping(&work)? {
+            // The kernel may begin before those before it have ended: that is said by the edges.
+            for tip in tips.iter_mut() {
+                let is_kernel =
+                    world.node(tip.node)?.work.kind() == CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
+                if is_kernel && is_plain(tip) {
+                    tip.data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8;
+                    tip.data.type_ = CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.0 as u8;
+                }
+            }
+            work = kernel;
+        }
+        let node = world.add(self.graph, tips, work)?;
+        *tips = vec![Edge::plain(node)];
+        Ok(node)
+    }
+}
+
+fn is_plain(tip: &Edge) -> bool {
+    tip.data == CUgraphEdgeData::default()
+}
+
+/// For a kernel that may overlap with what is before it (programmatic stream serialization): the same kernel
+/// without that attribute, whose place in a graph is taken by the edges.
+fn overlapping(work: &Work) -> Result<Option<Work>, CUresult> {
+    let Work::Kernel(kernel) = work else { return Ok(None) };
+    let says_so = |attribute: &LaunchAttribute| {
+        attribute.id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.0
     };
-    (status, id)
+    let Some(attribute) = kernel.attributes.iter().find(|attribute| says_so(attribute)) else {
+        return Ok(None);
+    };
+    let overlaps = attribute.value[0] != 0;
+    let others = kernel.attributes.iter().filter(|attribute| !says_so(attribute)).copied().collect();
+    let plain = Work::Kernel(kernel.with_attributes(others)?.into());
+    if overlaps { Ok(Some(plain)) } else { Ok(None) }
+}
+
+/// Makes a copy of a captured stream a node.
+pub fn add_copy(destination: &Place, source: &Place, state: &StreamState) -> Result<(), CUresult> {
+    match Copying::between(destination, source, state.context) {
+        Some(copying) => add(state, Work::Copy(copying)),
+        None => Err(refuse_command(state, "a copy of this shape")),
+    }
+}
+
+/// An event is recorded in a captured stream: it names the point, and nothing is recorded. `external` asks for a
+/// node that records it at every launch.
+pub fn record(state: &StreamState, event: Handle<Event>, external: bool) -> Result<(), CUresult> {
+    change(state, |capture, world| {
+        if external {
+            return capture.append(world, state.handle, Work::Record(event)).map(|_| ());
+        }
+        let tips = capture.tips.get(&state.handle).cloned().unwrap_or_default();
+        capture.events.insert(event, tips);
+        Ok(())
+    })
+}
+
+/// A stream waits for an event that was recorded in the capture `id`, and with that takes part in it.
+pub fn join(state: &StreamState, id: u64, event: Handle<Event>) -> Result<(), CUresult> {
+    let mut captures = CAPTURES.lock();
+    let own = of(state);
+    if !captures.contains_key(&id) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let refusal = match own {
+        _ if state.is_legacy() => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
+        0 => None,
+        own if own == id => None,
+        _ => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE),
+    };
+    if let Some(refusal) = refusal {
+        for id in [id, own] {
+            if let Some(capture) = captures.get_mut(&id) {
+                capture.is_invalid = true;
+            }
+        }
+        return Err(refusal);
+    }
+    let Some(capture) = captures.get_mut(&id) else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
+    if capture.is_invalid {
+        return Err(INVALIDATED);
+    }
+    let joined = capture.events.get(&event).cloned().unwrap_or_default();
+    state.capture.store(id, Ordering::Release);
+    join_tips(capture.tips.entry(state.handle).or_default(), &joined);
+    Ok(())
+}
+
+/// A captured stream waits for an event that was recorded outside: with `external` at every launch, else the order of
+/// the capture would depend on what is not in it.
+pub fn wait_outside(state: &StreamState, event: Handle<Event>, external: bool) -> Result<(), CUresult> {
+    if external {
+        return add(state, Work::Wait(event));
+    }
+    spoil(of(state));
+    Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
+}
+
+/// Whether commands may be for captured streams.
+#[inline]
+pub fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+/// Takes a posted command for a captured stream as a node; false when its stream is not captured.
+#[inline]
+pub fn take<C: Call>(context: Handle<Context>, request: &C) -> Result<bool, CUresult> {
+    match captured(request) {
+        Some(state) => take_for(&state, context, request).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Refuses a command with results for a captured stream.
+#[inline]
+pub fn refuse_called<C: Call>(request: &C) -> Result<(), CUresult> {
+    // Properties of the stream itself are no work for it.
+    let is_property = matches!(
+        C::OPCODE,
+        Opcode::stream_attribute_get | Opcode::stream_attribute_set | Opcode::cuStreamCopyAttributes
+    );
+    match captured(request) {
+        Some(state) if !is_property => Err(refuse_command(&state, C::OPCODE.name())),
+        _ => Ok(()),
+    }
+}
+
+#[inline]
+fn captured<C: Call>(request: &C) -> Option<std::sync::Arc<StreamState>> {
+    let stream = request.stream().filter(|stream| any() && !stream.is_null())?;
+    stream::state(stream).ok().filter(|state| of(state) != 0)
+}
+
+fn refuse_command(state: &StreamState, name: &str) -> CUresult {
+    spoil(of(state));
+    let _said = refuse_use!("{name} in a stream that is being captured");
+    CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+}
+
+#[cold]
+fn take_for<C: Call>(state: &StreamState, context: Handle<Context>, request: &C) -> Result<(), CUresult> {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    let Ok(request) = Request::decode(C::OPCODE, &bytes) else {
+        return Err(CUresult::CUDA_ERROR_UNKNOWN);
+    };
+    match work_of(context, &request)? {
+        Some(work) => add(state, work),
+        None => Err(refuse_command(state, C::OPCODE.name())),
+    }
+}
+
+/// The node that does what a command asks for, if there is one.
+fn work_of(context: Handle<Context>, request: &Request<'_>) -> Result<Option<Work>, CUresult> {
+    type Operation = CUstreamBatchMemOpType;
+    let fill = |dst, pitch, value, element, width, height| {
+        let parameters = CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: element, width, height };
+        Filling::new(parameters, context).map(|filling| Some(Work::Fill(filling)))
+    };
+    let values = |kind: CUstreamBatchMemOpType, address, value, flags| {
+        let operation = ValueOperation { kind: kind.0, address, value, flags };
+        Ok(Some(Work::Values(Values::single(operation, context).into())))
+    };
+    match request {
+        Request::launch(launch) => {
+            let function = launch.function.as_raw();
+            let attributes = launch.attributes.clone();
+            let kernel = Kernel::with_buffer(function, context, launch.shape, attributes, launch.params)?;
+            Ok(Some(Work::Kernel(kernel.into())))
+        }
+        Request::copy_within_device(copy) => {
+            let (destination, source) = (Place::Device(copy.destination), Place::Device(copy.source));
+            Ok(Copying::between(&destination, &source, context).map(Work::Copy))
+        }
+        Request::cuMemsetD8Async(set) => fill(set.dstDevice, set.N, set.uc.into(), 1, set.N, 1),
+        Request::cuMemsetD16Async(set) => fill(set.dstDevice, set.N * 2, set.us.into(), 2, set.N, 1),
+        Request::cuMemsetD32Async(set) => fill(set.dstDevice, set.N * 4, set.ui, 4, set.N, 1),
+        Request::cuMemsetD2D8Async(set) => {
+            fill(set.dstDevice, set.dstPitch, set.uc.into(), 1, set.Width, set.Height)
+        }
+        Request::cuMemsetD2D16Async(set) => {
+            fill(set.dstDevice, set.dstPitch, set.us.into(), 2, set.Width, set.Height)
+        }
+        Request::cuMemsetD2D32Async(set) => {
+            fill(set.dstDevice, set.dstPitch, set.ui, 4, set.Width, set.Height)
+        }
+        Request::cuStreamWriteValue32_v2(write) => {
+            let kind = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32;
+            values(kind, write.addr, write.value.into(), write.flags)
+        }
+        Request::cuStreamWriteValue64_v2(write) => {
+            let kind = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64;
+            values(kind, write.addr, write.value, write.flags)
+        }
+        Request::cuStreamWaitValue32_v2(wait) => {
+            let kind = Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32;
+            values(kind, wait.addr, wait.value.into(), wait.flags)
+        }
+        Request::cuStreamWaitValue64_v2(wait) => {
+            let kind = Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64;
+            values(kind, wait.addr, wait.value, wait.flags)
+        }
+        Request::stream_memory_barrier(barrier) => {
+            values(CUstreamBatchMemOpType(barrier.operation), 0, 0, barrier.flags)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Refuses to wait for a stream that is being captured; the attempt spoils the capture, as CUDA has it.
@@ -140,17 +523,9 @@ pub fn spoil(id: u64) {
     }
 }
 
-/// Refuses a copy to or from the program's memory, or a host function, in a stream that is being captured.
-pub fn refuse_host_work(state: &StreamState) -> Result<(), CUresult> {
-    if of(state) == 0 {
-        return Ok(());
-    }
-    Err(refuse_use!("copies to or from host memory and host functions inside a captured graph"))
-}
-
 /// Refuses a call that may wait for the device while a capture forbids that to the calling thread.
 pub fn refuse_unsafe() -> Result<(), CUresult> {
-    if COUNT.load(Ordering::Acquire) == 0 {
+    if !any() {
         return Ok(());
     }
     let own = MODE.get();
@@ -172,17 +547,45 @@ pub fn refuse_unsafe() -> Result<(), CUresult> {
     if refused { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
+fn is_blocked_by(context: Handle<Context>, capture: &Capture) -> bool {
+    let is_blocking = |stream: &Handle<Stream>| {
+        stream::state(*stream).is_ok_and(|state| state.context == context && state.is_blocking())
+    };
+    capture.tips.keys().any(is_blocking)
+}
+
+/// Whether a stream is being captured for which the legacy default stream of a context would have to wait.
+fn blocks_legacy(context: Handle<Context>) -> bool {
+    any() && CAPTURES.lock().values().any(|capture| is_blocked_by(context, capture))
+}
+
 /// Refuses work in the legacy default stream that would have to wait for a stream that is being captured.
 pub fn refuse_implicit() -> Result<(), CUresult> {
-    if COUNT.load(Ordering::Acquire) == 0 {
+    if !any() {
         return Ok(());
     }
     let context = context::current()?;
-    let blocked = CAPTURES.lock().iter_mut().fold(false, |blocked, (_, capture)| {
-        let blocks = stream::state(capture.origin)
-            .is_ok_and(|origin| origin.context == context && origin.is_blocking());
+    let blocked = CAPTURES.lock().values_mut().fold(false, |blocked, capture| {
+        let blocks = is_blocked_by(context, capture);
         capture.is_invalid |= blocks;
         blocked | blocks
     });
     if blocked { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) } else { Ok(()) }
+}
+
+/// The captures of a context end with it.
+pub fn context_ends(context: Handle<Context>) {
+    if !any() {
+        return;
+    }
+    let of_context =
+        |capture: &Capture| stream::state(capture.origin).map_or(true, |state| state.context == context);
+    let ended: Vec<_> =
+        CAPTURES.lock().iter().filter(|(_, capture)| of_context(capture)).map(|(id, _)| *id).collect();
+    for capture in ended.into_iter().filter_map(forget).filter(|capture| !capture.keeps_graph) {
+        let removed = world().remove_graph(capture.graph);
+        // There is nobody left to hear of an error.
+        let _ = removed.and_then(|removed| removed.finish());
+        handles::drop_handle(capture.graph);
+    }
 }

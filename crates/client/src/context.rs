@@ -297,6 +297,7 @@ fn activate(state: &ContextState) -> Result<(), CUresult> {
 /// Forgets everything that ends with a context.
 fn end_of_contents(state: &ContextState) {
     crate::private::context_ends(state.handle);
+    crate::capture::context_ends(state.handle);
     stream::context_ends(state.handle);
     event::context_ends(state.handle);
     module::context_ends(state.handle);

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Memory of the program of up to three dimensions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRegion {
     /// Its first byte.
     pub address: *mut u8,
@@ -47,12 +47,19 @@ pub struct HostRegion {
 unsafe impl Send for HostRegion {}
 
 /// One side of a copy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Device memory, or a part of an array.
     Device(DevicePlace),
     /// The program's memory.
     Host(HostRegion),
+}
+
+impl Place {
+    /// Whether it is the same kind of memory.
+    pub fn is_like(&self, other: &Self) -> bool {
+        core::mem::discriminant(self) == core::mem::discriminant(other)
+    }
 }
 
 /// When a copying call returns.
@@ -64,6 +71,9 @@ pub enum Mode {
     Asynchronous,
     /// As [`Asynchronous`](Self::Asynchronous), but the source need not wait for its turn in the stream.
     SourceAtOnce,
+    /// As an asynchronous one; memory that is not pinned stays valid and as it is until the stream has passed the copy,
+    /// too, since a launch of a graph copies and not the call that made the copy's node.
+    InGraph,
 }
 
 impl HostRegion {
@@ -136,6 +146,12 @@ pub unsafe fn copy(
     mode: Mode,
 ) -> Result<(), CUresult> {
     session()?.faults().check()?;
+    if capture::of(stream) != 0 {
+        if mode == Mode::Synchronous {
+            return capture::refuse_wait(stream);
+        }
+        return capture::add_copy(&destination, &source, stream);
+    }
     let (destination, source) = (visible::place(destination), visible::place(source));
     // SAFETY: as this function demands, for all of these.
     unsafe {
@@ -145,7 +161,7 @@ pub unsafe fn copy(
             (Place::Host(destination), Place::Device(source)) => {
                 from_device(destination, source, stream, mode)
             }
-            (Place::Host(destination), Place::Host(source)) => within_host(destination, source, stream),
+            (Place::Host(destination), Place::Host(source)) => within_host(destination, source, stream, mode),
         }?;
     }
     match (destination, mode) {
@@ -176,13 +192,12 @@ unsafe fn to_device(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    capture::refuse_host_work(stream)?;
     let is_deferred = stream.ahead().is_unsettled();
     if is_deferred && mode == Mode::Synchronous {
         stream.synchronize()?;
     }
     statistics::count_to_device(source.bytes());
-    if is_deferred && mode == Mode::Asynchronous && source.is_pinned() {
+    if is_deferred && (mode == Mode::InGraph || mode == Mode::Asynchronous && source.is_pinned()) {
         // SAFETY: readable until the stream has passed the copy.
         return unsafe { read_later(destination, source, stream) };
     }
@@ -328,10 +343,9 @@ unsafe fn from_device(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    capture::refuse_host_work(stream)?;
     let bytes = destination.bytes();
     statistics::count_from_device(bytes);
-    let waits = mode == Mode::Synchronous || !destination.is_pinned();
+    let waits = mode == Mode::Synchronous || mode == Mode::Asynchronous && !destination.is_pinned();
     let ahead = if waits { stream.ahead() } else { Default::default() };
     if waits && bytes <= INLINE_BYTES {
         let request = calls::copy_from_device_now { source, stream: stream.handle };
@@ -397,13 +411,21 @@ unsafe fn expect_piece(
 }
 
 /// # Safety
-/// `destination` must be writable and `source` readable.
+/// `destination` must be writable and `source` readable, in a graph until the stream has passed the copy.
 unsafe fn within_host(
     destination: HostRegion,
     source: HostRegion,
     stream: &StreamState,
+    mode: Mode,
 ) -> Result<(), CUresult> {
-    capture::refuse_host_work(stream)?;
+    if mode == Mode::InGraph {
+        let run = Box::new(move || {
+            let (destination, source) = (destination, source);
+            // SAFETY: the stream has come to the copy and not passed it.
+            unsafe { destination.unpack(&source.pack()) };
+        });
+        return callbacks::post(stream, Task::Then { run, after: stream.ahead() });
+    }
     stream.synchronize()?;
     // SAFETY: as this function demands; the regions may overlap, so the bytes go through a buffer.
     unsafe { destination.unpack(&source.pack()) };

@@ -9,7 +9,7 @@ use crate::session::{self, session};
 use crate::stream::{Ahead, StreamState};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
-use causeway_api::sys::{CUevent, CUevent_flags, CUresult};
+use causeway_api::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult};
 use causeway_api::types::ExportToken;
 use core::ffi::c_char;
 use parking_lot::Mutex;
@@ -35,6 +35,14 @@ struct Record {
     ticket: u64,
     /// The capture in which it was recorded, 0 when there was none.
     capture: u64,
+}
+
+impl Record {
+    /// A record that the calling thread's newest command has put into a stream.
+    fn at_end_of(stream: &Arc<StreamState>) -> Self {
+        let (ahead, stream) = (stream.ahead(), stream.clone());
+        Self { ahead, stream, ticket: completion::of_thread(), capture: 0 }
+    }
 }
 
 static EVENTS: Registry<Event, EventState> = Registry::new();
@@ -100,16 +108,22 @@ impl EventState {
         if stream.context != self.context {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
+        let capture = capture::of(stream);
+        if capture != 0 {
+            let is_external = flags & CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0 != 0;
+            let mut record = self.record.lock();
+            capture::record(stream, self.handle, is_external)?;
+            if !is_external {
+                let (ahead, stream) = (Ahead::default(), stream.clone());
+                *record = Some(Record { ahead, stream, ticket: 0, capture });
+            }
+            return Ok(());
+        }
         let request = calls::event_record { event: self.handle, stream: stream.handle, flags };
         // Held while the command is sent, so that of two threads' records the later one is kept here too.
         let mut record = self.record.lock();
         session::post_in(stream.context, &request)?;
-        *record = Some(Record {
-            ahead: stream.ahead(),
-            stream: stream.clone(),
-            ticket: completion::of_thread(),
-            capture: capture::of(stream),
-        });
+        *record = Some(Record::at_end_of(stream));
         Ok(())
     }
 
@@ -127,15 +141,28 @@ impl EventState {
         self.is_shared.load(Ordering::Acquire)
     }
 
+    /// Notes that what a stream holds now, the launch of a graph, records the event.
+    pub fn note_record(&self, stream: &Arc<StreamState>) {
+        *self.record.lock() = Some(Record::at_end_of(stream));
+    }
+
+    /// The event as the program names it.
+    pub fn raw(&self) -> CUevent {
+        self.handle.as_raw()
+    }
+
     /// Makes a stream wait for the event's last record.
     pub fn delay(&self, stream: &StreamState, flags: u32) -> Result<(), CUresult> {
-        match self.record.lock().clone() {
-            Some(record) => {
-                if record.capture != 0 {
-                    capture::join(stream, record.capture)?;
-                }
-                stream.inherit(&record.ahead);
-            }
+        let is_external = flags & CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0 != 0;
+        let record = self.record.lock().clone();
+        if let Some(record) = record.as_ref().filter(|record| record.capture != 0) {
+            return capture::join(stream, record.capture, self.handle);
+        }
+        if capture::of(stream) != 0 && (is_external || record.is_some() || self.is_shared()) {
+            return capture::wait_outside(stream, self.handle, is_external);
+        }
+        match record {
+            Some(record) => stream.inherit(&record.ahead),
             None if self.is_shared() => {}
             None => return Ok(()),
         }

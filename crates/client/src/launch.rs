@@ -51,6 +51,19 @@ pub unsafe fn launch(
         if session()?.launches_wait { wait(stream) } else { Ok(()) }
     };
     // SAFETY: as this function demands.
+    unsafe { with_parameters(&state, arguments, send) }
+}
+
+/// Gives the parameter buffer to `send`.
+///
+/// # Safety
+/// `arguments` must be what `cuLaunchKernel` demands for this function.
+pub unsafe fn with_parameters<R>(
+    state: &FunctionState,
+    arguments: Arguments,
+    send: impl FnOnce(&[u8]) -> Result<R, CUresult>,
+) -> Result<R, CUresult> {
+    // SAFETY: as this function demands.
     if let Some(ready) = unsafe { ready_buffer(arguments) }? {
         return send(ready);
     }
@@ -80,7 +93,7 @@ fn wait(stream: Handle<Stream>) -> Result<(), CUresult> {
 }
 
 /// Refuses a launch that the device or the function cannot have.
-fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresult> {
+pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresult> {
     let device = context::current_state()?.device()?;
     let limits = device.limits;
     let fits = |sizes: [u32; 3], most: [u32; 3]| {

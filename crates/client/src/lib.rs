@@ -16,7 +16,8 @@
 //! | `virtual_memory`, `ipc`, `exchange` | What does the program map itself, and share with other processes? |
 //! | `launch` | What does a kernel get? |
 //! | `image`, `jit`, `linker` | Where does code come from, and how does the server get it? |
-//! | `capture` | Which streams are being captured into a graph? |
+//! | `capture` | Which streams are being captured, and how does their work become nodes of a graph? |
+//! | `graph` | What is a graph made of, and how is it launched? |
 //! | `private` | What does NVIDIA's runtime ask for that `cuda.h` does not have? |
 //! | `process` | What happens at fork and at exit? |
 //! | [`environment`] | Which variables mean something? |
@@ -33,6 +34,7 @@ mod entry;
 pub mod environment;
 mod event;
 mod exchange;
+mod graph;
 mod handles;
 mod host_memory;
 mod image;

@@ -268,6 +268,7 @@ pub fn create(flags: u32, priority: i32) -> Result<Handle<Stream>, CUresult> {
 /// Destroys a stream; what is in it is still carried out.
 pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
     let state = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    capture::stream_ends(&state);
     handles::drop_handle(handle);
     session::post_in(state.context, &calls::stream_destroy { stream: handle })
 }

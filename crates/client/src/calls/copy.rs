@@ -318,14 +318,21 @@ impl Side {
 /// # Safety
 /// The description's host memory must be valid as `cuMemcpy3D` demands.
 unsafe fn boxed(copy: &CUDA_MEMCPY3D, when: When) -> Outcome {
+    match places(copy)? {
+        // SAFETY: as this function demands.
+        Some((destination, source)) => unsafe { run(destination, source, when) },
+        None => context::current().map(|_| ()),
+    }
+}
+
+/// Destination and source of a copy; nothing when it has no bytes.
+pub fn places(copy: &CUDA_MEMCPY3D) -> Result<Option<(Place, Place)>, CUresult> {
     let size = [copy.WidthInBytes, copy.Height, copy.Depth];
     if size.contains(&0) {
-        context::current()?;
-        return Ok(());
+        return Ok(None);
     }
     let (destination, source) = sides(copy)?;
-    // SAFETY: as this function demands.
-    unsafe { run(destination.place(size)?, source.place(size)?, when) }
+    Ok(Some((destination.place(size)?, source.place(size)?)))
 }
 
 /// Destination and source of a three-dimensional copy.

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::entry::{DefaultStream, give, offer};
+use crate::graph::work::{Calling, Work};
 use crate::launch::{self, Arguments};
 use crate::module::{self, FunctionState, Owner};
 use crate::session::callbacks::{self, Address, Task};
@@ -187,10 +188,13 @@ pub unsafe fn cuLaunchHostFunc(
 
 /// Puts a task into a stream.
 pub fn post_task(stream: &stream::StreamState, task: Task) -> Outcome {
-    capture::refuse_host_work(stream)?;
-    let token = callbacks::register(task);
-    let request = calls::host_function { stream: stream.handle, token };
-    session::post_in(stream.context, &request).inspect_err(|_| callbacks::forget(token))?;
-    stream.add_hazard();
-    Ok(())
+    if capture::of(stream) == 0 {
+        return callbacks::post(stream, task);
+    }
+    match task {
+        Task::Function { function, data, .. } => {
+            capture::add(stream, Work::Host(Calling { function, data: data.0 }))
+        }
+        _ => capture::refuse_wait(stream),
+    }
 }

@@ -6,7 +6,7 @@ use crate::address::heap;
 use crate::entry::{give, offer, refuse_use, text};
 use crate::memory::{self, Origin, Piece};
 use crate::session::{self, session};
-use crate::{capture, context, device, host_memory, ipc, visible};
+use crate::{capture, context, device, graph, host_memory, ipc, visible};
 use causeway_api::calls;
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use core::ffi::{c_char, c_void};
@@ -28,14 +28,14 @@ pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome 
     if dptr.is_null() || bytesize == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let address = allocate(bytesize)?;
+    capture::refuse_unsafe()?;
+    let address = allocate_memory(bytesize)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(dptr, address) }
 }
 
 /// Allocates memory of the current context's device.
-fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
-    capture::refuse_unsafe()?;
+pub fn allocate_memory(size: usize) -> Result<CUdeviceptr, CUresult> {
     let context = context::current_state()?;
     session()?.faults().check()?;
     let (handle, device) = (context.handle, context.device);
@@ -79,7 +79,8 @@ pub unsafe fn cuMemAllocPitch_v2(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let pitch = WidthInBytes.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let address = allocate(pitch.checked_mul(Height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)?;
+    capture::refuse_unsafe()?;
+    let address = allocate_memory(pitch.checked_mul(Height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)?;
     // SAFETY: neither is null, so there is room for both results.
     unsafe {
         give(dptr, address)?;
@@ -93,9 +94,17 @@ pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
         return Ok(());
     }
     capture::refuse_unsafe()?;
+    if graph::memory::free(dptr) {
+        return Ok(());
+    }
     if memory::find(dptr).is_some_and(|piece| piece.origin == Origin::PoolImport) {
         return ipc::close(dptr, Origin::PoolImport);
     }
+    free_memory(dptr)
+}
+
+/// Frees memory when the work that may use it is done.
+pub fn free_memory(dptr: CUdeviceptr) -> Outcome {
     let piece = memory::take(dptr)?;
     if piece.origin == Origin::Managed {
         return visible::managed::free(&piece);

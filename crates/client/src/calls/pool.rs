@@ -4,10 +4,12 @@ use super::Outcome;
 use crate::address::window;
 use crate::entry::{DefaultStream, give, list, refuse_use};
 use crate::exchange::{self, Kind};
+use crate::graph::memory::Allocation;
+use crate::graph::work::Work;
 use crate::memory::{self, Origin};
 use crate::pool::{self, PoolState};
 use crate::session;
-use crate::{capture, context, device, handles, ipc, stream};
+use crate::{capture, context, device, graph, handles, ipc, stream};
 use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::{
@@ -244,15 +246,17 @@ unsafe fn allocate(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let stream = stream::state(handles::stream(hStream, default_stream)?)?;
+    let device = context::state(stream.context)?.device;
     if capture::of(&stream) != 0 {
-        return Err(refuse_use!("allocations inside a captured graph"));
+        let allocation = Allocation::on(device, size)?;
+        let address = allocation.address;
+        capture::add(&stream, Work::Allocate(allocation))?;
+        // SAFETY: not null, so there is room for the result.
+        return unsafe { give(out, address) };
     }
     let address = match pool {
         Some(pool) => pool::allocate(pool, size, &stream)?,
-        None => {
-            let device = context::state(stream.context)?.device;
-            pool::allocate(&*pool::current_of(device)?, size, &stream)?
-        }
+        None => pool::allocate(&*pool::current_of(device)?, size, &stream)?,
     };
     // SAFETY: not null, so there is room for the result.
     unsafe { give(out, address) }
@@ -264,7 +268,13 @@ pub unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream, default_strea
         return Ok(());
     }
     if capture::of(&stream) != 0 {
-        return Err(refuse_use!("freeing memory inside a captured graph"));
+        if !graph::memory::is_ours(dptr) {
+            return Err(refuse_use!("freeing memory in a graph that did not allocate it"));
+        }
+        return capture::add(&stream, Work::Free(dptr));
+    }
+    if graph::memory::free(dptr) {
+        return Ok(());
     }
     pool::free(dptr, &stream)
 }

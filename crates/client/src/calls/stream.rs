@@ -6,13 +6,12 @@ use crate::entry::{DefaultStream, give, list, offer, refuse_use};
 use crate::handles;
 use crate::session::callbacks::{Address, Task};
 use crate::stream::{self, StreamState};
-use crate::{capture, context, event, session, visible};
+use crate::{context, event, session, visible};
 use causeway_api::calls;
 use causeway_api::handle::Stream;
 use causeway_api::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgreenCtx, CUresult, CUstream, CUstreamAttrID,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUresult, CUstream, CUstreamAttrID,
     CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamCallback,
-    CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 use causeway_api::types::LaunchAttribute;
 use core::ffi::c_void;
@@ -39,16 +38,6 @@ pub unsafe fn cuStreamCreateWithPriority(phStream: *mut CUstream, flags: u32, pr
     }
     // SAFETY: not null, so there is room for the result.
     unsafe { give(phStream, stream::create(flags, priority)?.as_raw()) }
-}
-
-pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> Outcome {
-    // SAFETY: a mode, or null.
-    let mode = unsafe { mode.as_mut() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    *mode = capture::exchange_mode(*mode);
-    Ok(())
 }
 
 pub unsafe fn cuStreamDestroy_v2(hStream: CUstream) -> Outcome {
@@ -218,101 +207,6 @@ unsafe fn memory_operation(
             }
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
-    }
-}
-
-/// The form before CUDA 10.1, which had no modes.
-pub unsafe fn cuStreamBeginCapture(hStream: CUstream, ds: DefaultStream) -> Outcome {
-    capture::begin(&*named(hStream, ds)?, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)
-}
-
-pub unsafe fn cuStreamBeginCapture_v2(
-    hStream: CUstream,
-    mode: CUstreamCaptureMode,
-    ds: DefaultStream,
-) -> Outcome {
-    capture::begin(&*named(hStream, ds)?, mode)
-}
-
-pub unsafe fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph, ds: DefaultStream) -> Outcome {
-    let stream = named(hStream, ds)?;
-    let ended = capture::end(&stream);
-    let graph = ended.as_ref().map_or(core::ptr::null_mut(), |graph| graph.as_raw());
-    // SAFETY: room for the result, or null.
-    unsafe { give(phGraph, graph) }?;
-    ended.map(|_| ())
-}
-
-pub unsafe fn cuStreamIsCapturing(
-    hStream: CUstream,
-    captureStatus: *mut CUstreamCaptureStatus,
-    ds: DefaultStream,
-) -> Outcome {
-    // SAFETY: room for the result, or null.
-    unsafe { give(captureStatus, capture::status(&*named(hStream, ds)?).0) }
-}
-
-/// Nodes of a captured graph are known on the server only.
-fn refuse_nodes(wanted: bool, status: CUstreamCaptureStatus) -> Outcome {
-    if wanted && status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE {
-        return Err(refuse_use!("graph and dependencies of a running capture"));
-    }
-    Ok(())
-}
-
-pub unsafe fn cuStreamGetCaptureInfo(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut u64,
-    ds: DefaultStream,
-) -> Outcome {
-    let (status, id) = capture::status(&*named(hStream, ds)?);
-    // SAFETY: room for both results, or null.
-    unsafe {
-        give(captureStatus_out, status)?;
-        offer(id_out, id);
-    }
-    Ok(())
-}
-
-pub unsafe fn cuStreamGetCaptureInfo_v2(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut u64,
-    graph_out: *mut CUgraph,
-    dependencies_out: *mut c_void,
-    numDependencies_out: *mut usize,
-    ds: DefaultStream,
-) -> Outcome {
-    let (status, _) = capture::status(&*named(hStream, ds)?);
-    let wants_nodes = !graph_out.is_null() || !dependencies_out.is_null() || !numDependencies_out.is_null();
-    refuse_nodes(wants_nodes, status)?;
-    // SAFETY: the same arguments.
-    unsafe { cuStreamGetCaptureInfo(hStream, captureStatus_out, id_out, ds) }
-}
-
-pub unsafe fn cuStreamGetCaptureInfo_v3(
-    hStream: CUstream,
-    captureStatus_out: *mut CUstreamCaptureStatus,
-    id_out: *mut u64,
-    graph_out: *mut CUgraph,
-    dependencies_out: *mut c_void,
-    edgeData_out: *mut c_void,
-    numDependencies_out: *mut usize,
-    ds: DefaultStream,
-) -> Outcome {
-    let dependencies = if dependencies_out.is_null() { edgeData_out } else { dependencies_out };
-    // SAFETY: the same arguments.
-    unsafe {
-        cuStreamGetCaptureInfo_v2(
-            hStream,
-            captureStatus_out,
-            id_out,
-            graph_out,
-            dependencies,
-            numDependencies_out,
-            ds,
-        )
     }
 }
 

@@ -6,8 +6,9 @@
 
 use super::session;
 use crate::log::error;
-use crate::stream::Ahead;
+use crate::stream::{Ahead, StreamState};
 use crate::visible;
+use causeway_api::calls;
 use causeway_api::sys::{CUresult, CUstream};
 use causeway_fabric::threads;
 use causeway_wire::codec::Encode;
@@ -41,6 +42,13 @@ pub enum Task {
         /// What lies ahead in the stream, whose bytes the function may read.
         after: Ahead,
     },
+    /// Do something of our own, in order with the program's functions.
+    Then {
+        /// Does it.
+        run: Box<dyn FnOnce() + Send>,
+        /// What lies ahead in the stream, whose bytes may be needed.
+        after: Ahead,
+    },
     /// Read pinned memory and send it as a transfer.
     Read {
         /// Sends the bytes.
@@ -56,6 +64,8 @@ pub struct Address(pub *mut c_void);
 
 // SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
 unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static TASKS: LazyLock<Mutex<HashMap<u64, Task>>> = LazyLock::new(Mutex::default);
@@ -72,6 +82,24 @@ pub fn register(task: Task) -> u64 {
 /// Forgets a task whose command could not be sent.
 pub fn forget(token: u64) {
     TASKS.lock().remove(&token);
+}
+
+/// Puts a task into a stream.
+pub fn post(stream: &StreamState, task: Task) -> Result<(), CUresult> {
+    let token = register(task);
+    let request = calls::host_function { stream: stream.handle, token };
+    super::post_in(stream.context, &request).inspect_err(|_| forget(token))?;
+    stream.add_hazard();
+    Ok(())
+}
+
+/// Runs a function of the program soon, after those that wait to be run.
+pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
+    if crate::process::is_ready()
+        && FUNCTIONS.send((0, Task::Function { function, data, after: Ahead::default() })).is_err()
+    {
+        error!("a destructor of the program cannot run, because its thread could not be started");
+    }
 }
 
 /// A stream has reached the point of this token.
@@ -93,7 +121,10 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
             run(task);
             // What comes next in the stream finds what the program's code has written. An error means a lost link.
             let _ = visible::send();
-            if let Ok(session) = session() {
+            // Number 0 is no stream's.
+            if token != 0
+                && let Ok(session) = session()
+            {
                 // A lost link has been reported by the thread that lost it.
                 let _ = session.link().send(|out| ClientMessage::HostDone { token }.encode(out));
             }
@@ -106,7 +137,10 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
 }
 
 fn run(task: Task) {
-    let (Task::Function { after, .. } | Task::Callback { after, .. } | Task::Read { after, .. }) = &task;
+    let (Task::Function { after, .. }
+    | Task::Callback { after, .. }
+    | Task::Then { after, .. }
+    | Task::Read { after, .. }) = &task;
     // An error is reported by the stream; the program's code runs all the same, as the stream has come this far.
     let _ = after.wait().and_then(|()| visible::fetch());
     match task {
@@ -116,6 +150,7 @@ fn run(task: Task) {
         Task::Callback { function, stream, data, .. } => unsafe {
             function(stream.0.cast(), CUresult::CUDA_SUCCESS, data.0);
         },
+        Task::Then { run, .. } => run(),
         Task::Read { send, .. } => send(),
     }
 }

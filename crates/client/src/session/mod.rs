@@ -17,7 +17,7 @@ pub use connect::{abandon_held_after_fork, early_driver_version, open};
 use crate::device::Device;
 use crate::entry::{self, Carried};
 use crate::log::error;
-use crate::{completion, context, environment, statistics, visible};
+use crate::{capture, completion, context, environment, statistics, visible};
 use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::Snapshot;
@@ -71,6 +71,9 @@ pub fn post<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
 #[inline]
 pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
     let session = session()?;
+    if capture::take(context, request)? {
+        return Ok(());
+    }
     if session.synchronous {
         return call_in(context, request);
     }
@@ -110,6 +113,7 @@ pub fn call_reading<C: Call, R>(
     read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CUresult> {
     let session = session()?;
+    capture::refuse_called(request)?;
     session.faults.take()?;
     visible::before(C::OPCODE)?;
     entry::mark(Carried::Called);

@@ -1,7 +1,7 @@
 //! The calls of the declaration list, each handed to the part of the device that it concerns.
 
 use super::attributes::PRIORITIES;
-use super::graph::Graph;
+use super::graph::{Node, ValueStep};
 use super::launch::Launch;
 use super::operation::{Operation, Pattern, Value};
 use super::stream::StreamKind;
@@ -14,11 +14,11 @@ use causeway_api::handle::{
 use causeway_api::sys::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUctx_flags, CUdevice, CUdeviceptr,
     CUfunc_cache, CUfunction_attribute, CUjitInputType, CUlimit, CUmemPool_attribute, CUoccupancy_flags,
-    CUresult, CUsharedconfig, CUstream_flags, CUstreamCaptureMode,
+    CUresult, CUsharedconfig, CUstream_flags, CUstreamBatchMemOpType,
 };
 use causeway_api::types::{
-    AddressAccess, AllocationProperties, FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape,
-    Region,
+    AddressAccess, AllocationProperties, Fill, FunctionInfo, GraphEdge, JitOptions, JitReport,
+    LaunchAttribute, LaunchShape, Region, ValueOperation,
 };
 
 /// There is one device.
@@ -48,6 +48,65 @@ impl SoftwareGpu {
             Region { address, row_pitch: pitch, slice_pitch: 0, width, height: height as u64, depth: 1 };
         self.check_region(&region)?;
         self.scheduler.issue(stream, Operation::Fill { region, pattern })
+    }
+}
+
+// What nodes of graphs do, checked as the same work in a stream is.
+impl SoftwareGpu {
+    fn kernel_node(
+        &self,
+        function: Native<Function>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+        parameters: &[u8],
+    ) -> CuResult<Node> {
+        let context = self.contexts.current()?;
+        let function = self.modules.function(function.value())?;
+        let module = self.modules.module_of(&function, &context)?;
+        Launch::new(function, module, shape, attributes, parameters).map(Node::kernel)
+    }
+
+    fn copy_node(&self, destination: &NativePlace, source: &NativePlace) -> CuResult<Node> {
+        if destination.size() != source.size() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(Node::copy(self.region_of(destination)?, self.region_of(source)?))
+    }
+
+    fn fill_node(&self, fill: &Fill) -> CuResult<Node> {
+        let node = Node::fill(fill)?;
+        node.filled().map_or(Ok(()), |region| self.check_region(&region))?;
+        Ok(node)
+    }
+
+    fn values_node(&self, operations: &[ValueOperation]) -> CuResult<Node> {
+        type Kind = CUstreamBatchMemOpType;
+        let step = |operation: &ValueOperation| {
+            let &ValueOperation { kind, address, value, flags } = operation;
+            Ok(match CUstreamBatchMemOpType(kind) {
+                Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+                    ValueStep::Wait(self.scheduler.condition(address, Value::Bits32(value as u32), flags)?)
+                }
+                Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+                    ValueStep::Wait(self.scheduler.condition(address, Value::Bits64(value), flags)?)
+                }
+                Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
+                    let value = Value::Bits32(value as u32);
+                    self.scheduler.check_write(address, value, flags)?;
+                    ValueStep::Write { address, value }
+                }
+                Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+                    let value = Value::Bits64(value);
+                    self.scheduler.check_write(address, value, flags)?;
+                    ValueStep::Write { address, value }
+                }
+                Kind::CU_STREAM_MEM_OP_BARRIER | Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
+                    ValueStep::Barrier
+                }
+                _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            })
+        };
+        Ok(Node::Values(operations.iter().map(step).collect::<CuResult<_>>()?))
     }
 }
 
@@ -645,7 +704,7 @@ impl Calls for SoftwareGpu {
         self.scheduler.elapsed(start.value(), end.value())
     }
 
-    // Execution, capture and graphs.
+    // Execution and graphs.
 
     fn launch(
         &self,
@@ -663,53 +722,148 @@ impl Calls for SoftwareGpu {
         self.scheduler.issue(stream, Operation::Launch(launch))
     }
 
-    fn capture_begin(&self, stream: Native<Stream>, mode: CUstreamCaptureMode) -> CuResult<()> {
-        self.scheduler.begin_capture(self.stream(stream)?, mode)
+    fn graph_create(&self) -> CuResult<Native<GraphHandle>> {
+        Ok(Native::from_value(self.graphs.create()))
     }
 
-    fn capture_end(&self, stream: Native<Stream>) -> CuResult<Native<GraphHandle>> {
-        let graph = self.scheduler.end_capture(self.stream(stream)?)?;
-        Ok(Native::from_value(self.graphs.insert(graph)))
-    }
-
-    fn cuGraphCreate(&self, flags: u32) -> CuResult<Native<GraphHandle>> {
-        if flags != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        Ok(Native::from_value(self.graphs.insert(Graph::default())))
-    }
-
-    fn cuGraphClone(&self, graph: Native<GraphHandle>) -> CuResult<Native<GraphHandle>> {
-        self.graphs.clone_graph(graph.value()).map(Native::from_value)
-    }
-
-    fn cuGraphDestroy(&self, graph: Native<GraphHandle>) -> CuResult<()> {
+    fn graph_destroy(&self, graph: Native<GraphHandle>) -> CuResult<()> {
         self.graphs.remove(graph.value())
     }
 
-    fn graph_node_count(&self, graph: Native<GraphHandle>) -> CuResult<usize> {
-        self.graphs.node_count(graph.value())
+    fn graph_add_empty(&self, graph: Native<GraphHandle>, _after: &[GraphEdge]) -> CuResult<()> {
+        self.graphs.append(graph.value(), Node::Empty)
     }
 
-    fn graph_instantiate(&self, graph: Native<GraphHandle>, flags: u64) -> CuResult<Native<GraphExec>> {
-        self.graphs.instantiate(graph.value(), flags).map(Native::from_value)
+    fn graph_add_kernel(
+        &self,
+        graph: Native<GraphHandle>,
+        _after: &[GraphEdge],
+        function: Native<Function>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+        parameters: &[u8],
+    ) -> CuResult<()> {
+        let node = self.kernel_node(function, shape, attributes, parameters)?;
+        self.graphs.append(graph.value(), node)
     }
 
-    fn cuGraphExecGetFlags(&self, executable: Native<GraphExec>) -> CuResult<u64> {
-        self.graphs.flags(executable.value())
+    fn graph_add_copy(
+        &self,
+        graph: Native<GraphHandle>,
+        _after: &[GraphEdge],
+        destination: NativePlace,
+        source: NativePlace,
+    ) -> CuResult<()> {
+        self.graphs.append(graph.value(), self.copy_node(&destination, &source)?)
     }
 
-    fn cuGraphExecDestroy(&self, executable: Native<GraphExec>) -> CuResult<()> {
-        self.graphs.remove_executable(executable.value())
+    fn graph_add_fill(&self, graph: Native<GraphHandle>, _after: &[GraphEdge], fill: Fill) -> CuResult<()> {
+        self.graphs.append(graph.value(), self.fill_node(&fill)?)
     }
 
-    fn cuGraphUpload(&self, executable: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
+    fn graph_add_record(
+        &self,
+        graph: Native<GraphHandle>,
+        _after: &[GraphEdge],
+        event: Native<Event>,
+    ) -> CuResult<()> {
+        self.graphs.append(graph.value(), Node::Record(event.value()))
+    }
+
+    fn graph_add_values(
+        &self,
+        graph: Native<GraphHandle>,
+        _after: &[GraphEdge],
+        operations: &[ValueOperation],
+    ) -> CuResult<()> {
+        self.graphs.append(graph.value(), self.values_node(operations)?)
+    }
+
+    fn graph_instantiate(
+        &self,
+        graph: Native<GraphHandle>,
+        nodes: u32,
+        flags: u64,
+    ) -> CuResult<Native<GraphExec>> {
+        self.graphs.instantiate(graph.value(), nodes, flags).map(Native::from_value)
+    }
+
+    fn graph_exec_destroy(&self, exec: Native<GraphExec>) -> CuResult<()> {
+        self.graphs.remove_executable(exec.value())
+    }
+
+    fn graph_exec_kernel(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<GraphHandle>,
+        node: u32,
+        function: Native<Function>,
+        shape: LaunchShape,
+        parameters: &[u8],
+    ) -> CuResult<()> {
+        let work = self.kernel_node(function, shape, &[], parameters)?;
+        self.graphs.change(exec.value(), graph.value(), node, work)
+    }
+
+    fn graph_exec_copy(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<GraphHandle>,
+        node: u32,
+        destination: NativePlace,
+        source: NativePlace,
+    ) -> CuResult<()> {
+        let work = self.copy_node(&destination, &source)?;
+        self.graphs.change(exec.value(), graph.value(), node, work)
+    }
+
+    fn graph_exec_fill(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<GraphHandle>,
+        node: u32,
+        fill: Fill,
+    ) -> CuResult<()> {
+        self.graphs.change(exec.value(), graph.value(), node, self.fill_node(&fill)?)
+    }
+
+    fn graph_exec_record(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<GraphHandle>,
+        node: u32,
+        event: Native<Event>,
+    ) -> CuResult<()> {
+        self.graphs.change(exec.value(), graph.value(), node, Node::Record(event.value()))
+    }
+
+    fn graph_exec_values(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<GraphHandle>,
+        node: u32,
+        operations: &[ValueOperation],
+    ) -> CuResult<()> {
+        self.graphs.change(exec.value(), graph.value(), node, self.values_node(operations)?)
+    }
+
+    fn graph_exec_enable(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<GraphHandle>,
+        node: u32,
+        enabled: u32,
+    ) -> CuResult<()> {
+        self.graphs.enable(exec.value(), graph.value(), node, enabled != 0)
+    }
+
+    fn graph_upload(&self, exec: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
         // There is nothing to bring anywhere: the operations are ready where they are.
         self.context_of(self.stream(stream)?)?;
-        self.graphs.flags(executable.value()).map(drop)
+        self.graphs.check(exec.value())
     }
 
-    fn graph_launch(&self, executable: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
-        self.graphs.launch(executable.value(), &self.scheduler, self.stream(stream)?)
+    fn graph_launch(&self, exec: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
+        self.graphs.launch(exec.value(), &self.scheduler, self.stream(stream)?)
     }
 }

@@ -19,8 +19,6 @@ pub(super) struct Event {
     point: Option<Point>,
     /// When that point was reached.
     pub(super) time: Option<Instant>,
-    /// The capture that it was last recorded in, with the nodes that come before it there.
-    captured: Option<(u64, Vec<usize>)>,
 }
 
 impl Scheduler {
@@ -35,7 +33,7 @@ impl Scheduler {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let timing = flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
-        let event = Event { context: context.id, timing, record: 0, point: None, time: None, captured: None };
+        let event = Event { context: context.id, timing, record: 0, point: None, time: None };
         let id = handles::next();
         self.state.lock().events.insert(id, event);
         Ok(id)
@@ -59,16 +57,8 @@ impl Scheduler {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         let record = event.record + 1;
-        if external {
-            state.refuse_capturing(stream)?;
-        }
-        let captured = state.tips(stream)?;
-        let capturing = captured.is_some();
         if let Some(event) = state.events.get_mut(&id) {
-            *event = Event { record, point: None, captured, time: None, ..*event };
-        }
-        if capturing {
-            return Ok(());
+            *event = Event { record, point: None, time: None, ..*event };
         }
         let point = self.submit(&mut state, stream, Vec::new(), Action::Record { event: id, record })?;
         if let Some(event) = state.events.get_mut(&id).filter(|event| event.record == record) {
@@ -77,25 +67,15 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Has the stream wait for the event's last record. With a captured event the stream joins the capture.
+    /// Has the stream wait for the event's last record.
     pub(super) fn wait_event(self: &Arc<Self>, stream: StreamId, event: u64, flags: u32) -> CuResult<()> {
         let external = flags == CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
         if flags != 0 && !external {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let mut state = self.state.lock();
-        let capturing = state.usable(stream)?.capturing.is_some();
-        if external {
-            state.refuse_capturing(stream)?;
-        }
-        let event = state.events.get(&event).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        if let Some((capture, tips)) = event.captured.clone() {
-            return state.join_capture(stream, capture, &tips);
-        }
-        let Some(point) = event.point else { return Ok(()) };
-        if capturing {
-            return Err(state.invalidate(stream, CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION));
-        }
+        state.usable(stream)?;
+        let Some(point) = state.event(event)?.point else { return Ok(()) };
         if point.stream == stream || state.has_reached(point) {
             return Ok(());
         }
@@ -146,9 +126,8 @@ impl Scheduler {
 }
 
 impl State {
-    /// The event of this number, unless it was last recorded in a capture.
+    /// The event of this number.
     fn event(&self, event: u64) -> CuResult<&Event> {
-        let event = self.events.get(&event).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        if event.captured.is_some() { Err(CUresult::CUDA_ERROR_CAPTURED_EVENT) } else { Ok(event) }
+        self.events.get(&event).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 }

@@ -41,7 +41,7 @@ impl Scheduler {
     ) -> CuResult<Box<dyn Gate>> {
         let open = Arc::new(AtomicBool::new(false));
         let action = Action::Gate { reached: Some(reached), open: Arc::clone(&open) };
-        self.issue_uncaptured(stream, action)?;
+        self.issue_action(stream, action)?;
         Ok(Box::new(StreamGate { scheduler: Arc::clone(self), stream, open }))
     }
 
@@ -53,6 +53,12 @@ impl Scheduler {
         value: Value,
         flags: u32,
     ) -> CuResult<()> {
+        let condition = self.condition(address, value, flags)?;
+        self.issue_action(stream, Action::WaitValue(condition)).map(drop)
+    }
+
+    /// What a wait with these flags waits for.
+    pub(super) fn condition(&self, address: u64, value: Value, flags: u32) -> CuResult<Condition> {
         type Flags = CUstreamWaitValue_flags;
         // Remote writes that a flush would order do not exist here, so that flag asks for nothing.
         let comparison = match CUstreamWaitValue_flags(flags & !Flags::CU_STREAM_WAIT_VALUE_FLUSH.0) {
@@ -63,8 +69,7 @@ impl Scheduler {
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         self.check_value(address, value)?;
-        let condition = Condition { address, value, comparison };
-        self.issue_uncaptured(stream, Action::WaitValue(condition)).map(drop)
+        Ok(Condition { address, value, comparison })
     }
 
     /// Has a stream write a value.
@@ -75,11 +80,16 @@ impl Scheduler {
         value: Value,
         flags: u32,
     ) -> CuResult<()> {
+        self.check_write(address, value, flags)?;
+        self.issue(stream, Operation::WriteValue { address, value })
+    }
+
+    /// Refuses a write that no stream can carry out.
+    pub(super) fn check_write(&self, address: u64, value: Value, flags: u32) -> CuResult<()> {
         if flags & !CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER.0 != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        self.check_value(address, value)?;
-        self.issue(stream, Operation::WriteValue { address, value })
+        self.check_value(address, value)
     }
 
     fn check_value(&self, address: u64, value: Value) -> CuResult<()> {

@@ -108,7 +108,7 @@ impl Memory {
         if size == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        self.scheduler.state.lock().refuse_capturing(stream)?;
+        self.scheduler.state.lock().usable(stream)?;
         let pool = if pool == 0 { Arc::clone(&self.pools.lock().current) } else { self.pool(pool)? };
         let (address, size) = pool.allocate(size as u64, stream, &self.space, &self.scheduler)?;
         let allocation = Allocation { context: context.id, pool: Some((pool, size)) };
@@ -122,12 +122,12 @@ impl Memory {
         let issued = match &allocation.pool {
             None => {
                 let free = Action::Run(Operation::Free { address });
-                self.scheduler.issue_uncaptured(stream, free).map(drop)
+                self.scheduler.issue_action(stream, free).map(drop)
             }
             Some((pool, size)) => {
                 let block = pool.free(address, *size, stream);
                 let release = Operation::Release { pool: Arc::clone(pool), block };
-                let issued = self.scheduler.issue_uncaptured(stream, Action::Run(release));
+                let issued = self.scheduler.issue_action(stream, Action::Run(release));
                 match issued {
                     Ok(point) => pool.freed_at(block, point),
                     Err(_) => pool.take_again(block),

@@ -9,7 +9,6 @@
 mod array;
 mod attributes;
 mod calls;
-mod capture;
 mod context;
 mod event;
 mod executor;
@@ -52,7 +51,7 @@ use staging::StagingPool;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use stream::{Action, StreamId};
+use stream::StreamId;
 use thiserror::Error;
 use virtual_memory::VirtualMemory;
 
@@ -190,7 +189,7 @@ impl Gpu for SoftwareGpu {
         self.context_of(stream)?;
         let destination = self.region_of(destination)?;
         let copy = Operation::CopyIn { destination, source: HostSource(source) };
-        self.scheduler.issue_uncaptured(stream, Action::Run(copy)).map(drop)
+        self.scheduler.issue(stream, copy)
     }
 
     unsafe fn start_copy_from_device(
@@ -203,7 +202,7 @@ impl Gpu for SoftwareGpu {
         self.context_of(stream)?;
         let source = self.region_of(source)?;
         let copy = Operation::CopyOut { source, destination: HostDestination(destination) };
-        self.scheduler.issue_uncaptured(stream, Action::Run(copy)).map(drop)
+        self.scheduler.issue(stream, copy)
     }
 
     fn staging(&self, bytes: usize) -> CuResult<Staging> {

@@ -160,8 +160,8 @@ pub(super) enum Operation {
     Free { address: u64 },
     /// Gives a block back to its pool.
     Release { pool: Arc<Pool>, block: BlockToken },
-    /// The nodes of a graph, in an order that their edges allow.
-    Graph(Arc<[Arc<Operation>]>),
+    /// The work of a graph's node, which every launch of the graph does again.
+    Shared(Arc<Operation>),
 }
 
 impl Operation {
@@ -173,7 +173,7 @@ impl Operation {
         let space = &*machine.space;
         let copied = match self {
             Self::Launch(launch) => return launch.execute(machine),
-            Self::Graph(nodes) => return nodes.iter().try_for_each(|node| node.execute(machine)),
+            Self::Shared(operation) => return operation.execute(machine),
             Self::Release { pool, block } => {
                 pool.release(*block, space);
                 Ok(())
@@ -196,7 +196,8 @@ impl Operation {
     /// Whether it takes less time than waking a thread for it.
     pub(super) fn is_quick(&self) -> bool {
         match self {
-            Self::Launch(_) | Self::Graph(_) => false,
+            Self::Launch(_) => false,
+            Self::Shared(operation) => operation.is_quick(),
             Self::Free { .. } | Self::Release { .. } | Self::WriteValue { .. } => true,
             Self::Fill { region, .. } | Self::CopyIn { destination: region, .. } => is_small(region),
             Self::Copy { source: region, .. } | Self::CopyOut { source: region, .. } => is_small(region),
@@ -212,7 +213,7 @@ impl Operation {
     pub(super) fn runs_kernels(&self) -> bool {
         match self {
             Self::Launch(_) => true,
-            Self::Graph(nodes) => nodes.iter().any(|node| node.runs_kernels()),
+            Self::Shared(operation) => operation.runs_kernels(),
             _ => false,
         }
     }
@@ -220,11 +221,6 @@ impl Operation {
     /// Whether it uses host memory that its owner may take back once this back end is gone.
     pub(super) fn uses_host_memory(&self) -> bool {
         matches!(self, Self::CopyIn { .. } | Self::CopyOut { .. })
-    }
-
-    /// Whether a stream capture may hold it.
-    pub(super) fn can_be_captured(&self) -> bool {
-        matches!(self, Self::Launch(_) | Self::Fill { .. } | Self::Copy { .. } | Self::WriteValue { .. })
     }
 
     /// Bytes of memory it refers to that nobody else holds.

@@ -7,7 +7,6 @@
 //!
 //! All of it is behind one lock, which is never held while an operation runs or a callback is called.
 
-use super::capture::Capture;
 use super::context::Context;
 use super::event::Event;
 use super::operation::{Machine, Operation};
@@ -39,7 +38,6 @@ pub(super) struct Scheduler {
 pub(super) struct State {
     pub(super) streams: HashMap<StreamId, Stream>,
     pub(super) events: HashMap<u64, Event>,
-    pub(super) captures: HashMap<u64, Capture>,
     /// Ready streams: the smallest priority number first, then the one that has been ready for longest.
     pub(super) ready: BinaryHeap<Reverse<(i32, u64, StreamId)>>,
     /// How many streams have become ready so far.
@@ -80,29 +78,33 @@ impl Scheduler {
     /// Removes a stream; what it holds is still done.
     pub(super) fn remove_stream(&self, id: StreamId) -> CuResult<()> {
         let mut state = self.state.lock();
-        let stream = state.streams.get(&id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        if let Some(capturing) = &stream.capturing {
-            let capture = capturing.capture;
-            state.drop_capture(capture);
+        if !state.streams.contains_key(&id) {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         state.close_stream(id);
         Ok(())
     }
 
-    /// Appends an operation to a stream, or to the graph that the stream is being captured into.
+    /// Appends an operation to a stream.
     pub(super) fn issue(self: &Arc<Self>, stream: StreamId, operation: Operation) -> CuResult<()> {
-        let mut state = self.state.lock();
-        if state.usable(stream)?.capturing.is_some() {
-            return state.capture_operation(stream, operation);
-        }
-        self.submit(&mut state, stream, Vec::new(), Action::Run(operation)).map(drop)
+        self.issue_action(stream, Action::Run(operation)).map(drop)
     }
 
-    /// Appends what a capture cannot hold; gives the point after it.
-    pub(super) fn issue_uncaptured(self: &Arc<Self>, stream: StreamId, action: Action) -> CuResult<Point> {
+    /// Appends an action to a stream; gives the point after it.
+    pub(super) fn issue_action(self: &Arc<Self>, stream: StreamId, action: Action) -> CuResult<Point> {
+        self.issue_after(stream, Vec::new(), action)
+    }
+
+    /// Appends an action that also comes after points of other streams; gives the point after it.
+    pub(super) fn issue_after(
+        self: &Arc<Self>,
+        stream: StreamId,
+        after: Vec<Point>,
+        action: Action,
+    ) -> CuResult<Point> {
         let mut state = self.state.lock();
-        state.refuse_capturing(stream)?;
-        self.submit(&mut state, stream, Vec::new(), action)
+        state.usable(stream)?;
+        self.submit(&mut state, stream, after, action)
     }
 
     /// Appends a command and sees to it that it is carried out.
@@ -127,8 +129,8 @@ impl Scheduler {
 
     /// Whether everything that a stream holds is done.
     pub(super) fn is_done(&self, stream: StreamId) -> CuResult<bool> {
-        let mut state = self.state.lock();
-        state.refuse_capturing(stream)?;
+        let state = self.state.lock();
+        state.usable(stream)?;
         Ok(state.held(stream).is_empty())
     }
 
@@ -136,10 +138,7 @@ impl Scheduler {
     pub(super) fn after_stream(&self, stream: StreamId, done: Completion) -> CuResult<()> {
         let mut state = self.state.lock();
         let waited = state.streams.get(&stream).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        let (context, is_capturing) = (Arc::clone(&waited.context), waited.capturing.is_some());
-        if is_capturing {
-            state.refuse_capturing(stream)?;
-        }
+        let context = Arc::clone(&waited.context);
         let points = state.held(stream);
         let fired = state.watch(&points, context, done);
         drop(state);
@@ -150,7 +149,6 @@ impl Scheduler {
     /// Calls `done` when everything that the streams of `context` hold now is done.
     pub(super) fn after_context(&self, context: &Arc<Context>, done: Completion) -> CuResult<()> {
         let mut state = self.state.lock();
-        state.refuse_capturing_in(context.id)?;
         let points = state.held_in(context);
         let fired = state.watch(&points, Arc::clone(context), done);
         drop(state);
@@ -168,7 +166,6 @@ impl Scheduler {
             state.close_stream(stream);
         }
         state.events.retain(|_, event| event.context != context.id);
-        state.captures.retain(|_, capture| capture.context != context.id);
         drop(state);
         fired.into_iter().for_each(Fired::call);
     }
@@ -191,7 +188,6 @@ impl State {
     /// Appends a command to a stream's queue. Also tells whether the stream was idle, in which case it has to be
     /// served now or made ready.
     fn push(&mut self, id: StreamId, mut after: Vec<Point>, action: Action) -> CuResult<(Point, bool)> {
-        self.refuse_implicit_capture(id)?;
         if self.queued_bytes >= MOST_QUEUED_BYTES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }

@@ -127,14 +127,6 @@ impl Fired {
     }
 }
 
-/// Part that a stream plays in a capture.
-pub(super) struct Capturing {
-    /// The capture's number.
-    pub(super) capture: u64,
-    /// The nodes that the stream's next node comes after.
-    pub(super) tips: Vec<usize>,
-}
-
 /// One stream.
 pub(super) struct Stream {
     pub(super) context: Arc<Context>,
@@ -153,7 +145,6 @@ pub(super) struct Stream {
     pub(super) awaited_by_legacy: u64,
     /// Destroyed by the client; goes away when its queue is empty.
     pub(super) closing: bool,
-    pub(super) capturing: Option<Capturing>,
 }
 
 impl Stream {
@@ -171,7 +162,6 @@ impl Stream {
             legacy_awaited: 0,
             awaited_by_legacy: 0,
             closing: false,
-            capturing: None,
         }
     }
 

@@ -10,10 +10,11 @@ use causeway_api::handle::{
 };
 use causeway_api::sys::{
     CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUdevice, CUdeviceptr, CUfunction_attribute, CUjitInputType,
-    CUlimit, CUlogIterator, CUmemPool_attribute, CUstreamCaptureMode,
+    CUlimit, CUlogIterator, CUmemPool_attribute,
 };
 use causeway_api::types::{
-    AddressAccess, AllocationProperties, FunctionInfo, JitOptions, JitReport, LaunchAttribute, LaunchShape,
+    AddressAccess, AllocationProperties, Fill, FunctionInfo, GraphEdge, JitOptions, JitReport,
+    LaunchAttribute, LaunchShape, ValueOperation,
 };
 
 // SAFETY of the calls below: handles are the driver's own, looked up before; pointers are to locals or to
@@ -412,36 +413,154 @@ impl Calls for Driver {
         self.dump_logs(start, size)
     }
 
-    /// Begins in relaxed mode whatever the program said: the other modes forbid calls to threads of the program,
-    /// which the client sees to; here they would forbid them to the worker's.
-    fn capture_begin(&self, stream: Native<Stream>, _mode: CUstreamCaptureMode) -> CuResult<()> {
-        let context = self.context_of(stream)?;
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        unsafe { self.functions.cuStreamBeginCapture_v2(stream.as_raw(), mode)? };
-        self.streams.begin_capture(stream, context);
-        Ok(())
+    fn graph_create(&self) -> CuResult<Native<Graph>> {
+        self.create_graph()
     }
 
-    fn capture_end(&self, stream: Native<Stream>) -> CuResult<Native<Graph>> {
-        let mut raw = core::ptr::null_mut();
-        let result = unsafe { self.functions.cuStreamEndCapture(stream.as_raw(), &raw mut raw) };
-        self.streams.end_capture(stream);
-        result.map(|()| Native::from_raw(raw))
+    fn graph_destroy(&self, graph: Native<Graph>) -> CuResult<()> {
+        self.destroy_graph(graph)
     }
 
-    fn graph_instantiate(&self, graph: Native<Graph>, flags: u64) -> CuResult<Native<GraphExec>> {
-        let mut raw = core::ptr::null_mut();
-        unsafe { self.functions.cuGraphInstantiateWithFlags(&mut raw, graph.as_raw(), flags)? };
-        Ok(Native::from_raw(raw))
+    fn graph_add_empty(&self, graph: Native<Graph>, after: &[GraphEdge]) -> CuResult<()> {
+        self.add_empty(graph, after)
+    }
+
+    fn graph_add_kernel(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        function: Native<Function>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+        params: &[u8],
+    ) -> CuResult<()> {
+        self.add_kernel(graph, after, function, &shape, attributes, params)
+    }
+
+    fn graph_add_copy(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        destination: NativePlace,
+        source: NativePlace,
+    ) -> CuResult<()> {
+        self.add_copy(graph, after, &destination, &source)
+    }
+
+    fn graph_add_fill(&self, graph: Native<Graph>, after: &[GraphEdge], fill: Fill) -> CuResult<()> {
+        self.add_fill(graph, after, &fill)
+    }
+
+    fn graph_add_record(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        event: Native<Event>,
+    ) -> CuResult<()> {
+        self.add_record(graph, after, event)
+    }
+
+    fn graph_add_values(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        operations: &[ValueOperation],
+    ) -> CuResult<()> {
+        self.add_values(graph, after, operations)
+    }
+
+    fn graph_conditional_handle(&self, graph: Native<Graph>, initial: u32, flags: u32) -> CuResult<u64> {
+        self.conditional_handle(graph, initial, flags)
+    }
+
+    fn graph_add_conditional(&self, graph: Native<Graph>, handle: u64, kind: u32, size: u32) -> CuResult<()> {
+        self.add_conditional(graph, handle, kind, size)
+    }
+
+    fn graph_body(&self, graph: Native<Graph>, node: u32, index: u32) -> CuResult<Native<Graph>> {
+        self.body(graph, node, index)
+    }
+
+    fn graph_add_edges(&self, graph: Native<Graph>, node: u32, after: &[GraphEdge]) -> CuResult<()> {
+        self.add_edges(graph, node, after)
+    }
+
+    fn graph_instantiate(&self, graph: Native<Graph>, nodes: u32, flags: u64) -> CuResult<Native<GraphExec>> {
+        self.instantiate(graph, nodes, flags)
+    }
+
+    fn graph_exec_destroy(&self, exec: Native<GraphExec>) -> CuResult<()> {
+        unsafe { self.functions.cuGraphExecDestroy(exec.as_raw()) }
+    }
+
+    fn graph_exec_kernel(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<Graph>,
+        node: u32,
+        function: Native<Function>,
+        shape: LaunchShape,
+        params: &[u8],
+    ) -> CuResult<()> {
+        self.set_kernel(exec, (graph, node), function, &shape, params)
+    }
+
+    fn graph_exec_copy(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<Graph>,
+        node: u32,
+        destination: NativePlace,
+        source: NativePlace,
+    ) -> CuResult<()> {
+        self.set_copy(exec, (graph, node), &destination, &source)
+    }
+
+    fn graph_exec_fill(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<Graph>,
+        node: u32,
+        fill: Fill,
+    ) -> CuResult<()> {
+        self.set_fill(exec, (graph, node), &fill)
+    }
+
+    fn graph_exec_record(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<Graph>,
+        node: u32,
+        event: Native<Event>,
+    ) -> CuResult<()> {
+        self.set_record(exec, (graph, node), event)
+    }
+
+    fn graph_exec_values(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<Graph>,
+        node: u32,
+        operations: &[ValueOperation],
+    ) -> CuResult<()> {
+        self.set_values(exec, (graph, node), operations)
+    }
+
+    fn graph_exec_enable(
+        &self,
+        exec: Native<GraphExec>,
+        graph: Native<Graph>,
+        node: u32,
+        enabled: u32,
+    ) -> CuResult<()> {
+        self.enable_node(exec, (graph, node), enabled)
+    }
+
+    fn graph_upload(&self, exec: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
+        unsafe { self.functions.cuGraphUpload(exec.as_raw(), stream.as_raw()) }
     }
 
     fn graph_launch(&self, exec: Native<GraphExec>, stream: Native<Stream>) -> CuResult<()> {
         unsafe { self.functions.cuGraphLaunch(exec.as_raw(), stream.as_raw()) }
-    }
-
-    fn graph_node_count(&self, graph: Native<Graph>) -> CuResult<usize> {
-        let mut count = 0;
-        unsafe { self.functions.cuGraphGetNodes(graph.as_raw(), core::ptr::null_mut(), &mut count)? };
-        Ok(count)
     }
 }

@@ -222,6 +222,47 @@ impl Driver {
         unsafe { self.functions.cuMemcpy3DPeerAsync(&copy, stream.as_raw()) }
     }
 
+    /// A copy on the device as a node of a graph has it.
+    pub(super) fn copy_node(destination: &NativePlace, source: &NativePlace) -> CuResult<CUDA_MEMCPY3D> {
+        let (size, to_pitch, from_pitch) = match Shape::of(destination, source)? {
+            // The driver has no node that copies nothing.
+            Shape::Nothing => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            Shape::Linear { bytes } => {
+                let pitch = Pitch { row: bytes, rows: 1 };
+                ([bytes, 1, 1], pitch, pitch)
+            }
+            Shape::Rows { width, rows, to_pitch, from_pitch } => {
+                let pitch = |row| Pitch { row, rows };
+                ([width, rows, 1], pitch(to_pitch), pitch(from_pitch))
+            }
+            Shape::Slices { width, rows, depth, to, from } => ([width, rows, depth], to, from),
+        };
+        let (to, from) = (Start::of(destination), Start::of(source));
+        let ((to_array, to_x, to_y, to_z), (from_array, from_x, from_y, from_z)) = (to.array(), from.array());
+        Ok(CUDA_MEMCPY3D {
+            srcXInBytes: from_x,
+            srcY: from_y,
+            srcZ: from_z,
+            srcMemoryType: from.kind(),
+            srcDevice: from.device(),
+            srcArray: from_array.as_raw(),
+            srcPitch: from_pitch.row,
+            srcHeight: from_pitch.rows,
+            dstXInBytes: to_x,
+            dstY: to_y,
+            dstZ: to_z,
+            dstMemoryType: to.kind(),
+            dstDevice: to.device(),
+            dstArray: to_array.as_raw(),
+            dstPitch: to_pitch.row,
+            dstHeight: to_pitch.rows,
+            WidthInBytes: size[0],
+            Height: size[1],
+            Depth: size[2],
+            ..CUDA_MEMCPY3D::default()
+        })
+    }
+
     /// # Safety
     /// Host memory must be valid for the shape's bytes until the copy is done.
     unsafe fn copy(&self, shape: Shape, to: Start, from: Start, stream: Native<Stream>) -> CuResult<()> {

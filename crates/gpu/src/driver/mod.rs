@@ -14,6 +14,7 @@
 //! | when is work done | [`waits`], [`events`] |
 //! | how does memory get addresses that the client chose | [`virtual_memory`] |
 //! | how does a host function stop a stream | [`gate`] |
+//! | what is a graph made of | [`graph`] |
 //! | where does device `printf` go | [`output`] |
 //!
 //! Plain driver calls are passed on by code made from the declaration list ([`calls`]). Handles have been checked
@@ -28,6 +29,7 @@ mod fatbin;
 mod function;
 mod functions;
 mod gate;
+mod graph;
 mod image;
 mod jit;
 mod launch;
@@ -51,7 +53,7 @@ use crate::reports::Reports;
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
-use causeway_api::sys::{CUipcEventHandle, CUresult, CUstreamCaptureStatus};
+use causeway_api::sys::{CUipcEventHandle, CUresult};
 use functions::Functions;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -75,6 +77,7 @@ pub struct Driver {
     waits: waits::Waits,
     staging: Arc<staging::StagingPool>,
     gates: Arc<gate::GateWords>,
+    graphs: graph::Graphs,
     output: Arc<output::Output>,
     reports: Reports,
     links: Mutex<HashMap<u64, linker::Link>>,
@@ -110,6 +113,7 @@ impl Driver {
             waits,
             staging: Arc::new(staging::StagingPool::new(functions)),
             gates: Arc::new(gate::GateWords::new()),
+            graphs: graph::Graphs::default(),
             output,
             reports: Reports::default(),
             links: Mutex::default(),
@@ -139,23 +143,9 @@ impl Driver {
         }
     }
 
-    /// Whether a mark can be set in `stream`. Not while it is captured; nor in the legacy default stream while a
-    /// stream is captured that it would wait for, which ends with that stream's capture.
-    fn takes_marks(&self, stream: Native<Stream>) -> bool {
-        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: the pointer is to a local.
-        let asked = unsafe { self.functions.cuStreamIsCapturing(stream.as_raw(), &mut status) };
-        asked.is_ok() && status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
-    }
-
-    /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a whole
-    /// and for contexts in which a capture goes on, which such a mark would break.
+    /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a whole.
     fn after_each_stream(&self, context: Native<Context>, done: Completion) {
-        let streams: Vec<_> =
-            self.streams.of(context).into_iter().filter(|stream| self.takes_marks(*stream)).collect();
-        if streams.is_empty() {
-            return done(Ok(()));
-        }
+        let streams = self.streams.of(context);
         for (stream, part) in streams.iter().zip(Join::split(streams.len(), done)) {
             self.after_stream(context, *stream, part);
         }
@@ -258,10 +248,6 @@ impl Gpu for Driver {
 
     fn after_context(&self, done: Completion) -> CuResult<()> {
         let context = context::current(self.functions)?;
-        if self.streams.any_capturing(context) {
-            self.after_each_stream(context, done);
-            return Ok(());
-        }
         let mark = self.waits.mark(context, |event| {
             // SAFETY: the handles are the driver's own.
             unsafe { self.functions.cuCtxRecordEvent(context.as_raw(), event.as_raw()) }

@@ -39,7 +39,6 @@ impl Engine {
 
     /// Starts a copy of the client's bytes into device memory.
     pub(super) fn copy_to_device(&self, state: &mut State, request: &copy_to_device<'_>) -> CuResult<()> {
-        refuse_capture(state, request.stream)?;
         let stream = self.objects.native(request.stream)?;
         let buffer = match request.data {
             Payload::Inline(bytes) => {
@@ -125,7 +124,6 @@ impl Engine {
         stream: Handle<Stream>,
         done: impl FnOnce(CuResult<causeway_gpu::Staging>) + Send + 'static,
     ) -> CuResult<()> {
-        refuse_capture(state, stream)?;
         let native = self.objects.native(stream)?;
         let place = source.natives(&self.objects)?;
         let bytes = source.bytes().and_then(|bytes| usize::try_from(bytes).ok());
@@ -178,12 +176,4 @@ impl Engine {
         // A lost link is noticed by the receiving thread.
         let _ = self.link.send(|out| WorkerMessage::TransferFailed { transfer, status }.encode(out));
     }
-}
-
-/// Copies from and to client memory are not part of a captured graph in this version.
-fn refuse_capture(state: &State, stream: Handle<Stream>) -> CuResult<()> {
-    if state.captures.holds(stream.value()) {
-        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
-    Ok(())
 }

@@ -5,7 +5,6 @@
 //! the lock is free and leaves it to the holder otherwise. No command is issued by two threads at a time, and
 //! nobody waits for the GPU while holding the lock.
 
-use super::capture::Captures;
 use super::copies::Lent;
 use super::incoming::Incoming;
 use super::mirrors::Mirrors;
@@ -86,7 +85,6 @@ pub struct State {
     pub(super) blockers: Blockers,
     kinds: StreamKinds,
     progress: HashMap<u64, Progress>,
-    pub(super) captures: Captures,
     pub(super) lent: HashMap<u64, Lent>,
     pub(super) reply: Vec<u8>,
 }
@@ -287,14 +285,6 @@ impl Engine {
         let outcome =
             self.enter_context(head.context).and_then(|()| self.execute(state, head, request, arguments));
         tracing::trace!(command = head.opcode.name(), call = head.call, status = status(&outcome), "issued");
-        match &outcome {
-            Ok(_) => state.captures.follow(request),
-            Err(_) => {
-                if let Request::capture_end(end) = request {
-                    state.captures.end(end.stream.value());
-                }
-            }
-        }
         if let Request::stream_destroy(destroy) = request {
             // Its staging has been asked back by `execute`.
             state.kinds.destroyed(destroy.stream);
@@ -337,7 +327,7 @@ impl Engine {
             | Request::cuMipmappedArrayDestroy(_)
             | Request::primary_context_reset(_)
             | Request::context_destroy(_) => {
-                self.wait(state, head, request)?;
+                self.wait(head, request)?;
                 return Ok(Answer::Later);
             }
             Request::stream_query(query) => self.query_stream(state, head, query)?,
@@ -387,9 +377,6 @@ impl Engine {
             }
             Request::export_withdraw(export) => self.exchange.withdraw(export.token.0),
             Request::host_function(call) => {
-                if state.captures.holds(call.stream.value()) {
-                    return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-                }
                 self.host_function(self.objects.native(call.stream)?, call.token)?;
             }
             Request::stream_destroy(destroy) => {
@@ -437,7 +424,7 @@ impl Engine {
 
     /// Counts a command of a stream, and asks for the stream's progress now and then.
     fn count(self: &Arc<Self>, state: &mut State, stream: u64) {
-        if self.gpu.queue_limit().is_none() || state.captures.holds(stream) {
+        if self.gpu.queue_limit().is_none() {
             return;
         }
         let progress = state.progress.entry(stream).or_default();

@@ -6,7 +6,6 @@
 //! with its owner.
 
 mod aside;
-mod capture;
 mod copies;
 mod engine;
 mod exports;

@@ -26,10 +26,17 @@ pub enum Place {
     InStream {
         /// The stream's handle.
         stream: u64,
-        /// An event that the command records or waits for.
+        /// An event that the command records or waits for, or the executable graph that it launches: launches
+        /// use it as waits do, and changing it is like recording it.
         event: Option<u64>,
         /// Whether the command records the event.
         records: bool,
+    },
+    /// Changes a graph, whose nodes are counted as they come, or an executable one, for the launches to come and not
+    /// for those before.
+    Changes {
+        /// Its handle.
+        graph: u64,
     },
     /// Looks at a stream and changes nothing: parked behind the stream's commands, holds up none.
     Watches {
@@ -74,9 +81,31 @@ pub fn place(request: &Request<'_>) -> Place {
         | Request::cuMipmappedArrayDestroy(_)
         | Request::module_unload(_)
         | Request::library_unload(_)
-        | Request::cuGraphDestroy(_)
-        | Request::cuGraphExecDestroy(_)
+        | Request::graph_destroy(_)
+        | Request::graph_exec_destroy(_)
         | Request::cuMemPoolDestroy(_) => Place::Barrier,
+        Request::graph_launch(launch) => Place::InStream {
+            stream: legacy(Some(launch.stream)),
+            event: Some(launch.exec.value()),
+            records: false,
+        },
+        Request::graph_add_empty(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_add_kernel(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_add_copy(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_add_fill(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_add_record(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_add_values(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_add_conditional(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_add_edges(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_conditional_handle(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_body(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_instantiate(change) => Place::Changes { graph: change.graph.value() },
+        Request::graph_exec_kernel(change) => Place::Changes { graph: change.exec.value() },
+        Request::graph_exec_copy(change) => Place::Changes { graph: change.exec.value() },
+        Request::graph_exec_fill(change) => Place::Changes { graph: change.exec.value() },
+        Request::graph_exec_record(change) => Place::Changes { graph: change.exec.value() },
+        Request::graph_exec_values(change) => Place::Changes { graph: change.exec.value() },
+        Request::graph_exec_enable(change) => Place::Changes { graph: change.exec.value() },
         other => match (other.stream(), other.event()) {
             (Some(stream), event) => Place::InStream {
                 stream: legacy(Some(stream)),
@@ -136,7 +165,7 @@ pub struct Blockers {
     any: bool,
     any_blocking_stream: bool,
     streams: HashSet<u64>,
-    /// Events that a parked command records (`true`) or waits for.
+    /// Events that a parked command records (`true`) or waits for; graphs that one changes or launches.
     events: HashMap<u64, bool>,
 }
 
@@ -170,6 +199,7 @@ impl Blockers {
                         None => false,
                     })
             }
+            Place::Changes { graph } => self.events.contains_key(&graph),
             Place::UsesEvent { event, other } => {
                 self.events.contains_key(&event)
                     || other.is_some_and(|event| self.events.contains_key(&event))
@@ -211,6 +241,9 @@ impl Blockers {
     fn add_place(&mut self, place: Place, kinds: &StreamKinds) {
         // What is free to be issued in any order holds up only those who name what it makes.
         self.any |= place != Place::Free;
+        if let Place::Changes { graph } = place {
+            self.events.insert(graph, true);
+        }
         if let Place::InStream { stream, event, records } = place {
             self.streams.insert(stream);
             self.any_blocking_stream |= kinds.is_blocking(stream);
@@ -286,6 +319,19 @@ mod tests {
         let blockers = blocked_by(&[wait(A)], &kinds);
         assert!(blockers.holds_up_place(record(B), &kinds));
         assert!(!blockers.holds_up_place(wait(B), &kinds));
+    }
+
+    #[test]
+    fn a_graph_is_changed_between_the_launches_before_and_after() {
+        const G: u64 = 10 << 56 | 1;
+        let kinds = StreamKinds::default();
+        let launch = |stream| Place::InStream { stream, event: Some(G), records: false };
+        let launched = blocked_by(&[launch(A)], &kinds);
+        let change = |graph| Place::Changes { graph };
+        assert!(launched.holds_up_place(change(G), &kinds) && !launched.holds_up_place(change(1), &kinds));
+        assert!(!launched.holds_up_place(launch(B), &kinds));
+        let changed = blocked_by(&[launch(A), change(G)], &kinds);
+        assert!(changed.holds_up_place(launch(B), &kinds) && changed.holds_up_place(change(G), &kinds));
     }
 
     #[test]

@@ -17,17 +17,9 @@ impl Engine {
     }
 
     /// Executes a waiting command; its answer may come later, from another thread. An error here is the answer.
-    pub(super) fn wait(
-        self: &Arc<Self>,
-        state: &mut State,
-        head: Head,
-        request: &Request<'_>,
-    ) -> CuResult<()> {
+    pub(super) fn wait(self: &Arc<Self>, head: Head, request: &Request<'_>) -> CuResult<()> {
         match request {
             Request::stream_synchronize(wait) => {
-                if state.captures.holds(wait.stream.value()) {
-                    return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-                }
                 let stream = self.objects.native(wait.stream)?;
                 self.gpu.after(stream, self.answer_when_done(head))
             }

@@ -24,7 +24,7 @@ pub const ALL: &[(&str, Step)] = &[
     ("streams: completions come in order", streams::completions),
     ("streams: a gate holds one stream only", streams::gates),
     ("streams: launches behind a gate", streams::backlog),
-    ("streams: capture and graphs", streams::capture),
+    ("streams: graphs", streams::graphs),
     ("output: kernels print", execution::printing),
     ("faults: an illegal address reaches the completion", streams::fault),
 ];

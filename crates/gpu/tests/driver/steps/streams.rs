@@ -5,7 +5,8 @@ use crate::session::{Failure, Outcome, Session, check};
 use causeway_api::calls;
 use causeway_api::handle::{Function, Handle};
 use causeway_api::image::Form;
-use causeway_api::sys::{CUresult, CUstreamCaptureMode};
+use causeway_api::sys::CUresult;
+use causeway_api::types::{GraphEdge, LaunchShape, Region};
 use causeway_gpu::{Gate, Gpu};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -197,39 +198,63 @@ pub fn backlog(session: &Session) -> Outcome {
     }
 }
 
-pub fn capture(session: &Session) -> Outcome {
+pub fn graphs(session: &Session) -> Outcome {
     let (_, increment) = functions(session)?;
-    let counter = session.allocate(4)?;
+    let (counter, copy) = (session.allocate(4)?, session.allocate(4)?);
     session.write_u32(counter, 0)?;
-    let (stream, other) = (session.stream(0)?, session.stream(1)?);
-    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    session.call(calls::capture_begin { stream, mode })?;
-    for _ in 0..3 {
-        session.launch(increment, [1, 1], stream, &counter.to_le_bytes())?;
-    }
-    // Other work goes on meanwhile, and waiting for it does not disturb the capture.
-    session.launch(increment, [1, 1], other, &counter.to_le_bytes())?;
-    session.finish(other)?;
-    session.finish_all()?;
+    session.write_u32(copy, 0)?;
+    let stream = session.stream(0)?;
     let graph = session.handle();
-    session.call(calls::capture_end { stream, graph })?;
-    let nodes = session.call(calls::graph_node_count { graph })?;
-    check(nodes == 3, || format!("the graph has {nodes} nodes"))?;
+    session.call(calls::graph_create { graph })?;
+    let shape = LaunchShape { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+    let after = |nodes: &[u32]| -> Vec<GraphEdge> {
+        nodes.iter().map(|from| GraphEdge { from: *from, from_port: 0, to_port: 0, kind: 0 }).collect()
+    };
+    let params = counter.to_le_bytes();
+    let kernel = |before: &[u32], params| calls::graph_add_kernel {
+        graph,
+        after: after(before),
+        function: increment,
+        shape,
+        attributes: Vec::new(),
+        params,
+    };
+    session.call(kernel(&[], &params))?;
+    session.call(kernel(&[0], &params))?;
+    session.call(calls::graph_add_empty { graph, after: after(&[1]) })?;
+    let (destination, source) = (Region::linear(copy, 4).into(), Region::linear(counter, 4).into());
+    session.call(calls::graph_add_copy { graph, after: after(&[2]), destination, source })?;
     let exec = session.handle();
-    session.call(calls::graph_instantiate { exec, graph, flags: 0 })?;
+    let instantiate = |nodes| calls::graph_instantiate { exec, graph, nodes, flags: 0 };
+    check(session.call(instantiate(3)).is_err(), || "a graph with a node too many is taken".into())?;
+    session.call(instantiate(4))?;
     for _ in 0..100 {
         session.call(calls::graph_launch { exec, stream })?;
     }
     session.finish(stream)?;
-    let count = session.read_u32(counter)?;
-    check(count == 301, || format!("counted {count}"))?;
-    session.call(calls::cuGraphExecDestroy { hGraphExec: exec })?;
-    session.call(calls::cuGraphDestroy { hGraph: graph })?;
+    let counts = (session.read_u32(counter)?, session.read_u32(copy)?);
+    check(counts == (200, 200), || format!("counted {counts:?}"))?;
+    // A kernel that counts elsewhere, and one that does nothing.
+    let params = copy.to_le_bytes();
+    session.call(calls::graph_exec_kernel {
+        exec,
+        graph,
+        node: 1,
+        function: increment,
+        shape,
+        params: &params,
+    })?;
+    session.call(calls::graph_exec_enable { exec, graph, node: 3, enabled: 0 })?;
+    session.call(calls::graph_launch { exec, stream })?;
+    session.finish(stream)?;
+    let counts = (session.read_u32(counter)?, session.read_u32(copy)?);
+    check(counts == (201, 201), || format!("counted {counts:?} after changes"))?;
+    session.call(calls::graph_exec_destroy { exec })?;
+    session.call(calls::graph_destroy { graph })?;
     session.finish_all()?;
-    for stream in [stream, other] {
-        session.call(calls::stream_destroy { stream })?;
-    }
+    session.call(calls::stream_destroy { stream })?;
     session.free(counter)?;
+    session.free(copy)?;
     Ok(String::new())
 }
 

@@ -1,0 +1,23 @@
+//! Graphs.
+//!
+//! | question | module |
+//! | --- | --- |
+//! | which nodes and edges has a graph | [`structure`] |
+//! | what do nodes do, and how is that told and asked | [`nodes`] |
+//! | the same for the generic form of a node | [`generic`] |
+//! | what is launched | [`executable`] |
+//! | what lives as long as a graph, and its memory | [`objects`] |
+
+mod executable;
+mod generic;
+mod nodes;
+mod objects;
+mod structure;
+
+pub use executable::*;
+pub use generic::*;
+pub use nodes::*;
+pub use objects::*;
+pub use structure::*;
+
+use super::Outcome;

@@ -1,0 +1,170 @@
+//! In which order the nodes of a graph are carried out, and by whom.
+//!
+//! Nodes that touch the program's memory or call its functions cannot be left to the server's GPU: their turn comes
+//! in the client, in stream order. So a graph is divided: *segments* of nodes that become a graph on the server, and
+//! between them what the client does. Each segment has as many nodes as can be, so that most graphs are one.
+
+use super::work::Work;
+use super::{Edge, World};
+use causeway_api::handle::{Graph, GraphNode, Handle};
+use causeway_api::sys::{CUgraphEdgeData, CUresult};
+use core::ops::Range;
+use std::collections::{BTreeSet, HashMap};
+
+/// A node with its place in the order.
+#[derive(Clone)]
+pub struct Ordered {
+    /// The node.
+    pub node: Handle<GraphNode>,
+    /// The graph that it is in.
+    pub graph: Handle<Graph>,
+    /// What it does.
+    pub work: Work,
+    /// The places of the nodes before it, and what the edges say.
+    pub before: Vec<(usize, CUgraphEdgeData)>,
+}
+
+/// The nodes of a graph and of its child graphs in an order that the edges allow.
+#[derive(Default)]
+pub struct Order {
+    /// The nodes. A child node comes after the nodes of its graph, and does nothing itself.
+    pub nodes: Vec<Ordered>,
+    /// The places of a child node's own graph, by that node.
+    pub children: HashMap<Handle<GraphNode>, Range<usize>>,
+}
+
+/// When a node is carried out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Turn {
+    /// By the client, after this many segments.
+    Client(usize),
+    /// By the server, as part of this segment; the first one is 0.
+    Segment(usize),
+}
+
+impl Order {
+    /// Puts the nodes of a graph in order. A circle of edges is an error.
+    pub fn of(world: &World, graph: Handle<Graph>) -> Result<Self, CUresult> {
+        let mut order = Self::default();
+        order.append(world, graph, &[])?;
+        Ok(order)
+    }
+
+    /// Appends the nodes of a graph, all after the places `entry`; gives the places of those that nothing follows.
+    fn append(
+        &mut self,
+        world: &World,
+        graph: Handle<Graph>,
+        entry: &[usize],
+    ) -> Result<Vec<usize>, CUresult> {
+        let nodes = &world.graph(graph)?.nodes;
+        let numbers: HashMap<_, _> = nodes.iter().enumerate().map(|(number, node)| (*node, number)).collect();
+        let mut missing = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            missing.push(world.node(*node)?.before.len());
+        }
+        // Of the nodes that can come next, the one that was added first does.
+        let mut ready: BTreeSet<_> = (0..nodes.len()).filter(|number| missing[*number] == 0).collect();
+        let mut places: HashMap<Handle<GraphNode>, usize> = HashMap::new();
+        let mut leaves = Vec::new();
+        while let Some(number) = ready.pop_first() {
+            let node = nodes[number];
+            let state = world.node(node)?;
+            let end = |edge: &Edge| Some((*places.get(&edge.node)?, edge.data));
+            let mut before: Vec<_> = state.before.iter().filter_map(end).collect();
+            if before.is_empty() {
+                before = plain(entry);
+            }
+            if let Work::Child(child) = &state.work {
+                let entry: Vec<_> = before.iter().map(|(place, _)| *place).collect();
+                let first = self.nodes.len();
+                let inner = self.append(world, *child, &entry)?;
+                self.children.insert(node, first..self.nodes.len());
+                before = if inner.is_empty() { plain(&entry) } else { plain(&inner) };
+            }
+            places.insert(node, self.nodes.len());
+            if state.after.is_empty() {
+                leaves.push(self.nodes.len());
+            }
+            self.nodes.push(Ordered { node, graph, work: state.work.clone(), before });
+            for edge in &state.after {
+                let Some(next) = numbers.get(&edge.node) else { continue };
+                missing[*next] -= 1;
+                if missing[*next] == 0 {
+                    ready.insert(*next);
+                }
+            }
+        }
+        if places.len() < nodes.len() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(leaves) }
+    }
+}
+
+fn plain(places: &[usize]) -> Vec<(usize, CUgraphEdgeData)> {
+    places.iter().map(|place| (*place, CUgraphEdgeData::default())).collect()
+}
+
+/// Gives every node its turn. `in_client` says which are the client's, `before` leads to earlier nodes only.
+pub fn turns(in_client: &[bool], before: &[Vec<usize>]) -> Vec<Turn> {
+    let mut turns: Vec<Turn> = Vec::with_capacity(in_client.len());
+    for (is_clients, before) in in_client.iter().zip(before) {
+        // How many segments must be over.
+        let over = before.iter().map(|place| match (turns[*place], *is_clients) {
+            (Turn::Client(over), _) => over,
+            (Turn::Segment(segment), true) => segment + 1,
+            (Turn::Segment(segment), false) => segment,
+        });
+        let over = over.max().unwrap_or(0);
+        turns.push(if *is_clients { Turn::Client(over) } else { Turn::Segment(over) });
+    }
+    turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_come_after_their_dependencies_and_otherwise_as_they_were_added() {
+        let mut world = World::default();
+        let graph = world.create(None);
+        let a = world.add(graph, &[], Work::Empty).unwrap();
+        let b = world.add(graph, &[], Work::Empty).unwrap();
+        let c = world.add(graph, &[], Work::Empty).unwrap();
+        world.connect(graph, c, a, CUgraphEdgeData::default()).unwrap();
+        let order = Order::of(&world, graph).unwrap();
+        assert_eq!(order.nodes.iter().map(|node| node.node).collect::<Vec<_>>(), [b, c, a]);
+        assert_eq!(order.nodes[2].before, plain(&[1]));
+        world.connect(graph, a, c, CUgraphEdgeData::default()).unwrap();
+        assert!(Order::of(&world, graph).is_err(), "a circle");
+    }
+
+    #[test]
+    fn a_child_graph_lies_between_its_nodes_dependencies_and_dependents() {
+        let mut world = World::default();
+        let (graph, inner) = (world.create(None), world.create(None));
+        let x = world.add(inner, &[], Work::Empty).unwrap();
+        world.add(inner, &[], Work::Empty).unwrap();
+        let a = world.add(graph, &[], Work::Empty).unwrap();
+        let child = world.add(graph, &[Edge::plain(a)], Work::Child(inner)).unwrap();
+        world.add(graph, &[Edge::plain(child)], Work::Empty).unwrap();
+        let order = Order::of(&world, graph).unwrap();
+        assert_eq!(order.nodes.len(), 5);
+        assert_eq!(order.nodes[1].node, x);
+        assert_eq!((&order.nodes[1].before, &order.nodes[2].before), (&plain(&[0]), &plain(&[0])));
+        assert_eq!((order.nodes[3].node, &order.nodes[3].before), (child, &plain(&[1, 2])));
+        assert_eq!(order.nodes[4].before, plain(&[3]));
+        assert_eq!(order.children[&child], 1..3);
+    }
+
+    #[test]
+    fn a_graph_is_divided_only_where_it_must_be() {
+        use Turn::{Client, Segment};
+        // Copies in, kernels, copies out: one segment.
+        let before = [vec![], vec![], vec![0], vec![1, 2], vec![3], vec![]];
+        let found = turns(&[true, true, false, false, true, false], &before);
+        assert_eq!(found, [Client(0), Client(0), Segment(0), Segment(0), Client(1), Segment(0)]);
+        // A kernel, a host function that reads its result, a kernel that reads the function's.
+        let found = turns(&[false, true, true, false], &[vec![], vec![0], vec![1], vec![2]]);
+        assert_eq!(found, [Segment(0), Client(1), Client(1), Segment(1)]);
+    }
+}

@@ -1,0 +1,490 @@
+//! What nodes do: between the structures of `cuda.h`, in which the program gives and gets it, and the session's own.
+
+use super::memory::Allocation;
+use crate::copy::Place;
+use crate::launch::{self, Arguments};
+use crate::module::{self, Owner};
+use crate::visible;
+use causeway_api::handle::{Context, Event, Function, Graph, Handle, Kernel as KernelKind};
+use causeway_api::sys::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUarray,
+    CUdeviceptr, CUfunction, CUgraph, CUgraphNodeType, CUmemorytype, CUresult, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpType,
+};
+use causeway_api::types::{DevicePlace, Fill, LaunchAttribute, LaunchShape, ValueOperation};
+use core::ffi::c_void;
+use std::sync::Arc;
+
+/// What a node does.
+#[derive(Clone)]
+pub enum Work {
+    /// Nothing.
+    Empty,
+    /// Runs a kernel.
+    Kernel(Arc<Kernel>),
+    /// Copies.
+    Copy(Copying),
+    /// Fills device memory.
+    Fill(Filling),
+    /// Calls a function of the program.
+    Host(Calling),
+    /// Carries out a graph, which belongs to the node.
+    Child(Handle<Graph>),
+    /// Records an event.
+    Record(Handle<Event>),
+    /// Waits for what an event recorded before the launch.
+    Wait(Handle<Event>),
+    /// Stream memory operations.
+    Values(Arc<Values>),
+    /// Allocates memory.
+    Allocate(Arc<Allocation>),
+    /// Frees memory.
+    Free(CUdeviceptr),
+    /// Carries graphs out as a value says that kernels set.
+    Conditional(Arc<Conditional>),
+}
+
+/// A kernel with its parameters.
+pub struct Kernel {
+    /// The function, or a kernel in its place.
+    pub function: Handle<Function>,
+    /// The kernel of a library that it is, if it is one; the runtime knows its functions by that.
+    kernel: Handle<KernelKind>,
+    /// Where it runs.
+    pub context: Handle<Context>,
+    /// Grid, blocks, shared memory.
+    pub shape: LaunchShape,
+    /// Launch attributes.
+    pub attributes: Vec<LaunchAttribute>,
+    /// The parameter buffer.
+    pub params: Box<[u8]>,
+    /// Where each parameter lies in the buffer, as programs get it.
+    addresses: Box<[*mut c_void]>,
+}
+
+// SAFETY: the addresses lead into the kernel's own buffer; only the program looks behind them.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+/// A copy as the program describes it.
+#[derive(Clone, Copy)]
+pub struct Copying {
+    /// The description.
+    pub parameters: CUDA_MEMCPY3D,
+    /// The context that it was given for.
+    pub context: Handle<Context>,
+}
+
+// SAFETY: addresses of the program, which only code reads from that says why it may.
+unsafe impl Send for Copying {}
+// SAFETY: as above.
+unsafe impl Sync for Copying {}
+
+/// A fill as the program describes it.
+#[derive(Clone, Copy)]
+pub struct Filling {
+    /// The description.
+    pub parameters: CUDA_MEMSET_NODE_PARAMS,
+    /// The context that it was given for.
+    pub context: Handle<Context>,
+}
+
+/// A function of the program and what it gets.
+#[derive(Clone, Copy)]
+pub struct Calling {
+    /// The function.
+    pub function: unsafe extern "C" fn(*mut c_void),
+    /// What it gets.
+    pub data: *mut c_void,
+}
+
+// SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
+unsafe impl Send for Calling {}
+// SAFETY: as above.
+unsafe impl Sync for Calling {}
+
+/// Stream memory operations as the program describes them.
+pub struct Values {
+    /// The context that they were given for.
+    pub context: Handle<Context>,
+    /// The operations.
+    pub given: Box<[CUstreamBatchMemOpParams]>,
+    /// Flags of all of them.
+    pub flags: u32,
+}
+
+/// A conditional node.
+pub struct Conditional {
+    /// The graphs that it carries out.
+    pub bodies: Vec<Handle<Graph>>,
+    /// The same as the program gets them.
+    pub raw_bodies: Box<[CUgraph]>,
+    /// The node's number in the graph of the server.
+    pub number: u32,
+    /// The context that it was given for.
+    pub context: Handle<Context>,
+}
+
+// SAFETY: the list holds handles, not addresses.
+unsafe impl Send for Conditional {}
+// SAFETY: as above.
+unsafe impl Sync for Conditional {}
+
+impl Work {
+    /// The type of a node that does this.
+    pub fn kind(&self) -> CUgraphNodeType {
+        match self {
+            Self::Empty => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY,
+            Self::Kernel(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL,
+            Self::Copy(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMCPY,
+            Self::Fill(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET,
+            Self::Host(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_HOST,
+            Self::Child(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH,
+            Self::Record(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+            Self::Wait(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+            Self::Values(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+            Self::Allocate(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Self::Free(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE,
+            Self::Conditional(_) => CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+        }
+    }
+
+    /// The graphs that it carries out.
+    pub fn graphs(&self) -> Vec<Handle<Graph>> {
+        match self {
+            Self::Child(graph) => vec![*graph],
+            Self::Conditional(conditional) => conditional.bodies.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether it allocates or frees: a graph with such a node cannot be copied, nor lose nodes.
+    pub fn binds_memory(&self) -> bool {
+        matches!(self, Self::Allocate(_) | Self::Free(_))
+    }
+}
+
+impl Kernel {
+    /// A kernel with parameters that the program passes as to a launch.
+    ///
+    /// # Safety
+    /// `arguments` must be what `cuLaunchKernel` demands for this function.
+    pub unsafe fn new(
+        function: CUfunction,
+        context: Handle<Context>,
+        shape: LaunchShape,
+        attributes: Vec<LaunchAttribute>,
+        arguments: Arguments,
+    ) -> Result<Self, CUresult> {
+        let (_, state) = module::given_function(function)?;
+        launch::check(&shape, &state)?;
+        // SAFETY: as this function demands.
+        unsafe {
+            launch::with_parameters(&state, arguments, |params| {
+                Self::with_buffer(function, context, shape, attributes, params)
+            })
+        }
+    }
+
+    /// A kernel with a ready parameter buffer.
+    pub fn with_buffer(
+        function: CUfunction,
+        context: Handle<Context>,
+        shape: LaunchShape,
+        attributes: Vec<LaunchAttribute>,
+        params: &[u8],
+    ) -> Result<Self, CUresult> {
+        let (function, state) = module::given_function(function)?;
+        visible::note_parameters(params)?;
+        let params: Box<[u8]> = params.into();
+        let address = |offset: u32| params.as_ptr().wrapping_add(offset as usize).cast_mut().cast();
+        let addresses = state.info.parameters.iter().map(|parameter| address(parameter.offset)).collect();
+        let kernel = match state.owner {
+            Owner::Module(_) => Handle::NULL,
+            Owner::Library(_) => Handle::from_value(function.value()),
+            Owner::Kernel(kernel, _) => kernel,
+        };
+        Ok(Self { function, kernel, context, shape, attributes, params, addresses })
+    }
+
+    /// The same kernel with other attributes.
+    pub fn with_attributes(&self, attributes: Vec<LaunchAttribute>) -> Result<Self, CUresult> {
+        let function = self.function.as_raw();
+        Self::with_buffer(function, self.context, self.shape, attributes, &self.params)
+    }
+
+    /// As the program gets it. What it leads to lives as long as the kernel.
+    pub fn describe(&self) -> CUDA_KERNEL_NODE_PARAMS {
+        CUDA_KERNEL_NODE_PARAMS {
+            func: self.function.as_raw(),
+            gridDimX: self.shape.grid[0],
+            gridDimY: self.shape.grid[1],
+            gridDimZ: self.shape.grid[2],
+            blockDimX: self.shape.block[0],
+            blockDimY: self.shape.block[1],
+            blockDimZ: self.shape.block[2],
+            sharedMemBytes: self.shape.shared_bytes,
+            kernelParams: if self.addresses.is_empty() {
+                core::ptr::null_mut()
+            } else {
+                self.addresses.as_ptr().cast_mut()
+            },
+            extra: core::ptr::null_mut(),
+            kern: self.kernel.as_raw(),
+            ctx: self.context.as_raw(),
+        }
+    }
+}
+
+/// One side of a copy as `cuda.h` describes it.
+struct Side {
+    kind: CUmemorytype,
+    host: *mut c_void,
+    device: CUdeviceptr,
+    array: CUarray,
+    /// Bytes, rows and slices before the box.
+    offset: [usize; 3],
+    /// Bytes from a row to the next.
+    pitch: usize,
+    /// Rows from a slice to the next.
+    rows: usize,
+    /// Width in bytes, height and depth.
+    size: [usize; 3],
+}
+
+impl Side {
+    /// A place; nothing when its slices do not begin with a row.
+    fn of(place: &Place) -> Option<Self> {
+        let nowhere = Self {
+            kind: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            host: core::ptr::null_mut(),
+            device: 0,
+            array: core::ptr::null_mut(),
+            offset: [0; 3],
+            pitch: 0,
+            rows: 0,
+            size: [0; 3],
+        };
+        let rows = |pitch: usize, slice_pitch: usize, depth: usize| match (depth, pitch) {
+            (..=1, _) => Some(0),
+            (_, 0) => None,
+            _ => slice_pitch.is_multiple_of(pitch).then(|| slice_pitch / pitch),
+        };
+        match place {
+            Place::Device(DevicePlace::Memory(region)) => {
+                let size = [region.width as usize, region.height as usize, region.depth as usize];
+                let pitch = region.row_pitch as usize;
+                let rows = rows(pitch, region.slice_pitch as usize, size[2])?;
+                Some(Self { device: region.address, pitch, rows, size, ..nowhere })
+            }
+            Place::Device(DevicePlace::Array(part)) => {
+                let kind = CUmemorytype::CU_MEMORYTYPE_ARRAY;
+                let offset = [part.x as usize, part.y as usize, part.z as usize];
+                let size = [part.width as usize, part.height as usize, part.depth as usize];
+                Some(Self { kind, array: part.array.as_raw(), offset, size, ..nowhere })
+            }
+            Place::Host(region) => {
+                let kind = CUmemorytype::CU_MEMORYTYPE_HOST;
+                let rows = rows(region.row_pitch, region.slice_pitch, region.depth)?;
+                let size = [region.width, region.height, region.depth];
+                let host = region.address.cast();
+                Some(Self { kind, host, pitch: region.row_pitch, rows, size, ..nowhere })
+            }
+        }
+    }
+}
+
+impl Copying {
+    /// A copy between places, as `cuda.h` describes it; nothing when it cannot.
+    pub fn between(destination: &Place, source: &Place, context: Handle<Context>) -> Option<Self> {
+        let (to, from) = (Side::of(destination)?, Side::of(source)?);
+        let parameters = CUDA_MEMCPY3D {
+            dstXInBytes: to.offset[0],
+            dstY: to.offset[1],
+            dstZ: to.offset[2],
+            dstMemoryType: to.kind,
+            dstHost: to.host,
+            dstDevice: to.device,
+            dstArray: to.array,
+            dstPitch: to.pitch,
+            dstHeight: to.rows,
+            srcXInBytes: from.offset[0],
+            srcY: from.offset[1],
+            srcZ: from.offset[2],
+            srcMemoryType: from.kind,
+            srcHost: from.host,
+            srcDevice: from.device,
+            srcArray: from.array,
+            srcPitch: from.pitch,
+            srcHeight: from.rows,
+            WidthInBytes: from.size[0],
+            Height: from.size[1],
+            Depth: from.size[2],
+            ..CUDA_MEMCPY3D::default()
+        };
+        Some(Self { parameters, context })
+    }
+
+    /// Whether it is of one dimension; others cannot be changed in an executable graph.
+    pub fn is_linear(&self) -> bool {
+        self.parameters.Height <= 1 && self.parameters.Depth <= 1
+    }
+}
+
+impl Filling {
+    /// Checks a description.
+    pub fn new(parameters: CUDA_MEMSET_NODE_PARAMS, context: Handle<Context>) -> Result<Self, CUresult> {
+        let element = u64::from(parameters.elementSize);
+        let is_even = matches!(element, 1 | 2 | 4) && parameters.dst.is_multiple_of(element);
+        let fits = parameters.height <= 1
+            || parameters.pitch as u64 >= (parameters.width as u64).saturating_mul(element);
+        if !is_even || !fits || parameters.dst == 0 || parameters.width == 0 || parameters.height == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        visible::note_address(parameters.dst)?;
+        Ok(Self { parameters, context })
+    }
+
+    /// As it travels.
+    pub fn fill(&self) -> Fill {
+        Fill {
+            address: self.parameters.dst,
+            pitch: self.parameters.pitch as u64,
+            value: self.parameters.value,
+            element: self.parameters.elementSize,
+            width: self.parameters.width as u64,
+            height: self.parameters.height as u64,
+        }
+    }
+
+    /// Whether it is of one dimension; others cannot be changed in an executable graph.
+    pub fn is_linear(&self) -> bool {
+        self.parameters.height <= 1
+    }
+}
+
+impl Values {
+    /// Checks a list of operations.
+    ///
+    /// # Safety
+    /// Each operation must have the form that its kind says.
+    pub unsafe fn new(
+        given: &[CUstreamBatchMemOpParams],
+        flags: u32,
+        context: Handle<Context>,
+    ) -> Result<Self, CUresult> {
+        /// CUDA takes no more in one batch.
+        const MOST: usize = 256;
+        if given.is_empty() || given.len() > MOST || flags != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let values = Self { context, given: given.into(), flags };
+        values.operations().map(|_| values)
+    }
+
+    /// One operation alone.
+    pub fn single(operation: ValueOperation, context: Handle<Context>) -> Self {
+        Self { context, given: [describe(operation)].into(), flags: 0 }
+    }
+
+    /// As they travel.
+    pub fn operations(&self) -> Result<Vec<ValueOperation>, CUresult> {
+        type Kind = CUstreamBatchMemOpType;
+        let operation = |given: &CUstreamBatchMemOpParams| {
+            // SAFETY: every form begins with its kind, which says which form it is.
+            let (kind, address, value, flags) = unsafe {
+                let kind = given.operation;
+                match kind {
+                    Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+                        let wait = given.waitValue;
+                        (kind, wait.address, wait.__bindgen_anon_1.value64, wait.flags)
+                    }
+                    Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+                        let write = given.writeValue;
+                        (kind, write.address, write.__bindgen_anon_1.value64, write.flags)
+                    }
+                    Kind::CU_STREAM_MEM_OP_BARRIER => (kind, 0, 0, given.memoryBarrier.flags),
+                    Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => (kind, 0, 0, 0),
+                    _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+                }
+            };
+            Ok(ValueOperation { kind: kind.0, address, value, flags })
+        };
+        self.given.iter().map(operation).collect()
+    }
+
+    /// As the program gets them. What the description leads to lives as long as the operations.
+    pub fn describe(&self) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
+        CUDA_BATCH_MEM_OP_NODE_PARAMS {
+            ctx: self.context.as_raw(),
+            count: self.given.len() as u32,
+            paramArray: self.given.as_ptr().cast_mut(),
+            flags: self.flags,
+        }
+    }
+
+    /// Whether something must happen for the operations to end.
+    pub fn waits(&self) -> bool {
+        type Kind = CUstreamBatchMemOpType;
+        let is_wait = |operation: &CUstreamBatchMemOpParams| {
+            // SAFETY: every form begins with its kind.
+            let kind = unsafe { operation.operation };
+            kind == Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 || kind == Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64
+        };
+        self.given.iter().any(is_wait)
+    }
+}
+
+// SAFETY: an operation may hold a device address, which is a number.
+unsafe impl Send for Values {}
+// SAFETY: as above.
+unsafe impl Sync for Values {}
+
+/// An operation as `cuda.h` describes it. Waits and writes have their fields at the same places.
+fn describe(operation: ValueOperation) -> CUstreamBatchMemOpParams {
+    let mut given = CUstreamBatchMemOpParams::default();
+    given.writeValue.address = operation.address;
+    given.writeValue.__bindgen_anon_1.value64 = operation.value;
+    given.writeValue.flags = operation.flags;
+    given.operation = CUstreamBatchMemOpType(operation.kind);
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::copy::HostRegion;
+    use causeway_api::types::Region;
+
+    #[test]
+    fn a_captured_copy_is_described_as_the_program_would() {
+        let region =
+            Region { address: 0x5000, row_pitch: 64, slice_pitch: 640, width: 8, height: 5, depth: 2 };
+        let host = HostRegion::linear(0x9000 as *mut u8, 80);
+        let context = Handle::NULL;
+        let copying =
+            Copying::between(&Place::Device(region.into()), &Place::Device(region.into()), context).unwrap();
+        let described = copying.parameters;
+        assert_eq!((described.dstPitch, described.dstHeight, described.Depth), (64, 10, 2));
+        assert!(!copying.is_linear());
+        let source = Region::linear(0x5000, 80);
+        let copying = Copying::between(&Place::Host(host), &Place::Device(source.into()), context).unwrap();
+        assert_eq!(copying.parameters.dstMemoryType, CUmemorytype::CU_MEMORYTYPE_HOST);
+        assert!(copying.is_linear() && copying.parameters.WidthInBytes == 80);
+        let odd = Region { slice_pitch: 641, ..region };
+        assert!(
+            Copying::between(&Place::Device(odd.into()), &Place::Device(region.into()), context).is_none()
+        );
+    }
+
+    #[test]
+    fn stream_memory_operations_travel_as_they_were_given() {
+        type Kind = CUstreamBatchMemOpType;
+        let kind = Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64.0;
+        let operation = ValueOperation { kind, address: 0x1000, value: 1 << 40, flags: 1 };
+        let values = Values::single(operation, Handle::NULL);
+        assert_eq!(values.operations(), Ok(vec![operation]));
+        assert!(values.waits() && values.describe().count == 1);
+    }
+}
