@@ -15,6 +15,7 @@ FOLDER = BUNDLE / "python"
 FILE_LIMIT_S = 120
 PART_LIMIT_S = 420
 AT_ONCE = 4
+MOST_NOTES = 4  # of one file in the report; all are in its output
 
 SKIPPED = 77  # the exit status of a program that a package is missing for, as tests/python/checks.py has it
 
@@ -125,7 +126,8 @@ class Pair:
         if self.difference:
             yield f"differs: {self.difference}"
         native = notes(self.outcomes["native"]) if "native" in self.outcomes else []
-        yield from (f"remote: {note}" for note in notes(self.outcomes["remote"]) if note not in native)
+        others = [note for note in notes(self.outcomes["remote"]) if note not in native]
+        yield from (f"remote: {note}" for note in others[:MOST_NOTES])
 
     def data(self):
         return {

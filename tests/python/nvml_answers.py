@@ -7,7 +7,7 @@ import ctypes
 import os
 import zlib
 
-from checks import main, note, require, skipped_if, test, value
+from checks import Skipped, main, note, require, test, value
 
 SUCCESS, INSUFFICIENT_SIZE = 0, 7
 
@@ -31,7 +31,7 @@ LINKS = 18
 try:
     library = ctypes.CDLL("libnvidia-ml.so.1")
 except OSError as error:
-    library, why = None, str(error)
+    library, why = None, error
 
 
 def call(name, *arguments):
@@ -39,7 +39,8 @@ def call(name, *arguments):
 
 
 def started():
-    skipped_if(library is None, "there is no libnvidia-ml.so.1")
+    if library is None:
+        raise Skipped(f"there is no libnvidia-ml.so.1: {why}")
     require(call("Init_v2") == SUCCESS, "nvmlInit_v2 fails")
 
 

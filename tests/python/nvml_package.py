@@ -1,4 +1,4 @@
-"""NVML from Python (nvidia-ml-py), and what PyTorch asks it for."""
+"""NVML through its package for Python (nvidia-ml-py), and what PyTorch asks that for."""
 
 from checks import Skipped, main, need, need_torch, note, require, same, test
 
@@ -20,46 +20,6 @@ def what_devices_are():
             pynvml.nvmlDeviceGetName(device), pynvml.nvmlDeviceGetUUID(device), pynvml.nvmlDeviceGetPciInfo(device).busId, memory.total,
             pynvml.nvmlDeviceGetCudaComputeCapability(device),
         )
-
-
-@test
-def devices_are_found_by_name():
-    for index, device in enumerate(devices()):
-        same(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(pynvml.nvmlDeviceGetUUID(device))), index, "the index")
-        bus = pynvml.nvmlDeviceGetPciInfo(device).busId
-        same(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByPciBusId(bus)), index, "the index by its place on the bus")
-
-
-@test
-def what_changes_all_the_time():
-    for device in devices():
-        load = optional(pynvml.nvmlDeviceGetUtilizationRates, device)
-        require(load is None or 0 <= load.gpu <= 100, "a load beyond 100 %")
-        degrees = optional(pynvml.nvmlDeviceGetTemperature, device, pynvml.NVML_TEMPERATURE_GPU)
-        require(degrees is None or 0 < degrees < 120, f"{degrees} degrees")
-        milliwatts = optional(pynvml.nvmlDeviceGetPowerUsage, device)
-        clock = optional(pynvml.nvmlDeviceGetClockInfo, device, pynvml.NVML_CLOCK_SM)
-        note(f"{load and load.gpu} % busy, {degrees} degrees, {milliwatts} mW, {clock} MHz")
-
-
-def optional(query, *arguments):
-    """A value that not every device has."""
-    try:
-        return query(*arguments)
-    except pynvml.NVMLError_NotSupported:
-        return None
-
-
-@test
-def links_between_gpus():
-    for device in devices():
-        states = []
-        for link in range(18):
-            try:
-                states.append(pynvml.nvmlDeviceGetNvLinkState(device, link))
-            except pynvml.NVMLError as error:
-                states.append(type(error).__name__)
-        print(f"links {states}")
 
 
 @test
