@@ -26,7 +26,12 @@ fn every_program_does_what_it_must() {
     let wanted = |case: &Case| !case.needs_gpu && case.title().contains(&only);
     let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
     assert!(!cases.is_empty(), "no program has {only:?} in its title");
-    let server = Server::start();
+    // Programs that use several devices find two.
+    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    let server = Server::start_command({
+        command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", "2");
+        command
+    });
     let waiting = Mutex::new(cases.iter());
     let rows = Mutex::new(Vec::new());
     let at_once = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8));

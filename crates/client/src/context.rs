@@ -15,7 +15,7 @@ use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
 use core::cell::{Cell, RefCell};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -31,6 +31,8 @@ pub struct ContextState {
     pub watermark: Watermark,
     /// Limits and their values, as far as they are known.
     pub limits: Mutex<HashMap<u32, usize>>,
+    /// Contexts of other devices whose memory it may use, by their handles.
+    pub peers: Mutex<HashSet<u64>>,
     flags: AtomicU32,
     id: AtomicU64,
     /// How often a primary context is retained; nothing for others.
@@ -55,6 +57,7 @@ impl ContextState {
             legacy_stream: StreamState::legacy(handle),
             watermark: Watermark::default(),
             limits: Mutex::default(),
+            peers: Mutex::default(),
             flags: AtomicU32::new(flags),
             id: AtomicU64::new(next_id()),
             retained: primary.then(Mutex::default),
@@ -296,6 +299,7 @@ fn activate(state: &ContextState) -> Result<(), CUresult> {
 
 /// Forgets everything that ends with a context.
 fn end_of_contents(state: &ContextState) {
+    state.peers.lock().clear();
     crate::private::context_ends(state.handle);
     crate::capture::context_ends(state.handle);
     stream::context_ends(state.handle);

@@ -35,14 +35,30 @@ pub unsafe fn cuDeviceGetP2PAttribute(
     unsafe { give(value, found.map_or(0, |(_, value)| *value)) }
 }
 
+/// Posted: whether the program may do this is known here, and so is whether it has done it before.
 pub unsafe fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32) -> Outcome {
-    let peer = context::given(peerContext)?;
+    if Flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let (current, peer) = (context::current_state()?, context::given(peerContext)?);
+    if current.device == peer.device {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    }
+    if !pair(current.device, peer.device)?.is_some_and(|peer| peer.can_access) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    }
+    if !current.peers.lock().insert(peer.handle.value()) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    }
     session::post(&calls::cuCtxEnablePeerAccess { peerContext: peer.handle, Flags })?;
     set_access(&peer, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 }
 
 pub unsafe fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> Outcome {
-    let peer = context::given(peerContext)?;
+    let (current, peer) = (context::current_state()?, context::given(peerContext)?);
+    if !current.peers.lock().remove(&peer.handle.value()) {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
     session::post(&calls::cuCtxDisablePeerAccess { peerContext: peer.handle })?;
     set_access(&peer, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE)
 }

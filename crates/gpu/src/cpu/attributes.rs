@@ -2,7 +2,9 @@
 
 use crate::CuResult;
 use causeway_api::snapshot::{Device, Peer, Snapshot, Window};
-use causeway_api::sys::{CUdevice_attribute as A, CUlaunchAttributeID as Id, CUresult};
+use causeway_api::sys::{
+    CUdevice_P2PAttribute as P, CUdevice_attribute as A, CUlaunchAttributeID as Id, CUresult,
+};
 use causeway_api::types::LaunchAttribute;
 use std::fs;
 use std::ops::Range;
@@ -14,10 +16,8 @@ const NAME: &str = "Causeway software GPU";
 pub(super) const DRIVER_VERSION: i32 = 13000;
 /// Its compute capability times ten: PTX for this or less is accepted.
 pub(super) const CAPABILITY: u32 = 90;
-/// The same for every software GPU: there is one a worker, and nothing outlives it.
+/// That of the first device; the last byte counts on. The same for every software GPU: nothing outlives a worker.
 const UUID: [u8; 16] = *b"causeway-softgpu";
-/// There is no such bus; the address is one that no real device has.
-const PCI_BUS_ID: &str = "0000:00:00.0";
 /// Lowest and highest priority of streams, as on NVIDIA's devices.
 pub(super) const PRIORITIES: (i32, i32) = (0, -5);
 
@@ -33,36 +33,54 @@ pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
 pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
 pub(super) const RESERVED_SHARED_PER_BLOCK: u32 = 1 << 10;
 
-/// The snapshot of a machine with this one device.
+/// The snapshot of a machine with so many devices.
 pub(super) fn snapshot(
     memory: u64,
+    devices: u32,
     driver_version: i32,
     host_window: Range<u64>,
     device_window: Window,
 ) -> Snapshot {
-    let device = Device {
-        name: NAME.into(),
-        uuid: UUID,
-        total_memory: memory,
-        pci_bus_id: PCI_BUS_ID.into(),
-        attributes: attributes(),
-        stream_priorities: PRIORITIES,
+    let device = |number: u32| {
+        let mut uuid = UUID;
+        uuid[15] = uuid[15].wrapping_add(number as u8);
+        Device {
+            name: NAME.into(),
+            uuid,
+            total_memory: memory,
+            // There are no such buses.
+            pci_bus_id: format!("0000:{number:02x}:00.0"),
+            attributes: attributes(number),
+            stream_priorities: PRIORITIES,
+        }
     };
+    let pairs = (0..devices).flat_map(|from| (0..devices).map(move |to| (from, to)));
     Snapshot {
         backend: concat!("software GPU ", env!("CARGO_PKG_VERSION")).into(),
         driver_version,
         machine_code: false,
-        devices: vec![device],
-        peers: vec![Peer { can_access: false, attributes: Vec::new() }],
+        devices: (0..devices).map(device).collect(),
+        peers: pairs.map(|(from, to)| peer(from != to)).collect(),
         host_window: (host_window.start, host_window.end - host_window.start),
         device_window,
     }
 }
 
+/// What one device may do with another's memory: everything, since they share it.
+fn peer(others: bool) -> Peer {
+    let attributes = [
+        P::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED,
+        P::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+        P::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED,
+    ];
+    let attributes = attributes.iter().map(|attribute| (attribute.0.cast_signed(), i32::from(others)));
+    Peer { can_access: others, attributes: attributes.collect() }
+}
+
 /// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, pageable memory,
 /// cooperative and cluster launches, events for other processes, multicast and the like are things that this device
 /// does not have.
-fn attributes() -> Vec<(i32, i32)> {
+fn attributes(number: u32) -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
     let [grid_x, grid_y, grid_z] = causeway_ptx::MAX_GRID;
     let present: &[(A, u32)] = &[
@@ -84,6 +102,7 @@ fn attributes() -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512),
         (A::CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1),
         (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cores()),
+        (A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, number),
         (A::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
         (A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1),
         (A::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1),
@@ -167,8 +186,11 @@ mod tests {
 
     #[test]
     fn every_attribute_has_a_value() {
-        let snapshot = snapshot(1 << 30, DRIVER_VERSION, 1 << 40..1 << 41, Window::default());
+        let snapshot = snapshot(1 << 30, 2, DRIVER_VERSION, 1 << 40..1 << 41, Window::default());
         let device = &snapshot.devices[0];
+        assert_eq!((snapshot.devices.len(), snapshot.peers.len()), (2, 4));
+        assert!(snapshot.peers[1].can_access && !snapshot.peers[0].can_access);
+        assert_ne!(device.uuid, snapshot.devices[1].uuid);
         assert_eq!(device.attributes.len(), 147);
         assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE.0.cast_signed()), Some(32));
         assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_NUMA_ID.0.cast_signed()), Some(-1));

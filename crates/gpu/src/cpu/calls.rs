@@ -21,11 +21,6 @@ use causeway_api::types::{
     LaunchAttribute, LaunchShape, Region, ValueOperation,
 };
 
-/// There is one device.
-pub(super) fn check_device(device: CUdevice) -> CuResult<()> {
-    if device == 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) }
-}
-
 impl SoftwareGpu {
     /// Fills `height` rows of `width` elements, `pitch` bytes apart.
     fn fill(
@@ -131,7 +126,7 @@ impl Calls for SoftwareGpu {
         _config: CUfunc_cache,
         device: CUdevice,
     ) -> CuResult<()> {
-        check_device(device)?;
+        self.check_device(device)?;
         self.modules.function(kernel.value()).map(drop)
     }
 
@@ -146,24 +141,24 @@ impl Calls for SoftwareGpu {
     // Contexts.
 
     fn primary_context_retain(&self, device: CUdevice, _flags: u32) -> CuResult<Native<Context>> {
-        check_device(device)?;
-        Ok(Native::from_value(self.contexts.retain_primary(&self.scheduler).id))
+        self.check_device(device)?;
+        Ok(Native::from_value(self.contexts.retain_primary(&self.scheduler, device).id))
     }
 
     fn primary_context_release(&self, context: Native<Context>, device: CUdevice) -> CuResult<()> {
-        check_device(device)?;
-        if let Some(context) = self.contexts.release_primary(context)? {
+        self.check_device(device)?;
+        if let Some(context) = self.contexts.release_primary(device, context)? {
             self.tear_down(&context);
         }
         Ok(())
     }
 
     fn context_create(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
-        check_device(device)?;
+        self.check_device(device)?;
         if flags & !CUctx_flags::CU_CTX_FLAGS_MASK.0 != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        Ok(Native::from_value(self.contexts.create(&self.scheduler).id))
+        Ok(Native::from_value(self.contexts.create(&self.scheduler, device).id))
     }
 
     fn context_limit_get(&self, limit: CUlimit) -> CuResult<usize> {
@@ -174,12 +169,14 @@ impl Calls for SoftwareGpu {
         self.contexts.current()?.set_limit(limit, value)
     }
 
+    // All devices share their memory, so there is nothing to enable; the client keeps count of it.
+
     fn cuCtxEnablePeerAccess(&self, _peer: Native<Context>, _flags: u32) -> CuResult<()> {
-        Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+        self.contexts.current().map(drop)
     }
 
     fn cuCtxDisablePeerAccess(&self, _peer: Native<Context>) -> CuResult<()> {
-        Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED)
+        self.contexts.current().map(drop)
     }
 
     // Modules, libraries and functions.
@@ -301,7 +298,7 @@ impl Calls for SoftwareGpu {
         attribute: CUfunction_attribute,
         value: i32,
     ) -> CuResult<()> {
-        check_device(device)?;
+        self.check_device(device)?;
         self.modules.function(kernel.value())?.set_attribute(attribute, value)
     }
 
@@ -433,13 +430,13 @@ impl Calls for SoftwareGpu {
     }
 
     fn memory_pool_create(&self, device: CUdevice, limit: usize) -> CuResult<Native<MemoryPool>> {
-        check_device(device)?;
+        self.check_device(device)?;
         Ok(Native::from_value(self.memory.create_pool(limit)))
     }
 
     fn memory_pool_default(&self, device: CUdevice) -> CuResult<Native<MemoryPool>> {
-        check_device(device)?;
-        Ok(Native::from_value(self.memory.default_pool()))
+        self.check_device(device)?;
+        Ok(Native::from_value(self.memory.default_pool(device)))
     }
 
     fn memory_pool_attribute_get(
@@ -460,8 +457,8 @@ impl Calls for SoftwareGpu {
     }
 
     fn memory_pool_current_set(&self, device: CUdevice, pool: Native<MemoryPool>) -> CuResult<()> {
-        check_device(device)?;
-        self.memory.set_current_pool(pool.value())
+        self.check_device(device)?;
+        self.memory.set_current_pool(device, pool.value())
     }
 
     fn cuMemPoolTrimTo(&self, pool: Native<MemoryPool>, keep: usize) -> CuResult<()> {
@@ -488,7 +485,7 @@ impl Calls for SoftwareGpu {
         array: Native<Array>,
         device: CUdevice,
     ) -> CuResult<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
-        check_device(device)?;
+        self.check_device(device)?;
         self.arrays.requirements(array.value())
     }
 

@@ -5,7 +5,7 @@ use super::scheduler::Scheduler;
 use super::stream::{StreamId, StreamKind};
 use crate::CuResult;
 use causeway_api::handle::{self, Native};
-use causeway_api::sys::{CUlimit, CUresult};
+use causeway_api::sys::{CUdevice, CUlimit, CUresult};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ const DEFAULT_LIMITS: [(CUlimit, usize); 4] = [
 /// One context.
 pub(super) struct Context {
     pub(super) id: ContextId,
+    /// The number of its device.
+    pub(super) device: CUdevice,
     /// The legacy default stream.
     pub(super) legacy: StreamId,
     /// The `CUresult` that ended it, or 0.
@@ -36,9 +38,10 @@ pub(super) struct Context {
 }
 
 impl Context {
-    fn new(scheduler: &Arc<Scheduler>) -> Arc<Self> {
+    fn new(scheduler: &Arc<Scheduler>, device: CUdevice) -> Arc<Self> {
         let context = Arc::new(Self {
             id: handles::next(),
+            device,
             legacy: handles::next(),
             failure: AtomicU32::new(0),
             closed: AtomicBool::new(false),
@@ -88,12 +91,11 @@ impl Context {
 #[derive(Default)]
 struct Table {
     contexts: HashMap<ContextId, Arc<Context>>,
-    primary: Option<ContextId>,
-    /// How often the primary context was retained and not yet released.
-    retained: usize,
+    /// By device: the primary context, and how often it was retained and not yet released.
+    primary: HashMap<CUdevice, (ContextId, usize)>,
 }
 
-/// All contexts of the device.
+/// All contexts of all devices.
 #[derive(Default)]
 pub(super) struct Contexts {
     table: Mutex<Table>,
@@ -104,40 +106,47 @@ thread_local! {
 }
 
 impl Contexts {
-    /// The primary context, made when nobody holds it.
-    pub(super) fn retain_primary(&self, scheduler: &Arc<Scheduler>) -> Arc<Context> {
+    /// The primary context of a device, made when nobody holds it.
+    pub(super) fn retain_primary(&self, scheduler: &Arc<Scheduler>, device: CUdevice) -> Arc<Context> {
         let mut table = self.table.lock();
-        table.retained += 1;
-        let existing = table.primary.and_then(|id| table.contexts.get(&id).cloned());
-        existing.unwrap_or_else(|| {
-            let context = Context::new(scheduler);
-            table.primary = Some(context.id);
+        let held = table.primary.get(&device).copied();
+        let existing = held.and_then(|(id, count)| Some((table.contexts.get(&id)?.clone(), count)));
+        let (context, count) = existing.unwrap_or_else(|| {
+            let context = Context::new(scheduler, device);
             table.contexts.insert(context.id, Arc::clone(&context));
-            context
-        })
+            (context, 0)
+        });
+        table.primary.insert(device, (context.id, count + 1));
+        context
     }
 
     /// Undoes one retain; gives the context back when that was the last and it has to be destroyed.
-    pub(super) fn release_primary(&self, context: Native<handle::Context>) -> CuResult<Option<Arc<Context>>> {
+    pub(super) fn release_primary(
+        &self,
+        device: CUdevice,
+        context: Native<handle::Context>,
+    ) -> CuResult<Option<Arc<Context>>> {
         let mut table = self.table.lock();
-        if table.primary != Some(context.value()) {
-            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        match table.primary.get_mut(&device) {
+            Some((id, count)) if *id == context.value() => {
+                *count -= 1;
+                if *count > 0 {
+                    return Ok(None);
+                }
+            }
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
         }
-        table.retained -= 1;
-        if table.retained > 0 {
-            return Ok(None);
-        }
-        Ok(table.close_primary())
+        Ok(table.close_primary(device))
     }
 
-    /// Takes the primary context out, however often it is retained.
-    pub(super) fn reset_primary(&self) -> Option<Arc<Context>> {
-        self.table.lock().close_primary()
+    /// Takes the primary context of a device out, however often it is retained.
+    pub(super) fn reset_primary(&self, device: CUdevice) -> Option<Arc<Context>> {
+        self.table.lock().close_primary(device)
     }
 
     /// Makes a context that is not primary.
-    pub(super) fn create(&self, scheduler: &Arc<Scheduler>) -> Arc<Context> {
-        let context = Context::new(scheduler);
+    pub(super) fn create(&self, scheduler: &Arc<Scheduler>, device: CUdevice) -> Arc<Context> {
+        let context = Context::new(scheduler, device);
         self.table.lock().contexts.insert(context.id, Arc::clone(&context));
         context
     }
@@ -145,7 +154,7 @@ impl Contexts {
     /// Takes out a context that is not primary.
     pub(super) fn remove(&self, context: Native<handle::Context>) -> CuResult<Arc<Context>> {
         let mut table = self.table.lock();
-        if table.primary == Some(context.value()) {
+        if table.primary.values().any(|(id, _)| *id == context.value()) {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
         table.close(context.value()).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
@@ -183,9 +192,8 @@ impl Contexts {
 }
 
 impl Table {
-    fn close_primary(&mut self) -> Option<Arc<Context>> {
-        self.retained = 0;
-        let primary = self.primary.take()?;
+    fn close_primary(&mut self, device: CUdevice) -> Option<Arc<Context>> {
+        let (primary, _) = self.primary.remove(&device)?;
         self.close(primary)
     }
 

@@ -6,7 +6,7 @@ use super::pool::Pool;
 use super::scheduler::Scheduler;
 use super::stream::{Action, StreamId};
 use crate::{CuResult, Staging};
-use causeway_api::sys::CUresult;
+use causeway_api::sys::{CUdevice, CUresult};
 use causeway_ptx::memory::AddressSpace;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -22,9 +22,14 @@ struct Allocation {
     pool: Option<(Arc<Pool>, u64)>,
 }
 
-struct Pools {
+/// The pools of one device.
+struct DevicePools {
     default: Arc<Pool>,
     current: Arc<Pool>,
+}
+
+struct Pools {
+    of_devices: Vec<DevicePools>,
     created: HashMap<u64, Arc<Pool>>,
 }
 
@@ -37,10 +42,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// The memory of a device, none of it allocated.
-    pub(super) fn new(space: Arc<AddressSpace>, scheduler: Arc<Scheduler>) -> Self {
-        let default = Arc::new(Pool::new(0));
-        let pools = Pools { current: Arc::clone(&default), default, created: HashMap::new() };
+    /// The memory of so many devices, none of it allocated.
+    pub(super) fn new(space: Arc<AddressSpace>, scheduler: Arc<Scheduler>, devices: u32) -> Self {
+        let of_device = |_| {
+            let default = Arc::new(Pool::new(0));
+            DevicePools { current: Arc::clone(&default), default }
+        };
+        let pools = Pools { of_devices: (0..devices).map(of_device).collect(), created: HashMap::new() };
         Self { space, scheduler, allocations: Mutex::default(), pools: Mutex::new(pools) }
     }
 
@@ -109,7 +117,10 @@ impl Memory {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         self.scheduler.state.lock().usable(stream)?;
-        let pool = if pool == 0 { Arc::clone(&self.pools.lock().current) } else { self.pool(pool)? };
+        let pool = match pool {
+            0 => Arc::clone(&self.pools.lock().of_devices[context.device as usize].current),
+            id => self.pool(id)?,
+        };
         let (address, size) = pool.allocate(size as u64, stream, &self.space, &self.scheduler)?;
         let allocation = Allocation { context: context.id, pool: Some((pool, size)) };
         self.allocations.lock().insert(address, allocation);
@@ -171,22 +182,23 @@ impl Memory {
         id
     }
 
-    /// The pool that the device has from the start.
-    pub(super) fn default_pool(&self) -> u64 {
-        self.pools.lock().default.id
+    /// The pool that a device has from the start.
+    pub(super) fn default_pool(&self, device: CUdevice) -> u64 {
+        self.pools.lock().of_devices[device as usize].default.id
     }
 
     /// The pool of this number.
     pub(super) fn pool(&self, id: u64) -> CuResult<Arc<Pool>> {
         let pools = self.pools.lock();
-        let pool = if id == pools.default.id { Some(&pools.default) } else { pools.created.get(&id) };
+        let mut defaults = pools.of_devices.iter().map(|device| &device.default);
+        let pool = defaults.find(|pool| pool.id == id).or_else(|| pools.created.get(&id));
         pool.cloned().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Makes a pool the one that allocations without a pool come from.
-    pub(super) fn set_current_pool(&self, id: u64) -> CuResult<()> {
+    pub(super) fn set_current_pool(&self, device: CUdevice, id: u64) -> CuResult<()> {
         let pool = self.pool(id)?;
-        self.pools.lock().current = pool;
+        self.pools.lock().of_devices[device as usize].current = pool;
         Ok(())
     }
 
@@ -201,8 +213,8 @@ impl Memory {
         let pool = {
             let mut pools = self.pools.lock();
             let pool = pools.created.remove(&id).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-            if pools.current.id == id {
-                pools.current = Arc::clone(&pools.default);
+            for device in pools.of_devices.iter_mut().filter(|device| device.current.id == id) {
+                device.current = Arc::clone(&device.default);
             }
             pool
         };

@@ -1,7 +1,7 @@
 //! The software GPU: driver calls carried out on this machine's processor.
 //!
-//! One device, whose memory is an [`AddressSpace`] of this process and whose kernels are compiled by
-//! [`causeway_ptx`]. Calls come in at [`calls`]; what goes into streams is an [`operation`], ordered by the
+//! One device, or several that share processor and memory. The memory is an [`AddressSpace`] of this process, and
+//! kernels are compiled by [`causeway_ptx`]. Calls come in at [`calls`]; what goes into streams is an [`operation`], ordered by the
 //! [`scheduler`] and carried out by the [`executor`]'s threads.
 //!
 //! A worker process serves one client, so a fault of that client's kernels ends its context and nothing else.
@@ -37,7 +37,7 @@ use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
 use array::Arrays;
 use causeway_api::handle::{self, Native};
 use causeway_api::snapshot::{Snapshot, Window};
-use causeway_api::sys::CUresult;
+use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::Region;
 use causeway_ptx::memory::{AddressSpace, ReservationError};
 use context::{Context, Contexts};
@@ -77,6 +77,7 @@ pub struct SoftwareGpu {
     modules: Arc<Modules>,
     links: Links,
     driver_version: i32,
+    devices: u32,
     memory: Arc<Memory>,
     arrays: Arrays,
     graphs: Graphs,
@@ -111,7 +112,8 @@ impl SoftwareGpu {
             modules: Arc::new(Modules::new(Arc::clone(&space), options.driver_version)),
             links: Links::default(),
             driver_version: options.driver_version,
-            memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler))),
+            devices: options.devices,
+            memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler), options.devices)),
             arrays: Arrays::default(),
             graphs: Graphs::default(),
             staging: Arc::default(),
@@ -123,7 +125,13 @@ impl SoftwareGpu {
 
     /// What a software GPU that is made like this says about itself. None is made, so there are no addresses.
     pub fn describe(options: &Options) -> Snapshot {
-        attributes::snapshot(options.memory, options.driver_version, 0..0, Window::default())
+        attributes::snapshot(options.memory, options.devices, options.driver_version, 0..0, Window::default())
+    }
+
+    /// Refuses a number that is no device's.
+    fn check_device(&self, device: CUdevice) -> CuResult<()> {
+        let known = u32::try_from(device).is_ok_and(|device| device < self.devices);
+        if known { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) }
     }
 
     /// The stream that a handle means: the null one is the current context's legacy default stream.
@@ -168,7 +176,7 @@ impl Drop for SoftwareGpu {
 impl Gpu for SoftwareGpu {
     fn snapshot(&self) -> CuResult<Snapshot> {
         let (host, device) = (self.space.window(), self.virtual_memory.window());
-        Ok(attributes::snapshot(self.space.capacity(), self.driver_version, host, device))
+        Ok(attributes::snapshot(self.space.capacity(), self.devices, self.driver_version, host, device))
     }
 
     fn set_output(&self, sink: OutputSink) {
@@ -280,8 +288,8 @@ impl Gpu for SoftwareGpu {
     }
 
     fn primary_context_reset(&self, device: i32) -> CuResult<()> {
-        calls::check_device(device)?;
-        if let Some(context) = self.contexts.reset_primary() {
+        self.check_device(device)?;
+        if let Some(context) = self.contexts.reset_primary(device) {
             self.tear_down(&context);
         }
         Ok(())

@@ -8,14 +8,21 @@ use thiserror::Error;
 const MEMORY_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_MEMORY";
 /// Names the CUDA version that the driver says it has.
 const CUDA_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_CUDA";
+/// Names how many devices there are.
+const DEVICES_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_DEVICES";
+/// More devices than this no program expects.
+const MOST_DEVICES: u32 = 16;
 /// Memory of the device when nobody sets it: this, or half of the machine's if that is less.
 const DEFAULT_MEMORY: u64 = 8 << 30;
 
 /// How a software GPU is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of device memory.
+    /// Bytes of device memory, which all devices share.
     pub memory: u64,
+    /// How many devices there are. They share processor and memory: more than one are for tests of programs that use
+    /// several.
+    pub devices: u32,
     /// The CUDA version that `cuDriverGetVersion` answers (13000 is 13.0), and whose PTX is taken.
     pub driver_version: i32,
 }
@@ -29,6 +36,9 @@ pub enum InvalidOption {
          the suffix K, M or G (for example 4G)"
     )]
     Memory(String),
+    /// A number of devices that there cannot be.
+    #[error("{DEVICES_VARIABLE} is `{0}`; give a number from 1 to {MOST_DEVICES}")]
+    Devices(String),
     /// A version that is none.
     #[error("{CUDA_VARIABLE} is `{0}`, which is no version of CUDA; give one such as 12.4")]
     Cuda(String),
@@ -36,13 +46,14 @@ pub enum InvalidOption {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: DEFAULT_MEMORY.min(machine_memory() / 2), driver_version: DRIVER_VERSION }
+        Self { memory: DEFAULT_MEMORY.min(machine_memory() / 2), devices: 1, driver_version: DRIVER_VERSION }
     }
 }
 
 impl Options {
     /// What the environment says: `CAUSEWAY_SOFTWARE_GPU_MEMORY` is the size of the device's memory in bytes, or
-    /// in KiB, MiB or GiB with the suffix `K`, `M` or `G`; `CAUSEWAY_SOFTWARE_GPU_CUDA` is the version of CUDA that the
+    /// in KiB, MiB or GiB with the suffix `K`, `M` or `G`; `CAUSEWAY_SOFTWARE_GPU_DEVICES` is the number of devices;
+    /// `CAUSEWAY_SOFTWARE_GPU_CUDA` is the version of CUDA that the
     /// driver has.
     ///
     /// # Errors
@@ -52,6 +63,10 @@ impl Options {
         let mut options = Self::default();
         if let Some(text) = read(MEMORY_VARIABLE) {
             options.memory = parse_size(&text).ok_or(InvalidOption::Memory(text))?;
+        }
+        if let Some(text) = read(DEVICES_VARIABLE) {
+            let devices = text.trim().parse().ok().filter(|devices| (1..=MOST_DEVICES).contains(devices));
+            options.devices = devices.ok_or(InvalidOption::Devices(text))?;
         }
         if let Some(text) = read(CUDA_VARIABLE) {
             options.driver_version = parse_version(&text).ok_or(InvalidOption::Cuda(text))?;
