@@ -373,9 +373,9 @@ impl Calls for SoftwareGpu {
         device: CUdevice,
         accessors: &[i32],
     ) -> CuResult<Native<Allocation>> {
-        check_device(device)?;
-        accessors.iter().try_for_each(|accessor| check_device(*accessor))?;
-        self.virtual_memory.create_block(address, size as u64).map(Native::from_value)
+        self.check_device(device)?;
+        accessors.iter().try_for_each(|accessor| self.check_device(*accessor))?;
+        self.virtual_memory.create_block(address, size as u64, device).map(Native::from_value)
     }
 
     fn memory_block_release(
@@ -394,6 +394,7 @@ impl Calls for SoftwareGpu {
     }
 
     fn address_access(&self, address: CUdeviceptr, size: usize, access: &[AddressAccess]) -> CuResult<()> {
+        access.iter().try_for_each(|entry| self.check_device(entry.location_id))?;
         self.virtual_memory.set_access(address, size as u64, access)
     }
 
@@ -403,7 +404,8 @@ impl Calls for SoftwareGpu {
         properties: AllocationProperties,
     ) -> CuResult<Native<Allocation>> {
         virtual_memory::check(&properties)?;
-        self.virtual_memory.create(size as u64).map(Native::from_value)
+        self.check_device(properties.location_id)?;
+        self.virtual_memory.create(size as u64, properties.location_id).map(Native::from_value)
     }
 
     fn allocation_release(&self, allocation: Native<Allocation>) -> CuResult<()> {
@@ -426,6 +428,7 @@ impl Calls for SoftwareGpu {
 
     fn allocation_granularity(&self, properties: AllocationProperties, _option: u32) -> CuResult<usize> {
         virtual_memory::check(&properties)?;
+        self.check_device(properties.location_id)?;
         Ok(virtual_memory::GRANULARITY as usize)
     }
 

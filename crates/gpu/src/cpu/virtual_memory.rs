@@ -3,7 +3,9 @@
 use super::handles;
 use crate::CuResult;
 use causeway_api::snapshot::Window;
-use causeway_api::sys::{CUmemAccess_flags, CUmemAllocationHandleType, CUmemLocationType, CUresult};
+use causeway_api::sys::{
+    CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemLocationType, CUresult,
+};
 use causeway_api::types::{AddressAccess, AllocationProperties};
 use causeway_ptx::memory::{Access, AddressSpace, MemoryError};
 use parking_lot::Mutex;
@@ -18,6 +20,8 @@ pub(super) const GRANULARITY: u64 = 2 << 20;
 struct Allocation {
     file: OwnedFd,
     size: u64,
+    /// The device that it belongs to.
+    device: CUdevice,
     /// Where it counts; nothing for memory that another process's device made.
     charged: Option<Arc<AddressSpace>>,
 }
@@ -43,7 +47,7 @@ pub(super) struct VirtualMemory {
     table: Mutex<Table>,
 }
 
-/// Refuses what this device cannot make: memory of other devices, and handles that are not file descriptors.
+/// Refuses what these devices cannot make: memory that is not theirs, and handles that are not file descriptors.
 pub(super) fn check(properties: &AllocationProperties) -> CuResult<()> {
     let handle_types = CUmemAllocationHandleType(properties.handle_types);
     let is_known = handle_types == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
@@ -51,7 +55,7 @@ pub(super) fn check(properties: &AllocationProperties) -> CuResult<()> {
     if properties.location != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0 || !is_known {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    if properties.location_id == 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) }
+    Ok(())
 }
 
 fn status(error: MemoryError) -> CUresult {
@@ -73,7 +77,7 @@ impl VirtualMemory {
     }
 
     /// Makes memory that is zero.
-    pub(super) fn create(&self, size: u64) -> CuResult<u64> {
+    pub(super) fn create(&self, size: u64, device: CUdevice) -> CuResult<u64> {
         if size == 0 || !size.is_multiple_of(GRANULARITY) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -93,7 +97,7 @@ impl VirtualMemory {
             self.space.discharge(size);
             return Err(out_of_memory);
         };
-        let allocation = Allocation { file, size, charged: Some(Arc::clone(&self.space)) };
+        let allocation = Allocation { file, size, device, charged: Some(Arc::clone(&self.space)) };
         // SAFETY: the descriptor is open.
         if unsafe { libc::ftruncate(allocation.file.as_raw_fd(), size.cast_signed()) } != 0 {
             return Err(out_of_memory);
@@ -133,10 +137,14 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Sets what kernels and copies may do in a range.
+    /// Sets what kernels and copies may do in a range. Devices share their memory: what one of them may do, all may, and
+    /// only the owner can close it.
     pub(super) fn set_access(&self, address: u64, size: u64, access: &[AddressAccess]) -> CuResult<()> {
+        let mapped =
+            self.table.lock().mappings.range(..=address).next_back().map(|(_, (_, memory))| memory.device);
+        let owner = mapped.unwrap_or(0);
         for entry in access {
-            if entry.location != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0 || entry.location_id != 0 {
+            if entry.location != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0 {
                 return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
             }
             let access = match CUmemAccess_flags(entry.flags) {
@@ -145,14 +153,17 @@ impl VirtualMemory {
                 CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => Access::ReadWrite,
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             };
+            if access != Access::ReadWrite && entry.location_id != owner {
+                continue;
+            }
             self.space.set_access(address, size, access).map_err(status)?;
         }
         Ok(())
     }
 
     /// Makes memory, maps it and opens it.
-    pub(super) fn create_block(&self, address: u64, size: u64) -> CuResult<u64> {
-        let id = self.create(size)?;
+    pub(super) fn create_block(&self, address: u64, size: u64, device: CUdevice) -> CuResult<u64> {
+        let id = self.create(size, device)?;
         let opened = self.map(id, address, size, 0).and_then(|()| {
             self.space.set_access(address, size, Access::ReadWrite).map_err(status).inspect_err(|_| {
                 // Mapped just above, so this cannot fail; nobody would be helped by hearing of it.
@@ -184,6 +195,6 @@ impl VirtualMemory {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let size = u64::try_from(status.st_size).unwrap_or(0);
-        Ok(self.insert(Allocation { file, size, charged: None }))
+        Ok(self.insert(Allocation { file, size, device: 0, charged: None }))
     }
 }
