@@ -4,8 +4,10 @@
 use causeway_fabric::Key;
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;
+use causeway_tests::hostile::{self, Random};
 use causeway_tests::process::{Outcome, Running, eventually};
 use causeway_tests::server::Server;
+use causeway_wire::handshake::Opening;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 
@@ -76,4 +78,22 @@ fn a_killed_server_is_a_lost_device() {
     server.kill();
     let outcome = program.finish(LIMIT).must_succeed();
     assert!(outcome.stderr.contains("causeway: the server that tells of the GPUs is lost"), "{outcome}");
+}
+
+#[test]
+fn questions_that_make_no_sense_end_their_own_connection_only() {
+    let server = Server::start();
+    let mut random = Random::new(7);
+    let mut other = start(&server.connect_string(), "own");
+    for length in [0, 1, 9, 100, 5000] {
+        let mut connection = hostile::authenticated(server.target());
+        connection
+            .send_handshake(|out| Opening::encode_monitor(&hostile::hello(), out))
+            .expect("the connection is open");
+        let question = hostile::frame(1, &random.bytes(length));
+        connection.outgoing.send(&question).expect("the connection is open");
+        assert!(hostile::is_ended_by_peer(&mut connection), "{length} bytes were taken for a question");
+    }
+    other.finish(LIMIT).must_succeed();
+    server.must_be_well();
 }

@@ -65,17 +65,35 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
     }
 }
 
+/// One of the clients; given up when dropped.
+struct Seat<'a> {
+    clients: &'a AtomicUsize,
+    /// How many there were before.
+    before: usize,
+}
+
+impl<'a> Seat<'a> {
+    fn take(clients: &'a AtomicUsize) -> Self {
+        Self { clients, before: clients.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn add_client(shared: &Arc<Shared>, host: String, connection: Connection) {
     let own = Arc::clone(shared);
     // Without a thread the connection ends, which the client reports.
     let started = threads::spawn("monitored", move || {
-        let before = own.clients.fetch_add(1, Ordering::Relaxed);
-        if before < MOST_CLIENTS {
+        let seat = Seat::take(&own.clients);
+        if seat.before < MOST_CLIENTS {
             serve(&own, &host, connection);
         } else {
             refuse(connection, "too many programs monitor it already");
         }
-        own.clients.fetch_sub(1, Ordering::Relaxed);
     });
     if let Err(error) = started {
         tracing::error!("a client cannot be answered, for no thread can be started: {error}");

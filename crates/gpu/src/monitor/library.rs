@@ -97,10 +97,33 @@ impl Library {
             Some(init) => unsafe { call(init, &[]) },
             None => status::FUNCTION_NOT_FOUND,
         };
-        match status {
-            status::SUCCESS => Ok(library),
-            status => Err(LoadError::Init { path: path.to_owned(), status }),
+        if status != status::SUCCESS {
+            return Err(LoadError::Init { path: path.to_owned(), status });
         }
+        library.number_devices();
+        Ok(library)
+    }
+
+    /// Gives all devices their numbers, in the library's order: a client's handles mean the same after this process has been
+    /// started again. Instances of MIG get theirs when they are asked for.
+    fn number_devices(&self) {
+        let (count, by_index) =
+            (self.address("nvmlDeviceGetCount_v2"), self.address("nvmlDeviceGetHandleByIndex_v2"));
+        let (Some(count), Some(by_index)) = (count, by_index) else { return };
+        let mut devices = 0_u32;
+        // SAFETY: the function takes the address of a count.
+        let status = unsafe { call(count, &[&raw mut devices as u64]) };
+        if status != status::SUCCESS {
+            return;
+        }
+        let handles = (0..u64::from(devices)).map(|index| {
+            let mut handle = 0_u64;
+            // SAFETY: the function takes an index and the address of a handle. Where it fails the handle stays null, which
+            // no device has, and the library refuses.
+            unsafe { call(by_index, &[index, &raw mut handle as u64]) };
+            handle
+        });
+        *self.devices.lock() = handles.collect();
     }
 
     fn address(&self, name: &'static str) -> Option<Address> {
