@@ -57,6 +57,20 @@ static void both_ways() {
             REQUIRE(data[i] == i + 2 * round - 1, "round %d: element %d is %d", round, i, data[i]);
         for (int i = 0; i < COUNT; i++) data[i] += 1;
     }
+    // Much of it, of which host and device change little.
+    const size_t many = 5 * 1000 * 1000 + 3;
+    int *large;
+    CHECK_CUDA(cudaMallocManaged(&large, many * sizeof(int)));
+    for (size_t i = 0; i < many; i++) large[i] = int(i);
+    for (int round = 0; round < 3; round++) {
+        add<<<(COUNT + 255) / 256, 256>>>(large + many - COUNT, COUNT, 1);
+        CHECK_LAUNCH();
+        CHECK_CUDA(cudaDeviceSynchronize());
+        REQUIRE(large[many - 1] == int(many) - 1 + 2 * round + 1 && large[77 + round] == 77 + round, "large, round %d: %d, %d", round,
+                large[many - 1], large[77 + round]);
+        for (size_t i = many - COUNT; i < many; i++) large[i] += 1;
+    }
+    CHECK_CUDA(cudaFree(large));
     // Copies to, from and within it.
     int *device;
     CHECK_CUDA(cudaMalloc(&device, COUNT * sizeof(int)));

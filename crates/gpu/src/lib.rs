@@ -87,10 +87,10 @@ pub trait Gpu: Calls {
     /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
     fn staging(&self, bytes: usize) -> CuResult<Staging>;
 
-    /// Memory that kernels reach at `address`, a page of the snapshot's host window, or anywhere for 0: zeroed, and
-    /// for this process to read and write at any time. It belongs to the current context. Gives its address on the
-    /// device with it; it may be dropped when the device does not use it any more.
-    fn shared_memory(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)>;
+    /// Memory that kernels reach at `address`, a page of the snapshot's host window, or anywhere for 0: zeroed. It
+    /// belongs to the current context. Gives its address on the device with it; it may be dropped when the device
+    /// does not use it any more. `managed` memory had better be the device's own.
+    fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)>;
 
     /// Address and memory of a variable declared `__managed__`, for this process to read and write at any time as
     /// long as the library is loaded.
@@ -139,6 +139,22 @@ pub trait Gpu: Calls {
 
     /// Destroys a context; called when it is idle. May block.
     fn context_destroy(&self, context: Native<Context>) -> CuResult<()>;
+}
+
+/// Memory that kernels and this process use.
+pub enum Shared {
+    /// Memory of this process, to be read and written at any time.
+    Here(Staging),
+    /// Memory of a device.
+    OnDevice(Box<dyn DeviceBytes>),
+}
+
+/// Memory of a device of which the worker moves bytes at once, whatever the streams are doing.
+pub trait DeviceBytes: Send {
+    /// Copies from the memory.
+    fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()>;
+    /// Copies into the memory.
+    fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()>;
 }
 
 /// A stop in a stream. Dropping it unopened opens it, so that a lost client cannot hold a stream for ever.

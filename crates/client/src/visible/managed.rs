@@ -13,10 +13,15 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
     }
     session::session()?.faults().check()?;
     let address = window::allocate(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as usize;
-    regions::create(context.handle, address, size, address as u64)
-        .inspect_err(|_| window::release(address, size))?;
-    memory::add(address as u64, size as u64, context.handle, context.device, Origin::Managed)?;
-    Ok(address as CUdeviceptr)
+    let (device, length) = (address as CUdeviceptr, size as u64);
+    let made = regions::create(context.handle, address, size, device, true).and_then(|_| {
+        memory::add(device, length, context.handle, context.device, Origin::Managed).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = regions::forget(address);
+        })
+    });
+    made.inspect_err(|_| window::release(address, size))?;
+    Ok(device)
 }
 
 /// Frees managed memory, which has been taken out of the table of memory.

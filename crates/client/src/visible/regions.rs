@@ -69,16 +69,27 @@ pub fn fetch() -> Result<(), CUresult> {
 /// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
 pub fn mirror(range: &Range) -> Result<u64, CUresult> {
     let address = if window::contains(range.base) { range.base as u64 } else { 0 };
-    create(range.context, range.base, range.size, address)
+    create(range.context, range.base, range.size, address, false)
 }
 
 /// Gives memory of this process a mirror at the address `device`, or anywhere for 0.
-pub fn create(context: Handle<Context>, host: usize, size: usize, device: u64) -> Result<u64, CUresult> {
+///
+/// `is_managed` says that the device uses it more than the host.
+pub fn create(
+    context: Handle<Context>,
+    host: usize,
+    size: usize,
+    device: u64,
+    is_managed: bool,
+) -> Result<u64, CUresult> {
     with(|regions| {
         if let Some(known) = regions.by_host.get(&host) {
             return Ok(*known);
         }
-        let device = session::call_in(context, &calls::mirror_create { address: device, size })?;
+        let device = session::call_in(
+            context,
+            &calls::mirror_create { address: device, size, managed: is_managed.into() },
+        )?;
         regions.add(context, host, size, device);
         Ok(device)
     })

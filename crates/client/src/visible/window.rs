@@ -8,7 +8,8 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
-/// Allocations of this size and more begin at a multiple of it, for the sake of huge pages.
+/// Allocations of this size and more begin at a multiple of it and take multiples of it: for the sake of huge pages,
+/// and because devices map their memory so.
 const HUGE_PAGE: usize = 2 << 20;
 
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -53,9 +54,9 @@ pub fn contains(address: usize) -> bool {
 
 /// New zeroed memory in the window; nothing where it does not fit.
 pub fn allocate(size: usize) -> Option<*mut c_void> {
-    let length = size.checked_next_multiple_of(PAGE)?;
-    let align = if length >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
-    let start = take(&mut FREE.lock(), length, align)?;
+    let unit = unit(size);
+    let length = size.checked_next_multiple_of(unit)?;
+    let start = take(&mut FREE.lock(), length, unit)?;
     match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) {
         Ok(address) => {
             USED.fetch_add(1, Ordering::Relaxed);
@@ -70,12 +71,17 @@ pub fn allocate(size: usize) -> Option<*mut c_void> {
 
 /// Gives memory of [`allocate`] back.
 pub fn release(address: usize, size: usize) {
-    let length = size.next_multiple_of(PAGE);
+    let length = size.next_multiple_of(unit(size));
     USED.fetch_sub(1, Ordering::Relaxed);
     // Where the system refuses, the pages stay as they are and are not used again.
     if map(address, length, libc::PROT_NONE, libc::MAP_FIXED).is_ok() {
         give_back(&mut FREE.lock(), address, length);
     }
+}
+
+/// What the place and the length of an allocation are multiples of.
+fn unit(size: usize) -> usize {
+    if size >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
 }
 
 /// Maps anonymous memory at `start`. `placing` is `MAP_FIXED_NOREPLACE`, or `MAP_FIXED` inside the window.

@@ -33,7 +33,7 @@ mod virtual_memory;
 
 pub use options::{InvalidOption, Options};
 
-use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
+use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Shared, Staging};
 use array::Arrays;
 use causeway_api::handle::{self, Native};
 use causeway_api::snapshot::{Snapshot, Window};
@@ -217,8 +217,8 @@ impl Gpu for SoftwareGpu {
         self.staging.take(bytes)
     }
 
-    fn shared_memory(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)> {
-        self.memory.share(address, bytes)
+    fn shared_memory(&self, address: u64, bytes: usize, _managed: bool) -> CuResult<(u64, Shared)> {
+        self.memory.share(address, bytes).map(|(address, memory)| (address, Shared::Here(memory)))
     }
 
     fn managed_variable(&self, library: Native<handle::Library>, name: &str) -> CuResult<(u64, Staging)> {

@@ -10,7 +10,7 @@
 //! | what do textures and surfaces look into | [`texture`] |
 //! | what can be set for a stream, what does the driver's log say | [`attributes`] |
 //! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
-//! | which memory of this process do kernels reach | [`shared`] |
+//! | which memory of this process do kernels reach | [`shared`], [`managed`] |
 //! | when is work done | [`waits`], [`events`] |
 //! | how does memory get addresses that the client chose | [`virtual_memory`] |
 //! | how does a host function stop a stream | [`gate`] |
@@ -36,6 +36,7 @@ mod launch;
 mod layout;
 mod linker;
 mod load;
+mod managed;
 mod output;
 mod pinned;
 mod pool;
@@ -50,7 +51,7 @@ mod waits;
 pub use load::LoadError;
 
 use crate::reports::Reports;
-use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Staging};
+use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Shared, Staging};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUipcEventHandle, CUresult};
@@ -83,7 +84,7 @@ pub struct Driver {
     links: Mutex<HashMap<u64, linker::Link>>,
     textures: texture::Textures,
     /// The addresses kept for memory that host and device share.
-    window: shared::Window,
+    window: Arc<shared::Window>,
     /// The range of addresses that the client gives out.
     device_window: virtual_memory::WindowState,
     /// Where kernels are asked about while the program has no context.
@@ -100,7 +101,7 @@ impl Driver {
     /// Loads the driver library at `path` and starts it.
     pub fn load_from(path: &Path) -> Result<Self, LoadError> {
         // Before the driver, which would else be free to put its own things there.
-        let window = shared::Window::reserve();
+        let window = Arc::new(shared::Window::reserve());
         let functions = load::load(path)?;
         let (output, events) = (Arc::default(), Arc::default());
         let waits = waits::Waits::new(functions, Arc::clone(&output), Arc::clone(&events))
@@ -194,8 +195,8 @@ impl Gpu for Driver {
         self.staging.take(bytes, context)
     }
 
-    fn shared_memory(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)> {
-        self.share(address, bytes)
+    fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
+        self.share(address, bytes, managed)
     }
 
     fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {

@@ -6,7 +6,7 @@
 use super::function::c_text;
 use super::pinned::Pages;
 use super::{Driver, context};
-use crate::{CuResult, Staging};
+use crate::{CuResult, Shared, Staging};
 use causeway_api::handle::{Library, Native};
 use causeway_api::sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdevice_attribute, CUresult,
@@ -19,6 +19,7 @@ const START: usize = 0x3000_0000_0000;
 /// Bytes of address, not of memory: 1 TiB, and less where the process's limits do not allow that.
 const LARGEST: usize = 1 << 40;
 const SMALLEST: usize = 1 << 32;
+const PAGE: usize = 4096;
 
 /// The range, reserved in this process as long as this lives.
 pub(super) struct Window {
@@ -31,17 +32,8 @@ impl Window {
         let sizes =
             core::iter::successors(Some(LARGEST), |size| Some(size / 4).filter(|size| *size >= SMALLEST));
         for size in sizes {
-            let flags =
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-            // SAFETY: the flags let the system refuse rather than replace a mapping.
-            let address =
-                unsafe { libc::mmap(START as *mut libc::c_void, size, libc::PROT_NONE, flags, -1, 0) };
-            if address as usize == START {
+            if reserve(START, size) {
                 return Self { range: START..START + size };
-            }
-            if address != libc::MAP_FAILED {
-                // SAFETY: a system that does not know the last flag has mapped this just now, elsewhere.
-                unsafe { libc::munmap(address, size) };
             }
         }
         tracing::warn!("no addresses could be kept for memory that host and device share");
@@ -53,8 +45,24 @@ impl Window {
         (self.range.start as u64, self.range.len() as u64)
     }
 
+    /// Lets the driver reserve a part of it, which nobody uses.
+    pub(super) fn lend(&self, address: usize, bytes: usize) {
+        debug_assert!(self.holds(address, bytes), "only parts of the window are lent");
+        // SAFETY: a part of our own reservation that nobody uses.
+        unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
+    }
+
+    /// Reserves a part again that was lent.
+    pub(super) fn take_back(&self, address: usize, bytes: usize) {
+        debug_assert!(self.holds(address, bytes), "only parts of the window are lent");
+        // Should something else lie there by now, the next use of the part fails.
+        if !reserve(address, bytes) {
+            tracing::warn!("addresses for memory that host and device share are lost");
+        }
+    }
+
     /// Whether `bytes` at `address` lie in it.
-    fn holds(&self, address: usize, bytes: usize) -> bool {
+    pub(super) fn holds(&self, address: usize, bytes: usize) -> bool {
         self.range.start <= address && address.checked_add(bytes).is_some_and(|end| end <= self.range.end)
     }
 }
@@ -66,6 +74,18 @@ impl Drop for Window {
             unsafe { libc::munmap(self.range.start as *mut libc::c_void, self.range.len()) };
         }
     }
+}
+
+/// Keeps a range free of anything else in this process.
+fn reserve(address: usize, bytes: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the flags let the system refuse rather than replace a mapping.
+    let found = unsafe { libc::mmap(address as *mut libc::c_void, bytes, libc::PROT_NONE, flags, -1, 0) };
+    if found != libc::MAP_FAILED && found as usize != address {
+        // SAFETY: a system that does not know the last flag has mapped this just now, elsewhere.
+        unsafe { libc::munmap(found, bytes) };
+    }
+    found as usize == address
 }
 
 impl Driver {
@@ -94,8 +114,19 @@ impl Driver {
         if concurrent == 0 { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    pub(super) fn share(&self, address: u64, bytes: usize) -> CuResult<(u64, Staging)> {
-        const PAGE: usize = 4096;
+    pub(super) fn share(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
+        if managed {
+            match self.on_device(address, bytes) {
+                Ok(memory) => return Ok((address, Shared::OnDevice(memory))),
+                Err(status) => {
+                    tracing::debug!(
+                        status = status.0,
+                        bytes,
+                        "managed memory is the host's, not the device's"
+                    );
+                }
+            }
+        }
         let context = context::current(self.functions)?;
         let whole = bytes.checked_next_multiple_of(PAGE).filter(|whole| *whole > 0);
         let whole = whole.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -125,6 +156,6 @@ impl Driver {
             drop(pages);
         };
         // SAFETY: the pages are zeroed, at least `bytes` long, and owned by the closure.
-        Ok((found, unsafe { Staging::new(memory, bytes, release) }))
+        Ok((found, Shared::Here(unsafe { Staging::new(memory, bytes, release) })))
     }
 }

@@ -339,18 +339,17 @@ impl Engine {
             Request::copy_from_device(copy) => self.copy_from_device(state, copy)?,
             Request::copy_to_device(copy) => self.copy_to_device(state, copy)?,
             Request::mirror_create(create) => {
-                let (address, size) = (create.address, create.size);
-                self.mirrors.create(&*self.gpu, head.context, address, size)?.encode(&mut state.reply);
+                self.mirrors.create(&*self.gpu, head.context, create)?.encode(&mut state.reply);
             }
             Request::managed_variable(variable) => {
                 let library = self.objects.native(variable.library)?;
                 let (address, memory) = self.gpu.managed_variable(library, variable.name)?;
                 (address, memory.len()).encode(&mut state.reply);
-                self.mirrors.adopt(address, memory);
+                self.mirrors.adopt(address, memory)?;
             }
             Request::mirror_write(write) => self.mirrors.write(write.changes)?,
             Request::mirror_changes(ask) => {
-                let (next, changes) = self.mirrors.changes(ask.start);
+                let (next, changes) = self.mirrors.changes(&*self.gpu, ask.start)?;
                 self.answer_with(head, |out| {
                     next.encode(out);
                     // A `Vec<u8>` as the codec has it, without a step for each byte.

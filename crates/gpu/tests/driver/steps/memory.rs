@@ -5,7 +5,7 @@ use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::CUmemPool_attribute;
 use causeway_api::types::Region;
-use causeway_gpu::Gpu;
+use causeway_gpu::{Gpu, Shared};
 use std::time::Instant;
 
 pub fn allocate(session: &Session) -> Outcome {
@@ -121,4 +121,51 @@ pub fn pools(session: &Session) -> Outcome {
     session.call(calls::cuMemPoolDestroy { pool: own })?;
     session.call(calls::stream_destroy { stream })?;
     Ok(String::new())
+}
+
+pub fn shared(session: &Session) -> Outcome {
+    let (window, size) = session.driver.snapshot()?.host_window;
+    check(size > 0, || "there is no host window".into())?;
+    let filled = |address| {
+        session.call(calls::cuMemsetD8Async { dstDevice: address, uc: 7, N: 100, hStream: Handle::NULL })
+    };
+    for wanted in [0, window, window + (4 << 20)] {
+        let (address, memory) = session.driver.shared_memory(wanted, 5000, false)?;
+        check(wanted == 0 || address == wanted, || format!("{address:#x} instead of {wanted:#x}"))?;
+        let Shared::Here(memory) = memory else {
+            return Err("pinned memory lies on the device".to_owned().into());
+        };
+        check(memory.as_slice().iter().all(|byte| *byte == 0), || "it is not zeroed".into())?;
+        filled(address)?;
+        session.finish(Handle::NULL)?;
+        check(memory.as_slice()[99..101] == [7, 0], || "the device's bytes do not come".into())?;
+    }
+    // Twice at one place: the first time it must have been given back whole.
+    let mut kind = "";
+    for _ in 0..2 {
+        let bytes = 5 << 20;
+        let (address, memory) = session.driver.shared_memory(window, bytes, true)?;
+        check(address == window, || format!("{address:#x} instead of {window:#x}"))?;
+        filled(address + 1)?;
+        session.finish(Handle::NULL)?;
+        let mut read = vec![1; bytes];
+        match &memory {
+            Shared::Here(memory) => {
+                kind = "managed memory is the host's";
+                read.copy_from_slice(memory.as_slice());
+            }
+            Shared::OnDevice(memory) => {
+                kind = "managed memory is the device's";
+                memory.read(0, &mut read)?;
+                check(read[..3] == [0, 7, 7] && read[100..102] == [7, 0], || {
+                    format!("read {:?}", &read[..102])
+                })?;
+                check(read[101..].iter().all(|byte| *byte == 0), || "it was not zeroed".into())?;
+                memory.write(bytes - 3, &[1, 2, 3])?;
+                let there = session.read(&Region::linear(address + bytes as u64 - 4, 4))?;
+                check(there == [0, 1, 2, 3], || format!("the device has {there:?}"))?;
+            }
+        }
+    }
+    Ok(kind.to_owned())
 }

@@ -15,6 +15,7 @@ pub const ALL: &[(&str, Step)] = &[
     ("memory: copies of one to three dimensions", memory::copies),
     ("memory: rate of pinned copies", memory::rate),
     ("memory: pools", memory::pools),
+    ("memory: shared with this process", memory::shared),
     ("code: a function adds vectors", execution::vector_add),
     ("code: a kernel of a library adds vectors", execution::kernel),
     ("code: launch attributes, occupancy", execution::attributes),

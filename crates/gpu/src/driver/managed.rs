@@ -1,0 +1,185 @@
+//! Managed memory: memory of a device at an address of the client's choice, so that kernels have it at full speed.
+//! This process has its bytes by copies, in a stream that waits for nothing.
+
+use super::functions::Functions;
+use super::shared::Window;
+use super::{Driver, context};
+use crate::{CuResult, DeviceBytes};
+use causeway_api::handle::{Context, Native};
+use causeway_api::sys::{
+    CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
+    CUmemLocationType, CUresult, CUstream, CUstream_flags,
+};
+use std::sync::Arc;
+
+/// Device memory is mapped in multiples of this (H200, driver 580); other devices refuse, and get host memory.
+const GRANULARITY: usize = 2 << 20;
+
+/// A piece of managed memory. What has been made of it so far goes with it.
+struct Managed {
+    functions: &'static Functions,
+    window: Arc<Window>,
+    context: Native<Context>,
+    address: usize,
+    bytes: usize,
+    made: Made,
+    stream: CUstream,
+}
+
+/// How far the making has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Made {
+    Nothing,
+    Lent,
+    Reserved,
+    Mapped,
+}
+
+// SAFETY: the stream is a handle of the driver, which any thread may use with its context current.
+unsafe impl Send for Managed {}
+
+impl Driver {
+    /// Memory of the current context's device at `address`, where the device and its neighbours allow that.
+    pub(super) fn on_device(&self, address: u64, bytes: usize) -> CuResult<Box<dyn DeviceBytes>> {
+        let refused = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+        let address = address as usize;
+        let length = bytes.checked_next_multiple_of(GRANULARITY).ok_or(refused)?;
+        if bytes < GRANULARITY || !address.is_multiple_of(GRANULARITY) || !self.window.holds(address, length)
+        {
+            return Err(refused);
+        }
+        let mut managed = Managed {
+            functions: self.functions,
+            window: Arc::clone(&self.window),
+            context: context::current(self.functions)?,
+            address,
+            bytes: length,
+            made: Made::Nothing,
+            stream: core::ptr::null_mut(),
+        };
+        managed.make()?;
+        Ok(Box::new(managed))
+    }
+}
+
+impl Managed {
+    fn make(&mut self) -> CuResult<()> {
+        let (driver, length) = (self.functions, self.bytes);
+        let (mut device, mut found, mut memory) = (0, 0, 0);
+        // SAFETY: results are locals.
+        unsafe { driver.cuCtxGetDevice(&mut device)? };
+        let access = self.access(device)?;
+        self.window.lend(self.address, length);
+        self.made = Made::Lent;
+        // SAFETY: results and descriptions are locals; the range is one of the window that nobody uses.
+        unsafe {
+            driver.cuMemAddressReserve(&mut found, length, 0, self.address as u64, 0)?;
+            if found != self.address as u64 {
+                driver.cuMemAddressFree(found, length)?;
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            self.made = Made::Reserved;
+            let properties = CUmemAllocationProp {
+                type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+                location: location(device),
+                ..CUmemAllocationProp::default()
+            };
+            driver.cuMemCreate(&mut memory, length, &properties, 0)?;
+            let mapped = driver.cuMemMap(found, length, 0, memory, 0);
+            // The mapping keeps the memory.
+            driver.cuMemRelease(memory)?;
+            mapped?;
+            self.made = Made::Mapped;
+            driver.cuMemSetAccess(found, length, access.as_ptr(), access.len())?;
+            driver.cuStreamCreate(&mut self.stream, CUstream_flags::CU_STREAM_NON_BLOCKING.0)?;
+            driver.cuMemsetD8Async(found, 0, length, self.stream)?;
+            driver.cuStreamSynchronize(self.stream)
+        }
+    }
+
+    /// Access for every device; an error where one of them does not reach the memory.
+    fn access(&self, device: CUdevice) -> CuResult<Vec<CUmemAccessDesc>> {
+        let mut count = 0;
+        // SAFETY: the result is a local.
+        unsafe { self.functions.cuDeviceGetCount(&mut count)? };
+        for other in (0..count).filter(|other| *other != device) {
+            let mut reaches = 0;
+            // SAFETY: the result is a local.
+            unsafe { self.functions.cuDeviceCanAccessPeer(&mut reaches, other, device)? };
+            if reaches == 0 {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+        }
+        let description = |device| CUmemAccessDesc {
+            location: location(device),
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        Ok((0..count).map(description).collect())
+    }
+}
+
+fn location(device: CUdevice) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+}
+
+impl DeviceBytes for Managed {
+    fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
+        debug_assert!(at + into.len() <= self.bytes, "the engine reads inside the memory");
+        context::within(self.functions, self.context, || {
+            // SAFETY: the range lies in the memory, and `into` is borrowed until the copy is done.
+            unsafe {
+                let from = (self.address + at) as u64;
+                self.functions.cuMemcpyDtoHAsync_v2(
+                    into.as_mut_ptr().cast(),
+                    from,
+                    into.len(),
+                    self.stream,
+                )?;
+                self.functions.cuStreamSynchronize(self.stream)
+            }
+        })
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()> {
+        debug_assert!(at + bytes.len() <= self.bytes, "the engine writes inside the memory");
+        context::within(self.functions, self.context, || {
+            // SAFETY: the range lies in the memory, and `bytes` is borrowed until the copy is done.
+            unsafe {
+                let to = (self.address + at) as u64;
+                self.functions.cuMemcpyHtoDAsync_v2(
+                    to,
+                    bytes.as_ptr().cast_mut().cast(),
+                    bytes.len(),
+                    self.stream,
+                )?;
+                self.functions.cuStreamSynchronize(self.stream)
+            }
+        })
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        let (address, length) = (self.address as u64, self.bytes);
+        let undone = context::within(self.functions, self.context, || {
+            // SAFETY: made by `make`, each part is undone once; the engine lets go when the device is idle.
+            unsafe {
+                if !self.stream.is_null() {
+                    self.functions.cuStreamDestroy_v2(self.stream)?;
+                }
+                if self.made >= Made::Mapped {
+                    self.functions.cuMemUnmap(address, length)?;
+                }
+                if self.made >= Made::Reserved {
+                    self.functions.cuMemAddressFree(address, length)?;
+                }
+                Ok(())
+            }
+        });
+        match undone {
+            Ok(()) if self.made >= Made::Lent => self.window.take_back(self.address, length),
+            Ok(()) => {}
+            Err(status) => tracing::warn!(status = status.0, "managed memory could not be given back"),
+        }
+    }
+}
