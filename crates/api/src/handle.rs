@@ -83,6 +83,10 @@ kinds! {
     TextureReference = 20: CUtexref, "texture reference";
     /// A surface reference.
     SurfaceReference = 21: CUsurfref, "surface reference";
+    /// A green context.
+    GreenContext = 22: CUgreenCtx, "green context";
+    /// A description of the resources of a green context.
+    ResourceDescription = 23: CUdevResourceDesc, "resource description";
     /// Memory of a device, or a part of it, that is given addresses apart from being made.
     Allocation = 24: CUmemGenericAllocationHandle, "memory allocation";
 }

@@ -392,6 +392,19 @@ pub struct ValueOperation {
 
 record!(ValueOperation { kind, address, value, flags });
 
+/// A resource of a device. The driver's own structure has parts that only it understands: it stays on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceResource {
+    /// Its number in the server's table.
+    pub id: u64,
+    /// `CUdevResourceType`.
+    pub kind: u32,
+    /// What a program may read of it, as its bytes.
+    pub value: [u8; 48],
+}
+
+record!(DeviceResource { id, kind, value });
+
 /// Where a kernel parameter lies in the parameter buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {

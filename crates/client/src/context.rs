@@ -229,6 +229,25 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
     Ok(())
 }
 
+/// Keeps a context that the server has made in another way.
+pub fn adopt(handle: Handle<Context>, device: CUdevice) -> Arc<ContextState> {
+    let state = ContextState::new(handle, device, 0, false);
+    OTHERS.insert(handle, state.clone());
+    state
+}
+
+/// Forgets an adopted context, which `end` ends on the server.
+pub fn abandon(state: &ContextState, end: impl FnOnce() -> Result<(), CUresult>) -> Result<(), CUresult> {
+    end_of_contents(state);
+    let ended = end();
+    handles::drop_handle(state.handle);
+    OTHERS.remove(state.handle);
+    if CURRENT.get() == state.handle {
+        CURRENT.set(pop_below());
+    }
+    ended
+}
+
 /// Retains the primary context of a device; the first retain creates it on the server.
 pub fn retain(device: CUdevice) -> Result<Handle<Context>, CUresult> {
     let state = primary(device)?;

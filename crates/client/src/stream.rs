@@ -2,7 +2,7 @@
 
 use crate::capture;
 use crate::completion::Watermark;
-use crate::context;
+use crate::context::{self, ContextState};
 use crate::handles::{self, Registry};
 use crate::session::transfers::{self, Transfer};
 use crate::session::{self, session};
@@ -257,10 +257,22 @@ impl StreamState {
 /// Creates a stream in the current context.
 pub fn create(flags: u32, priority: i32) -> Result<Handle<Stream>, CUresult> {
     let context = context::current_state()?;
+    create_in(&context, flags, priority, |stream, priority| {
+        session::post_in(context.handle, &calls::stream_create { stream, flags, priority })
+    })
+}
+
+/// Creates a stream in a context; `send` has the server make it, with a priority that the device has.
+pub fn create_in(
+    context: &ContextState,
+    flags: u32,
+    priority: i32,
+    send: impl FnOnce(Handle<Stream>, i32) -> Result<(), CUresult>,
+) -> Result<Handle<Stream>, CUresult> {
     let (lowest, highest) = context.device()?.info.stream_priorities;
     let priority = priority.clamp(highest.min(lowest), lowest.max(highest));
     let handle = handles::create::<Stream>();
-    session::post_in(context.handle, &calls::stream_create { stream: handle, flags, priority })?;
+    handles::or_drop(handle, send(handle, priority))?;
     STREAMS.insert(handle, StreamState::new(handle, context.handle, flags, priority));
     Ok(handle)
 }

@@ -22,6 +22,8 @@ const HANDLES: &[(&str, &str)] = &[
     ("CUlinkState", "LinkState"),
     ("CUtexref", "TextureReference"),
     ("CUsurfref", "SurfaceReference"),
+    ("CUgreenCtx", "GreenContext"),
+    ("CUdevResourceDesc", "ResourceDescription"),
     ("CUmemGenericAllocationHandle", "Allocation"),
 ];
 
@@ -56,8 +58,10 @@ pub fn c_value(base: &str) -> TokenStream {
             quote!(#name)
         }
         "String" => quote!(::std::string::String),
-        "Vec<u8>" => quote!(::std::vec::Vec<u8>),
-        "Vec<String>" => quote!(::std::vec::Vec<::std::string::String>),
+        list if list.starts_with("Vec<") => {
+            let element = c_value(list.trim_start_matches("Vec<").trim_end_matches('>'));
+            quote!(::std::vec::Vec<#element>)
+        }
         other if other.starts_with("CU") || other.starts_with("cu") => {
             let name = ident(other);
             quote!(::causeway_api::sys::#name)

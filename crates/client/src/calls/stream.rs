@@ -253,10 +253,17 @@ pub unsafe fn cuStreamGetCtx_v2(
     pGreenCtx: *mut CUgreenCtx,
     ds: DefaultStream,
 ) -> Outcome {
-    // SAFETY: the same arguments; room for the second result, or null.
+    let stream = named(hStream, ds)?;
+    let green = super::of_context(stream.context);
+    // A green context lies in the primary context of its device.
+    let context = match green {
+        Some(_) => context::primary(context::state(stream.context)?.device)?.handle,
+        None => stream.context,
+    };
+    // SAFETY: room for the results; the second may be null.
     unsafe {
-        cuStreamGetCtx(hStream, pCtx, ds)?;
-        offer(pGreenCtx, core::ptr::null_mut());
+        give(pCtx, context.as_raw())?;
+        offer(pGreenCtx, green.unwrap_or(core::ptr::null_mut()));
     }
     Ok(())
 }

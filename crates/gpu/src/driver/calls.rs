@@ -5,16 +5,16 @@ use super::function::c_text;
 use super::{Driver, context};
 use crate::{Calls, CuResult, NativePlace, NativeSource};
 use causeway_api::handle::{
-    Allocation, Context, Event, Function, Graph, GraphExec, Kernel, Library, LinkState, MemoryPool, Module,
-    Native, Stream,
+    Allocation, Context, Event, Function, Graph, GraphExec, GreenContext, Kernel, Library, LinkState,
+    MemoryPool, Module, Native, ResourceDescription, Stream,
 };
 use causeway_api::sys::{
     CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUdevice, CUdeviceptr, CUfunction_attribute, CUjitInputType,
     CUlimit, CUlogIterator, CUmemPool_attribute,
 };
 use causeway_api::types::{
-    AddressAccess, AllocationProperties, Fill, FunctionInfo, GraphEdge, JitOptions, JitReport,
-    LaunchAttribute, LaunchShape, ValueOperation,
+    AddressAccess, AllocationProperties, DeviceResource, Fill, FunctionInfo, GraphEdge, JitOptions,
+    JitReport, LaunchAttribute, LaunchShape, ValueOperation,
 };
 
 // SAFETY of the calls below: handles are the driver's own, looked up before; pointers are to locals or to
@@ -395,6 +395,54 @@ impl Calls for Driver {
 
     fn surface_destroy(&self, object: u64) -> CuResult<()> {
         self.destroy_surface(object)
+    }
+
+    fn resource_of_device(&self, device: CUdevice, kind: u32) -> CuResult<DeviceResource> {
+        self.device_resource(device, kind)
+    }
+
+    fn resource_of_context(&self, context: Native<Context>, kind: u32) -> CuResult<DeviceResource> {
+        self.context_resource(context, kind)
+    }
+
+    fn resource_of_green_context(&self, green: Native<GreenContext>, kind: u32) -> CuResult<DeviceResource> {
+        self.green_resource(green, kind)
+    }
+
+    fn resource_split(
+        &self,
+        input: u64,
+        wanted: u32,
+        flags: u32,
+        minimum: u32,
+    ) -> CuResult<(u32, Vec<DeviceResource>, DeviceResource)> {
+        self.split_resource(input, wanted, flags, minimum)
+    }
+
+    fn resource_description(&self, resources: &[u64]) -> CuResult<Native<ResourceDescription>> {
+        self.describe_resources(resources)
+    }
+
+    fn green_context_create(
+        &self,
+        description: Native<ResourceDescription>,
+        device: CUdevice,
+        flags: u32,
+    ) -> CuResult<(Native<GreenContext>, Native<Context>)> {
+        self.create_green_context(description, device, flags)
+    }
+
+    fn green_context_destroy(&self, green: Native<GreenContext>, context: Native<Context>) -> CuResult<()> {
+        self.destroy_green_context(green, context)
+    }
+
+    fn green_stream_create(
+        &self,
+        green: Native<GreenContext>,
+        flags: u32,
+        priority: i32,
+    ) -> CuResult<Native<Stream>> {
+        self.create_green_stream(green, flags, priority)
     }
 
     fn stream_attribute_get(&self, stream: Native<Stream>, attribute: u32) -> CuResult<LaunchAttribute> {

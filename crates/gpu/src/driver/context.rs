@@ -62,6 +62,11 @@ pub(super) fn within<T>(
     result
 }
 
+/// To be called when a context has ended: what threads remember as their current one may be that one.
+pub(super) fn ended() {
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+}
+
 /// The contexts that exist now.
 #[derive(Default)]
 pub(super) struct Contexts {
@@ -152,12 +157,12 @@ impl Driver {
         self.forget(context);
         // SAFETY: the handle is the driver's own.
         let result = unsafe { self.functions.cuCtxDestroy_v2(context.as_raw()) };
-        GENERATION.fetch_add(1, Ordering::AcqRel);
+        ended();
         result
     }
 
     /// Lets go of everything that ends with `context`, before it does.
-    fn forget(&self, context: Native<Context>) {
+    pub(super) fn forget(&self, context: Native<Context>) {
         self.waits.abandon(context);
         self.staging.forget(context);
         self.gates.forget(context);

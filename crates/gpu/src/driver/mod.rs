@@ -9,6 +9,7 @@
 //! | how is it started | [`launch`] |
 //! | what do textures and surfaces look into | [`texture`] |
 //! | what can be set for a stream, what does the driver's log say | [`attributes`] |
+//! | which part of a device's processors does a context use | [`green`] |
 //! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
 //! | which memory of this process do kernels reach | [`shared`], [`managed`] |
 //! | when is work done | [`waits`], [`events`] |
@@ -30,6 +31,7 @@ mod function;
 mod functions;
 mod gate;
 mod graph;
+mod green;
 mod image;
 mod jit;
 mod launch;
@@ -83,6 +85,7 @@ pub struct Driver {
     reports: Reports,
     links: Mutex<HashMap<u64, linker::Link>>,
     textures: texture::Textures,
+    resources: green::Resources,
     /// The addresses kept for memory that host and device share.
     window: Arc<shared::Window>,
     /// The range of addresses that the client gives out.
@@ -119,6 +122,7 @@ impl Driver {
             reports: Reports::default(),
             links: Mutex::default(),
             textures: texture::Textures::default(),
+            resources: green::Resources::default(),
             window,
             device_window: virtual_memory::WindowState::default(),
             asking_context: OnceLock::new(),

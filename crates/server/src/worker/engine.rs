@@ -154,8 +154,10 @@ impl Engine {
             self.seek_image(number, length, hash);
         }
         let mut state = self.state.lock();
-        if let Request::stream_create(create) = &request {
-            state.kinds.created(create.stream, create.flags);
+        match &request {
+            Request::stream_create(create) => state.kinds.created(create.stream, create.flags),
+            Request::green_stream_create(create) => state.kinds.created(create.stream, create.flags),
+            _ => {}
         }
         if !state.blockers.holds_up(place, &request, &state.kinds) && self.is_ready(&state, place, &request) {
             self.issue(&mut state, head, place, &request, command.payload);
@@ -324,6 +326,7 @@ impl Engine {
             | Request::memory_free(_)
             | Request::mirror_free(_)
             | Request::cuArrayDestroy(_)
+            | Request::green_context_destroy(_)
             | Request::cuMipmappedArrayDestroy(_)
             | Request::primary_context_reset(_)
             | Request::context_destroy(_) => {

@@ -57,7 +57,7 @@ pub enum Place {
 /// Finds the place of a request.
 pub fn place(request: &Request<'_>) -> Place {
     match request {
-        Request::stream_create(_) | Request::event_create(_) => Place::Free,
+        Request::stream_create(_) | Request::green_stream_create(_) | Request::event_create(_) => Place::Free,
         Request::stream_synchronize(_) | Request::stream_query(_) => {
             Place::Watches { stream: legacy(request.stream()) }
         }
@@ -78,6 +78,7 @@ pub fn place(request: &Request<'_>) -> Place {
         | Request::texture_destroy(_)
         | Request::surface_destroy(_)
         | Request::cuArrayDestroy(_)
+        | Request::green_context_destroy(_)
         | Request::cuMipmappedArrayDestroy(_)
         | Request::module_unload(_)
         | Request::library_unload(_)

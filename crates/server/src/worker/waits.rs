@@ -48,6 +48,12 @@ impl Engine {
                     Ok(())
                 })
             }
+            Request::green_context_destroy(destroy) => {
+                let green = self.objects.remove(destroy.green)?;
+                let context = self.objects.remove(destroy.context)?;
+                self.gpu.make_current(context)?;
+                self.when_idle(head, move |engine| engine.gpu.green_context_destroy(green, context))
+            }
             // The driver would wait for the work that uses the array.
             Request::cuArrayDestroy(destroy) => {
                 let (context, array) =
