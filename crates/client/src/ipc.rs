@@ -5,6 +5,7 @@
 
 use crate::address::heap;
 use crate::address::window;
+use crate::entry::refuse_use;
 use crate::exchange::{self, Kind};
 use crate::memory::{self, Origin, Piece};
 use crate::stream::StreamState;
@@ -36,7 +37,11 @@ static CLOSING: Mutex<Vec<(CUdeviceptr, heap::Stamp)>> = Mutex::new(Vec::new());
 pub fn export(address: CUdeviceptr, origin: Origin) -> Result<[c_char; 64], CUresult> {
     let piece = memory::find(address).filter(|piece| piece.origin == origin);
     let piece = piece.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let heap = piece.heap.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let Some(heap) = &piece.heap else {
+        return Err(refuse_use!(
+            "sharing memory that the server's driver allocated: the session has no window"
+        ));
+    };
     let (token, base) = heap.export(piece.base)?;
     let mut content = token.0.to_vec();
     content.extend((piece.base - base).to_le_bytes());

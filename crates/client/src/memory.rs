@@ -157,6 +157,11 @@ pub fn forget_variable(base: CUdeviceptr) {
     }
 }
 
+/// Whether a piece of this origin begins at an address.
+pub fn starts(base: CUdeviceptr, origin: Origin) -> bool {
+    PIECES.read().get(&base).is_some_and(|piece| piece.origin == origin)
+}
+
 /// Takes out a piece that is not freed like an allocation.
 pub fn remove(base: CUdeviceptr, origin: Origin) -> Option<Piece> {
     let mut pieces = PIECES.write();

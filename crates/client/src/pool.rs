@@ -259,12 +259,13 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
 
 /// Frees memory when `stream` gets here.
 pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUresult> {
-    if memory::find(address).is_some_and(|piece| piece.base == address && piece.origin == Origin::PoolImport)
-    {
-        ipc::close_in(address, stream);
-        return session::session()?.faults().check();
-    }
-    let piece = memory::take(address)?;
+    let piece = match memory::take(address) {
+        Err(_) if memory::starts(address, Origin::PoolImport) => {
+            ipc::close_in(address, stream);
+            return session::session()?.faults().check();
+        }
+        taken => taken?,
+    };
     match piece.heap {
         Some(heap) => {
             heap.free(piece.base, piece.size, Some(heap::stamp(stream)));

@@ -97,15 +97,17 @@ pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
     if graph::memory::free(dptr) {
         return Ok(());
     }
-    if memory::find(dptr).is_some_and(|piece| piece.origin == Origin::PoolImport) {
-        return ipc::close(dptr, Origin::PoolImport);
-    }
     free_memory(dptr)
 }
 
 /// Frees memory when the work that may use it is done.
 pub fn free_memory(dptr: CUdeviceptr) -> Outcome {
-    let piece = memory::take(dptr)?;
+    let piece = match memory::take(dptr) {
+        Err(_) if memory::starts(dptr, Origin::PoolImport) => {
+            return ipc::close(dptr, Origin::PoolImport);
+        }
+        taken => taken?,
+    };
     if piece.origin == Origin::Managed {
         return visible::managed::free(&piece);
     }
