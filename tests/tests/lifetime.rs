@@ -57,6 +57,18 @@ fn only_worker(server: &Server) -> u32 {
 }
 
 #[test]
+fn what_the_driver_reads_from_the_environment_reaches_the_worker() {
+    let server = Server::start();
+    let mut command = by_itself(&server.connect_string(), &cuda_program("long_run"));
+    command.env("CUDA_DEVICE_MAX_CONNECTIONS", "3").env("LD_BIND_NOT", "1");
+    let running = Running::start(&mut command);
+    running.must_print("running", START);
+    let environment = std::fs::read(format!("/proc/{}/environ", only_worker(&server))).unwrap();
+    let environment = String::from_utf8_lossy(&environment);
+    assert!(environment.contains("CUDA_DEVICE_MAX_CONNECTIONS=3") && !environment.contains("LD_BIND_NOT"));
+}
+
+#[test]
 fn a_killed_server_is_an_error_to_its_programs_and_leaves_no_worker() {
     let server = Server::start();
     let programs = [working(&server), working(&server)];

@@ -91,6 +91,8 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         key,
         gpu: arguments.gpu,
         cache: cache(arguments),
+        // The software GPU starts in no time.
+        spare_worker: arguments.gpu != GpuChoice::Cpu,
         worker_arguments: arguments.logging.of_worker(),
         ..BrokerConfig::new(FINGERPRINT)
     })?;

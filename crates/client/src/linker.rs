@@ -7,7 +7,7 @@ use crate::jit::Jit;
 use crate::session;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, LinkState};
-use causeway_api::sys::{CUjitInputType, CUlinkState, CUresult};
+use causeway_api::sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -44,10 +44,18 @@ pub fn add(
     bytes: &[u8],
 ) -> Result<(), CUresult> {
     let state = LINKERS.get(Handle::from_raw(raw))?;
+    if jit.options.report != 0 || jit.options.values.iter().any(|(option, _)| is_of_linker(*option)) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let data = send_along(bytes)?;
     let options = jit.options.clone();
     let request = calls::link_add { state: state.handle, kind, name, options, data };
     session::call_in(state.context, &request).inspect_err(|_| state.tell())
+}
+
+/// Whether an option is one of a whole linker, and not of what is added to it.
+fn is_of_linker(option: u32) -> bool {
+    [CUjit_option::CU_JIT_TARGET_FROM_CUCONTEXT, CUjit_option::CU_JIT_TARGET].contains(&CUjit_option(option))
 }
 
 /// Links everything; address and size of the result, which lives as long as the linker.

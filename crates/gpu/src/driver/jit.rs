@@ -35,6 +35,16 @@ struct Symbols {
 }
 
 impl Options {
+    /// What may go with one input of a linker: what the compiler is to do. Its logs are those of the linker.
+    pub(super) fn of_input(options: &JitOptions) -> CuResult<Self> {
+        let plain = JitOptions { values: options.values.clone(), ..JitOptions::default() };
+        let mut list = Self::new(&plain)?;
+        let from = list.names.len() - plain.values.len();
+        list.names.drain(..from);
+        list.values.drain(..from);
+        Ok(list)
+    }
+
     pub(super) fn new(options: &JitOptions) -> CuResult<Self> {
         if options.values.iter().any(|(option, _)| !is_plain_jit_option(*option)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -130,6 +140,15 @@ mod tests {
         let answers = options.answers();
         assert_eq!((answers.information.as_str(), answers.milliseconds), ("info", 1.5));
         assert_eq!(options.errors.len(), MOST_LOG_BYTES as usize);
+    }
+
+    #[test]
+    fn an_input_of_a_linker_has_no_logs() {
+        let values = vec![(CUjit_option::CU_JIT_MAX_REGISTERS.0, 32)];
+        let options = Options::of_input(&JitOptions { values, report: 3, ..JitOptions::default() }).unwrap();
+        assert_eq!(options.names, [CUjit_option::CU_JIT_MAX_REGISTERS]);
+        assert_eq!((options.count(), options.values[0] as usize), (1, 32));
+        assert_eq!(Options::of_input(&JitOptions::default()).unwrap().count(), 0);
     }
 
     #[test]

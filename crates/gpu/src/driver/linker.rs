@@ -42,7 +42,7 @@ impl Driver {
         data: &[u8],
     ) -> CuResult<()> {
         let name = c_text(name)?;
-        let mut options = Options::new(options)?;
+        let mut options = Options::of_input(options)?;
         // PTX must end in a NUL that counts, and what the driver reads must be aligned for it.
         let mut bytes = data.to_vec();
         if kind == CUjitInputType::CU_JIT_INPUT_PTX && bytes.last() != Some(&0) {

@@ -74,6 +74,8 @@ pub struct BrokerConfig {
     pub gpu: GpuChoice,
     /// Where module images are kept between sessions, if they are.
     pub cache: Option<CacheConfig>,
+    /// Whether a worker is kept ready for the next client.
+    pub spare_worker: bool,
     /// Fingerprint of the list of driver functions; a client must have the same.
     pub fingerprint: u64,
     /// How long a caller may take to prove who it is and say what it wants.
@@ -97,6 +99,7 @@ impl BrokerConfig {
             worker_arguments: vec![OsString::from("worker")],
             gpu: GpuChoice::Auto,
             cache: None,
+            spare_worker: false,
             fingerprint,
             handshake_timeout: Duration::from_secs(5),
             most_handshakes: 64,

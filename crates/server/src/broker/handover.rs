@@ -18,6 +18,7 @@ use super::control::Control;
 use super::exchange::Exchange;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use crate::cache::CacheStart;
+use crate::worker::Prepared;
 
 /// Why a worker cannot begin its work.
 #[derive(Debug, Error)]
@@ -39,7 +40,7 @@ pub enum WorkerError {
 /// A worker's task: a client that waits for an answer.
 #[derive(Debug)]
 pub struct WorkerStart {
-    /// What the client says of itself; its environment is to be set before the GPU is started.
+    /// What the client says of itself; of its environment this process has got what the driver may know.
     pub hello: ClientHello,
     /// Which GPU to work with.
     pub gpu: GpuChoice,
@@ -57,7 +58,7 @@ pub struct WorkerStart {
 /// The whole life of a worker process: gets its task from the broker and carries it out.
 pub fn worker_main() -> ExitCode {
     match Task::receive() {
-        Ok(Task::Session(start)) => crate::worker::run(*start),
+        Ok(Task::Session { start, prepared }) => crate::worker::run(*start, prepared),
         Ok(Task::Monitor { gpu, control }) => crate::monitor::run(gpu, control),
         Err(error) => {
             tracing::error!(
@@ -70,8 +71,8 @@ pub fn worker_main() -> ExitCode {
 
 /// What a process that the broker has started is for.
 enum Task {
-    /// To serve one client.
-    Session(Box<WorkerStart>),
+    /// To serve one client, with the GPU that has been started for it already, if that is so.
+    Session { start: Box<WorkerStart>, prepared: Option<Prepared> },
     /// To answer all monitoring sessions.
     Monitor { gpu: GpuChoice, control: Control },
 }
@@ -83,17 +84,25 @@ impl Task {
         let control = Control::from_descriptor(input.as_fd().try_clone_to_owned()?);
         let nothing = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing).map_err(io::Error::from)?;
-        let (message, socket) = messages::receive(&control)?;
+        let mut prepared = None;
+        let (message, socket) = loop {
+            match messages::receive(&control)? {
+                (ToWorker::Prepare { gpu }, _) => prepared = Some(crate::worker::prepare(gpu)),
+                other => break other,
+            }
+        };
         let start = match message {
             ToWorker::Start(start) => *start,
             ToWorker::Monitor { gpu } => return Ok(Self::Monitor { gpu, control }),
-            ToWorker::Lane { .. } | ToWorker::Answer { .. } => return Err(WorkerError::NoStart),
+            ToWorker::Prepare { .. } | ToWorker::Lane { .. } | ToWorker::Answer { .. } => {
+                return Err(WorkerError::NoStart);
+            }
         };
         let SessionStart { hello, version, session, token, lanes, gpu, cache, keys } = start;
         let socket = socket.ok_or(ControlError::NoDescriptor)?;
         let connection = Connection::new(TcpStream::from(socket), keys);
         let start = WorkerStart { hello, gpu, cache, session, token, version, lanes, control, connection };
-        Ok(Self::Session(Box::new(start)))
+        Ok(Self::Session { start: Box::new(start), prepared })
     }
 }
 
@@ -101,7 +110,7 @@ impl WorkerStart {
     /// Gets the client that this process is to serve.
     pub fn receive() -> Result<Self, WorkerError> {
         match Task::receive()? {
-            Task::Session(start) => Ok(*start),
+            Task::Session { start, .. } => Ok(*start),
             Task::Monitor { .. } => Err(WorkerError::NoStart),
         }
     }

@@ -43,6 +43,11 @@ pub struct SessionStart {
 /// What the broker says to a worker. Its first message says what the process is for.
 #[derive(Debug)]
 pub enum ToWorker {
+    /// Start the GPU; the client comes later.
+    Prepare {
+        /// Which GPU.
+        gpu: GpuChoice,
+    },
     /// Answer monitoring sessions; what follows are [`ToMonitor`] messages.
     Monitor {
         /// Which GPU to tell of.
@@ -112,6 +117,7 @@ const START: u8 = 1;
 const LANE: u8 = 2;
 const MONITOR: u8 = 3;
 const ANSWER: u8 = 4;
+const PREPARE: u8 = 5;
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
 const LEAVE: u8 = 3;
@@ -138,6 +144,10 @@ impl Encode for ToWorker {
             }
             Self::Monitor { gpu } => {
                 MONITOR.encode(out);
+                gpu.to_string().encode(out);
+            }
+            Self::Prepare { gpu } => {
+                PREPARE.encode(out);
                 gpu.to_string().encode(out);
             }
             Self::Answer { number, bytes } => {
@@ -173,6 +183,10 @@ impl<'a> Decode<'a> for ToWorker {
             MONITOR => {
                 let gpu = input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
                 Ok(Self::Monitor { gpu })
+            }
+            PREPARE => {
+                let gpu = input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
+                Ok(Self::Prepare { gpu })
             }
             ANSWER => Ok(Self::Answer { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),

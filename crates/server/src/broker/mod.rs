@@ -14,6 +14,7 @@
 //! | `listen`     | Who may knock, how many at once, and for how long?                            |
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
 //! | `process`    | How is a worker started, watched, and ended?                                  |
+//! | `spare`      | Which worker is ready before its client comes?                                |
 //! | `monitor`    | Who answers monitoring sessions?                                              |
 //! | `messages`   | What do broker and worker say to each other?                                  |
 //! | [`handover`] | How does a worker process get its client?                                     |
@@ -29,6 +30,7 @@ pub(crate) mod messages;
 mod monitor;
 mod process;
 mod sessions;
+mod spare;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -48,6 +50,7 @@ pub use exchange::Exchange;
 use monitor::Monitor;
 use process::Spawner;
 use sessions::Sessions;
+use spare::Spares;
 use thiserror::Error;
 
 /// How long workers get between being asked to end and being killed when the broker stops.
@@ -93,6 +96,7 @@ struct Shared {
     sessions: Sessions,
     board: Board,
     spawner: Arc<Spawner>,
+    spares: Arc<Spares>,
     monitor: Monitor,
     /// Whether workers end because the broker does.
     stopping: AtomicBool,
@@ -116,8 +120,10 @@ impl Broker {
         let (spawner, spawner_thread) = Spawner::start(&config)?;
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
+        let spares = Spares::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
         let shared = Arc::new(Shared {
             config,
+            spares,
             sessions: Sessions::default(),
             board: Board::default(),
             spawner,
@@ -183,6 +189,7 @@ impl RunningBroker {
         }
         if let Some(shared) = self.shared.take() {
             shared.stopping.store(true, Ordering::SeqCst);
+            shared.spares.end();
             shared.sessions.end_all(STOP_GRACE);
             shared.monitor.end();
             if let Some(monitor) = self.monitor_thread.take() {

@@ -158,7 +158,7 @@ impl Keeper {
     /// Starts the process and tells it what it must know.
     fn launch(&self) -> Result<Control, ControlError> {
         let (control, theirs) = Control::pair()?;
-        let child = self.spawner.spawn(theirs)?;
+        let child = self.spawner.spawn(theirs, Vec::new())?;
         tracing::debug!(process = child.id(), "the monitor starts");
         threads::spawn("monitor-end", move || await_end(child))?;
         messages::send(&control, &ToWorker::Monitor { gpu: self.gpu }, None)?;

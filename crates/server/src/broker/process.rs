@@ -28,6 +28,7 @@ use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
 use super::sessions::Session;
+use super::spare::Spare;
 use crate::cache::{CacheStart, identity_of};
 
 /// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the
@@ -38,6 +39,7 @@ pub struct Spawner {
 
 struct Request {
     control: Control,
+    environment: Vec<(String, String)>,
     child: Sender<io::Result<Child>>,
 }
 
@@ -47,9 +49,9 @@ impl Spawner {
         let (requests, queue) = unbounded::<Request>();
         let config = config.clone();
         let thread = threads::spawn("spawn", move || {
-            for Request { control, child } in queue {
+            for Request { control, environment, child } in queue {
                 // Whoever asked is still there, or the broker is stopping.
-                let _ = child.send(start_worker(&config, control));
+                let _ = child.send(start_worker(&config, control, environment));
             }
         })?;
         Ok((Self { requests: Mutex::new(Some(requests)) }, thread))
@@ -60,21 +62,26 @@ impl Spawner {
         *self.requests.lock() = None;
     }
 
-    /// Starts a process that finds `control` at its standard input.
-    pub fn spawn(&self, control: Control) -> io::Result<Child> {
+    /// Starts a process that finds `control` at its standard input and has these variables besides the broker's.
+    pub fn spawn(&self, control: Control, environment: Vec<(String, String)>) -> io::Result<Child> {
         let stopping = || io::Error::other("the server is stopping");
         let (child, answer) = bounded(1);
         let requests = self.requests.lock().clone().ok_or_else(stopping)?;
-        requests.send(Request { control, child }).map_err(|_| stopping())?;
+        requests.send(Request { control, environment, child }).map_err(|_| stopping())?;
         answer.recv().map_err(|_| stopping())?
     }
 }
 
-fn start_worker(config: &BrokerConfig, control: Control) -> io::Result<Child> {
+fn start_worker(
+    config: &BrokerConfig,
+    control: Control,
+    environment: Vec<(String, String)>,
+) -> io::Result<Child> {
     let parent = std::process::id();
     let mut command = Command::new(&config.worker_program);
     // The control socket takes the place of standard input; `WorkerStart::receive` looks for it there.
     command.args(&config.worker_arguments).stdin(OwnedFd::from(control)).stdout(Stdio::null());
+    command.envs(environment);
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(move || prepare_worker(parent));
@@ -173,6 +180,32 @@ fn cache_start(config: &BrokerConfig) -> Option<CacheStart> {
     })
 }
 
+/// The variables by which a client may set up the driver of its worker. No other is taken: some make a process load
+/// code or write files.
+const ADMITTED: &[&str] = &[
+    "CUDA_AUTO_BOOST",
+    "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_CACHE_DISABLE",
+    "CUDA_CACHE_MAXSIZE",
+    "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_FORCE_JIT",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_GRAPHS_USE_NODE_PRIORITY",
+    "CUDA_MODULE_DATA_LOADING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_SCALE_LAUNCH_QUEUES",
+];
+
+/// Those of a client's variables that its worker gets.
+fn admitted(environment: &[(String, String)]) -> Vec<(String, String)> {
+    let is_admitted =
+        |(name, value): &&(String, String)| ADMITTED.contains(&name.as_str()) && !value.contains('\0');
+    environment.iter().filter(is_admitted).cloned().collect()
+}
+
 /// How a worker came to its end.
 enum Ending {
     OfItself,
@@ -197,13 +230,21 @@ impl Worker {
         socket: &OwnedFd,
         keys: Option<ConnectionKeys>,
     ) -> Result<Self, ControlError> {
-        let (control, theirs) = Control::pair()?;
         let token = LaneToken(random_bytes());
         let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MOST_LANES));
         let gpu = shared.config.gpu;
         let cache = cache_start(&shared.config);
+        let environment = admitted(&hello.environment);
         let start = SessionStart { hello, version, session, token, lanes, gpu, cache, keys };
-        let mut child = shared.spawner.spawn(theirs)?;
+        // One that is ready has started its driver, which reads the variables only then.
+        let spare = if environment.is_empty() { shared.spares.take() } else { None };
+        let Spare { mut child, control } = match spare {
+            Some(spare) => spare,
+            None => {
+                let (control, theirs) = Control::pair()?;
+                Spare { child: shared.spawner.spawn(theirs, environment)?, control }
+            }
+        };
         let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(process) => Arc::new(process),
             Err(error) => {
@@ -304,5 +345,18 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_set_up_the_driver_and_nothing_else() {
+        let variables = ["CUDA_MODULE_LOADING", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "CAUSEWAY_DRIVER"];
+        let given: Vec<_> = variables.iter().map(|name| ((*name).to_owned(), "EAGER".to_owned())).collect();
+        assert_eq!(admitted(&given), given[..1]);
+        assert!(admitted(&[("CUDA_MODULE_LOADING".to_owned(), "a\0b".to_owned())]).is_empty());
     }
 }

@@ -18,6 +18,7 @@ mod waits;
 use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};
 use crate::cache::ImageCache;
+use causeway_api::snapshot::Snapshot;
 use causeway_fabric::{Link, LinkError, Receiver};
 use causeway_gpu::cpu::SoftwareGpu;
 use causeway_gpu::driver::Driver;
@@ -33,19 +34,25 @@ use std::time::Duration;
 /// idle session is about 13 us on loopback, so a client in a loop of waiting calls never meets a sleeping worker.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// A GPU that has been started and what is known of it, or why there is none, as a sentence for the client's user.
+pub type Prepared = Result<(Arc<dyn Gpu>, Snapshot), String>;
+
+/// Starts the GPU and looks at it. No context is made.
+pub fn prepare(choice: GpuChoice) -> Prepared {
+    let gpu = open_gpu(choice)?;
+    match gpu.snapshot() {
+        Ok(snapshot) => Ok((gpu, snapshot)),
+        Err(error) => Err(format!("the server's GPUs cannot be listed: {}", describe(error))),
+    }
+}
+
 /// Serves one client until it goes. The broker calls this in the worker's own process.
-pub fn run(start: WorkerStart) -> ExitCode {
-    let gpu = match open_gpu(start.gpu) {
-        Ok(gpu) => gpu,
+pub fn run(start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
+    let (gpu, snapshot) = match prepared.unwrap_or_else(|| prepare(start.gpu)) {
+        Ok(prepared) => prepared,
         Err(text) => {
             tracing::error!("{text}");
             return start.refuse(&text);
-        }
-    };
-    let snapshot = match gpu.snapshot() {
-        Ok(snapshot) => snapshot,
-        Err(error) => {
-            return start.refuse(&format!("the server's GPUs cannot be listed: {}", describe(error)));
         }
     };
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");

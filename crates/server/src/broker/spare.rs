@@ -1,0 +1,166 @@
+//! A worker that is ready before its client comes.
+//!
+//! Starting the driver takes longer than everything else at the start of a session, and does not depend on the client
+//! unless that sets variables which the driver reads. So one worker has done it already; when a client takes it, the
+//! next one is prepared.
+
+use std::io;
+use std::process::Child;
+use std::sync::Arc;
+
+use causeway_fabric::threads;
+use parking_lot::Mutex;
+
+use super::config::GpuChoice;
+use super::control::Control;
+use super::messages::{self, ControlError, ToWorker};
+use super::process::Spawner;
+
+/// Keeps a worker ready.
+pub struct Spares {
+    spawner: Arc<Spawner>,
+    gpu: GpuChoice,
+    ready: Mutex<Ready>,
+}
+
+enum Ready {
+    /// Workers are started when they are needed only, or the broker ends.
+    Never,
+    /// None is ready yet.
+    NotYet,
+    /// This one waits for a client.
+    Spare(Spare),
+}
+
+/// A worker without a client.
+pub struct Spare {
+    /// Its process.
+    pub child: Child,
+    /// How it is reached.
+    pub control: Control,
+}
+
+impl Spares {
+    /// Keeps one worker ready from now on, if `wanted`.
+    pub fn new(spawner: Arc<Spawner>, gpu: GpuChoice, wanted: bool) -> Arc<Self> {
+        let ready = Mutex::new(if wanted { Ready::NotYet } else { Ready::Never });
+        let spares = Arc::new(Self { spawner, gpu, ready });
+        spares.prepare();
+        spares
+    }
+
+    /// Takes the worker that is ready, if there is one and it still runs.
+    pub fn take(self: &Arc<Self>) -> Option<Spare> {
+        let mut spare = {
+            let mut ready = self.ready.lock();
+            match core::mem::replace(&mut *ready, Ready::NotYet) {
+                Ready::Spare(spare) => spare,
+                other => {
+                    *ready = other;
+                    return None;
+                }
+            }
+        };
+        self.prepare();
+        matches!(spare.child.try_wait(), Ok(None)).then_some(spare)
+    }
+
+    /// Ends the worker that is ready, and prepares no other.
+    pub fn end(&self) {
+        if let Ready::Spare(spare) = core::mem::replace(&mut *self.ready.lock(), Ready::Never) {
+            discard(spare);
+        }
+    }
+
+    fn prepare(self: &Arc<Self>) {
+        if matches!(*self.ready.lock(), Ready::Never) {
+            return;
+        }
+        let spares = Arc::clone(self);
+        let started = threads::spawn("spare", move || match spares.start() {
+            Ok(spare) => spares.offer(spare),
+            Err(error) => tracing::warn!("no worker can be kept ready: {error}"),
+        });
+        if let Err(error) = started {
+            tracing::warn!("no worker can be kept ready: {error}");
+        }
+    }
+
+    fn start(&self) -> Result<Spare, ControlError> {
+        let (control, theirs) = Control::pair()?;
+        let child = self.spawner.spawn(theirs, Vec::new())?;
+        let spare = Spare { child, control };
+        match messages::send(&spare.control, &ToWorker::Prepare { gpu: self.gpu }, None) {
+            Ok(()) => Ok(spare),
+            Err(error) => {
+                discard(spare);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a worker the one that is ready, unless none is needed any more.
+    fn offer(&self, spare: Spare) {
+        let mut ready = self.ready.lock();
+        if matches!(*ready, Ready::NotYet) {
+            *ready = Ready::Spare(spare);
+        } else {
+            drop(ready);
+            discard(spare);
+        }
+    }
+}
+
+fn discard(mut spare: Spare) {
+    let ended: io::Result<_> = spare.child.kill().and_then(|()| spare.child.wait());
+    if let Err(error) = ended {
+        tracing::warn!("a worker that was kept ready cannot be ended: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::BrokerConfig;
+    use std::time::{Duration, Instant};
+
+    /// Keeps `cat` ready, which waits for its standard input to end.
+    fn spares(wanted: bool) -> Arc<Spares> {
+        let config = BrokerConfig {
+            worker_program: "/bin/cat".into(),
+            worker_arguments: Vec::new(),
+            ..BrokerConfig::new(1)
+        };
+        let (spawner, _) = Spawner::start(&config).unwrap();
+        Spares::new(Arc::new(spawner), GpuChoice::Cpu, wanted)
+    }
+
+    fn take_in_time(spares: &Arc<Spares>) -> Option<Spare> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline {
+            if let Some(spare) = spares.take() {
+                return Some(spare);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    #[test]
+    fn whoever_takes_the_worker_leaves_another_to_the_next() {
+        let spares = spares(true);
+        let (first, second) = (take_in_time(&spares).unwrap(), take_in_time(&spares).unwrap());
+        assert_ne!(first.child.id(), second.child.id());
+        discard(first);
+        discard(second);
+        spares.end();
+        assert!(spares.take().is_none());
+    }
+
+    #[test]
+    fn nothing_is_kept_ready_unless_wanted() {
+        let spares = spares(false);
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(spares.take().is_none());
+    }
+}
