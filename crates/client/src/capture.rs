@@ -6,7 +6,7 @@
 
 use crate::copy::Place;
 use crate::entry::refuse_use;
-use crate::graph::work::{Copying, Filling, Kernel, Values, Work};
+use crate::graph::work::{Copying, Filling, Kernel, Values, Work, is_node_attribute};
 use crate::graph::{Edge, World, world};
 use crate::session::session;
 use crate::stream::{self, StreamState};
@@ -295,9 +295,11 @@ impl Capture {
         mut work: Work,
     ) -> Result<Handle<GraphNode>, CUresult> {
         let tips = self.tips.entry(stream).or_default();
-        if let Some(kernel) = overlapping(&work)? {
-            // The kernel may begin before those before it have ended: that is said by the edges.
-            for tip in tips.iter_mut() {
+        if let Work::Kernel(kernel) = &work
+            && !kernel.attributes.is_empty()
+        {
+            let (node, overlaps) = as_node(kernel)?;
+            for tip in tips.iter_mut().filter(|_| overlaps) {
                 let is_kernel =
                     world.node(tip.node)?.work.kind() == CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
                 if is_kernel && is_plain(tip) {
@@ -305,7 +307,7 @@ impl Capture {
                     tip.data.type_ = CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.0 as u8;
                 }
             }
-            work = kernel;
+            work = node;
         }
         let node = world.add(self.graph, tips, work)?;
         *tips = vec![Edge::plain(node)];
@@ -317,20 +319,14 @@ fn is_plain(tip: &Edge) -> bool {
     tip.data == CUgraphEdgeData::default()
 }
 
-/// For a kernel that may overlap with what is before it (programmatic stream serialization): the same kernel
-/// without that attribute, whose place in a graph is taken by the edges.
-fn overlapping(work: &Work) -> Result<Option<Work>, CUresult> {
-    let Work::Kernel(kernel) = work else { return Ok(None) };
-    let says_so = |attribute: &LaunchAttribute| {
-        attribute.id == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.0
-    };
-    let Some(attribute) = kernel.attributes.iter().find(|attribute| says_so(attribute)) else {
-        return Ok(None);
-    };
-    let overlaps = attribute.value[0] != 0;
-    let others = kernel.attributes.iter().filter(|attribute| !says_so(attribute)).copied().collect();
-    let plain = Work::Kernel(kernel.with_attributes(others)?.into());
-    if overlaps { Ok(Some(plain)) } else { Ok(None) }
+/// The kernel of a launch as a node has it, and whether it may overlap with what is before it (programmatic stream
+/// serialization), which edges say in a graph. Attributes of streams that a launch may have mean nothing to a node.
+fn as_node(kernel: &Kernel) -> Result<(Work, bool), CUresult> {
+    let serialization = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.0;
+    let overlaps = |attribute: &LaunchAttribute| attribute.id == serialization && attribute.value[0] != 0;
+    let of_node = kernel.attributes.iter().filter(|attribute| is_node_attribute(attribute.id));
+    let node = kernel.with_attributes(of_node.copied().collect())?;
+    Ok((Work::Kernel(node.into()), kernel.attributes.iter().any(overlaps)))
 }
 
 /// Makes a copy of a captured stream a node.
@@ -426,7 +422,10 @@ pub fn refuse_called<C: Call>(request: &C) -> Result<(), CUresult> {
 
 #[inline]
 fn captured<C: Call>(request: &C) -> Option<std::sync::Arc<StreamState>> {
-    let stream = request.stream().filter(|stream| any() && !stream.is_null())?;
+    let stream = if any() { request.stream()? } else { return None };
+    if stream.is_null() {
+        return None;
+    }
     stream::state(stream).ok().filter(|state| of(state) != 0)
 }
 

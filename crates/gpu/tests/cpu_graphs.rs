@@ -12,7 +12,7 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 fn add_kernel(client: &Client, graph: Native<Graph>, name: &str, parameters: &[u8]) -> CuResult<()> {
     let function = client.function(name);
-    client.gpu.graph_add_kernel(graph, &[], function, shape(1, 1), &[], parameters)
+    client.gpu.graph_add_kernel(graph, &[], function, false, shape(1, 1), &[], parameters)
 }
 
 #[test]
@@ -55,14 +55,15 @@ fn a_node_is_changed_and_switched_off_for_the_launches_to_come() {
     assert_eq!(client.download::<i32>(cell, 1, LEGACY), Ok(vec![11]));
     let add = client.function("add_to");
     let parameters = parameters!(cell, 3_i32);
-    client.gpu.graph_exec_kernel(executable, graph, 1, add, shape(1, 1), &parameters).unwrap();
+    client.gpu.graph_exec_kernel(executable, graph, 1, add, false, shape(1, 1), &parameters).unwrap();
     client.gpu.graph_launch(executable, LEGACY).unwrap();
     assert_eq!(client.download::<i32>(cell, 1, LEGACY), Ok(vec![23]));
     client.gpu.graph_exec_enable(executable, graph, 0, 0).unwrap();
     client.gpu.graph_launch(executable, LEGACY).unwrap();
     assert_eq!(client.download::<i32>(cell, 1, LEGACY), Ok(vec![26]));
     // A node stays what it is, and has a number of its own graph.
-    let kernel_for_fill = client.gpu.graph_exec_kernel(executable, graph, 0, add, shape(1, 1), &parameters);
+    let kernel_for_fill =
+        client.gpu.graph_exec_kernel(executable, graph, 0, add, false, shape(1, 1), &parameters);
     assert_eq!(kernel_for_fill, Err(INVALID));
     assert_eq!(client.gpu.graph_exec_enable(executable, graph, 2, 0), Err(INVALID));
     let other = client.gpu.graph_create().unwrap();

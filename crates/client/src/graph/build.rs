@@ -106,6 +106,7 @@ fn add(on_server: &OnServer, after: Vec<GraphEdge>, work: &Work) -> Result<(), C
                 graph,
                 after,
                 function: kernel.function,
+                is_kernel: kernel.is_of_library(),
                 shape: kernel.shape,
                 attributes: kernel.attributes.clone(),
                 params: &kernel.params,
@@ -145,6 +146,7 @@ pub fn change(at: Address, home: Handle<Context>, work: &Work) -> Result<(), CUr
                 graph,
                 node,
                 function: kernel.function,
+                is_kernel: kernel.is_of_library(),
                 shape: kernel.shape,
                 params: &kernel.params,
             };

@@ -45,6 +45,8 @@ pub struct Executable {
 
 struct State {
     nodes: Vec<Node>,
+    /// The places of nodes for which something has to be done at each launch besides the steps.
+    concerned: Vec<usize>,
     steps: Vec<Step>,
     /// User objects that it keeps.
     held: Held,
@@ -157,7 +159,8 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
         })
         .collect();
     let places = nodes.iter().enumerate().map(|(place, node)| (node.node, place)).collect();
-    let state = Mutex::new(State { nodes, steps, held, last: None });
+    let concerned = (0..nodes.len()).filter(|place| nodes[*place].work.concerns_launch()).collect();
+    let state = Mutex::new(State { nodes, concerned, steps, held, last: None });
     let executable = Executable { handle, home, flags, children: order.children, places, parts, state };
     EXECUTABLES.insert(handle, Arc::new(executable));
     Ok(handle)
@@ -266,8 +269,8 @@ impl Executable {
         let mut state = self.state.lock();
         let state = &mut *state;
         let frees_itself = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
-        for node in &state.nodes {
-            match &node.work {
+        for place in &state.concerned {
+            match &state.nodes[*place].work {
                 Work::Allocate(allocation) => {
                     allocation.allocate(self.flags & u64::from(frees_itself) != 0)?;
                 }
@@ -291,13 +294,13 @@ impl Executable {
                 Step::Client(place) => state.nodes[place].carry_out(stream)?,
             }
         }
-        for node in &state.nodes {
-            match &node.work {
+        for place in &state.concerned {
+            match &state.nodes[*place].work {
                 Work::Record(event) => event_of(*event)?.note_record(stream),
                 Work::Free(address) => {
                     super::memory::free(*address);
                 }
-                Work::Values(values) if values.waits() => stream.add_hazard(),
+                Work::Values(_) => stream.add_hazard(),
                 _ => {}
             }
         }

@@ -104,9 +104,8 @@ pub struct Removed {
 impl Removed {
     /// Lets go of what was removed, on the server too.
     pub fn finish(self) -> Result<(), CUresult> {
-        // The graphs of nodes are freed with the graph in which those are.
-        let own = self.graphs.iter().filter(|graph| graph.owner.is_none());
-        own.filter_map(|graph| graph.on_server).try_for_each(build::destroy)
+        // The graphs of nodes come before the graphs in which those nodes are.
+        self.graphs.iter().filter_map(|graph| graph.on_server).try_for_each(build::destroy)
     }
 }
 

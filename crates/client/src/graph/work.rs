@@ -5,11 +5,11 @@ use crate::copy::Place;
 use crate::launch::{self, Arguments};
 use crate::module::{self, Owner};
 use crate::visible;
-use causeway_api::handle::{Context, Event, Function, Graph, Handle, Kernel as KernelKind};
+use causeway_api::handle::{Context, Event, Function, Graph, Handle, Kernel as KernelKind, Kind};
 use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUarray,
-    CUdeviceptr, CUfunction, CUgraph, CUgraphNodeType, CUmemorytype, CUresult, CUstreamBatchMemOpParams,
-    CUstreamBatchMemOpType,
+    CUdeviceptr, CUfunction, CUgraph, CUgraphNodeType, CUlaunchAttributeID, CUmemorytype, CUresult,
+    CUstreamBatchMemOpParams, CUstreamBatchMemOpType,
 };
 use causeway_api::types::{DevicePlace, Fill, LaunchAttribute, LaunchShape, ValueOperation};
 use core::ffi::c_void;
@@ -131,6 +131,24 @@ unsafe impl Send for Conditional {}
 // SAFETY: as above.
 unsafe impl Sync for Conditional {}
 
+/// Whether kernel nodes have this attribute of launches.
+pub fn is_node_attribute(attribute: u32) -> bool {
+    type Id = CUlaunchAttributeID;
+    matches!(
+        CUlaunchAttributeID(attribute),
+        Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+            | Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            | Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            | Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+            | Id::CU_LAUNCH_ATTRIBUTE_PRIORITY
+            | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+            | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
+            | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
+            | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+            | Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING
+    )
+}
+
 impl Work {
     /// The type of a node that does this.
     pub fn kind(&self) -> CUgraphNodeType {
@@ -156,6 +174,15 @@ impl Work {
             Self::Child(graph) => vec![*graph],
             Self::Conditional(conditional) => conditional.bodies.clone(),
             _ => Vec::new(),
+        }
+    }
+
+    /// Whether the client has something to do for it at each launch of its graph, whoever carries it out.
+    pub fn concerns_launch(&self) -> bool {
+        match self {
+            Self::Allocate(_) | Self::Free(_) | Self::Wait(_) | Self::Record(_) => true,
+            Self::Values(values) => values.waits(),
+            _ => false,
         }
     }
 
@@ -206,6 +233,11 @@ impl Kernel {
             Owner::Kernel(kernel, _) => kernel,
         };
         Ok(Self { function, kernel, context, shape, attributes, params, addresses })
+    }
+
+    /// Whether `function` is a kernel of a library.
+    pub fn is_of_library(&self) -> bool {
+        self.function.tag() == KernelKind::TAG
     }
 
     /// The same kernel with other attributes.

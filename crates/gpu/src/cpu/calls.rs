@@ -739,6 +739,7 @@ impl Calls for SoftwareGpu {
         graph: Native<GraphHandle>,
         _after: &[GraphEdge],
         function: Native<Function>,
+        _is_kernel: bool,
         shape: LaunchShape,
         attributes: &[LaunchAttribute],
         parameters: &[u8],
@@ -798,6 +799,7 @@ impl Calls for SoftwareGpu {
         graph: Native<GraphHandle>,
         node: u32,
         function: Native<Function>,
+        _is_kernel: bool,
         shape: LaunchShape,
         parameters: &[u8],
     ) -> CuResult<()> {

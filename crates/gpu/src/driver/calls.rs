@@ -478,11 +478,12 @@ impl Calls for Driver {
         graph: Native<Graph>,
         after: &[GraphEdge],
         function: Native<Function>,
+        is_kernel: bool,
         shape: LaunchShape,
         attributes: &[LaunchAttribute],
         params: &[u8],
     ) -> CuResult<()> {
-        self.add_kernel(graph, after, function, &shape, attributes, params)
+        self.add_kernel(graph, after, (function, is_kernel), &shape, attributes, params)
     }
 
     fn graph_add_copy(
@@ -547,10 +548,11 @@ impl Calls for Driver {
         graph: Native<Graph>,
         node: u32,
         function: Native<Function>,
+        is_kernel: bool,
         shape: LaunchShape,
         params: &[u8],
     ) -> CuResult<()> {
-        self.set_kernel(exec, (graph, node), function, &shape, params)
+        self.set_kernel(exec, (graph, node), (function, is_kernel), &shape, params)
     }
 
     fn graph_exec_copy(

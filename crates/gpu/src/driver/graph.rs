@@ -5,12 +5,12 @@
 use super::launch;
 use super::{Driver, context};
 use crate::{CuResult, NativePlace};
-use causeway_api::handle::{Event, Function, Graph, GraphExec, Native};
+use causeway_api::handle::{Context, Event, Function, Graph, GraphExec, Native};
 use causeway_api::sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT, CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT, CU_LAUNCH_PARAM_END_AS_INT,
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_CONDITIONAL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_MEMSET_NODE_PARAMS, CUgraphConditionalNodeType, CUgraphEdgeData, CUgraphNode, CUgraphNodeParams,
-    CUgraphNodeType, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType,
+    CUgraphNodeType, CUkernel, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType,
 };
 use causeway_api::types::{Fill, GraphEdge, LaunchAttribute, LaunchShape, ValueOperation};
 use core::ffi::c_void;
@@ -28,6 +28,8 @@ struct Parts {
     nodes: Vec<CUgraphNode>,
     /// The graphs that a conditional node carries out, by the node's number.
     bodies: HashMap<u32, Vec<Native<Graph>>>,
+    /// Whether it is itself carried out by a conditional node.
+    is_body: bool,
 }
 
 /// The graphs of a session.
@@ -42,8 +44,8 @@ unsafe impl Send for Graphs {}
 unsafe impl Sync for Graphs {}
 
 impl Graphs {
-    fn insert(&self, graph: Native<Graph>) {
-        self.parts.lock().insert(graph, Parts::default());
+    fn insert(&self, graph: Native<Graph>, is_body: bool) {
+        self.parts.lock().insert(graph, Parts { is_body, ..Parts::default() });
     }
 
     fn node(&self, graph: Native<Graph>, number: u32) -> CuResult<CUgraphNode> {
@@ -81,15 +83,9 @@ impl Graphs {
         body.copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Forgets a graph and the bodies in it; nothing when it was the body of a node that is gone.
-    fn remove(&self, graph: Native<Graph>) -> Option<()> {
-        let mut all = self.parts.lock();
-        let mut removed = vec![all.remove(&graph)?];
-        while let Some(parts) = removed.pop() {
-            let bodies = parts.bodies.into_values().flatten();
-            removed.extend(bodies.filter_map(|body| all.remove(&body)));
-        }
-        Some(())
+    /// Forgets a graph; says whether it is one that has to be destroyed, and not the body of a node, which goes with it.
+    fn remove(&self, graph: Native<Graph>) -> bool {
+        self.parts.lock().remove(&graph).is_some_and(|parts| !parts.is_body)
     }
 }
 
@@ -117,9 +113,17 @@ impl Extra {
     }
 }
 
-fn kernel(function: Native<Function>, shape: &LaunchShape, extra: &mut Extra) -> CUDA_KERNEL_NODE_PARAMS {
+/// A kernel of a library has a place of its own, which counts where there is no function.
+fn kernel(
+    (function, is_kernel): (Native<Function>, bool),
+    context: Native<Context>,
+    shape: &LaunchShape,
+    extra: &mut Extra,
+) -> CUDA_KERNEL_NODE_PARAMS {
     CUDA_KERNEL_NODE_PARAMS {
-        func: function.as_raw(),
+        func: if is_kernel { core::ptr::null_mut() } else { function.as_raw() },
+        kern: if is_kernel { function.value() as CUkernel } else { core::ptr::null_mut() },
+        ctx: context.as_raw(),
         gridDimX: shape.grid[0],
         gridDimY: shape.grid[1],
         gridDimZ: shape.grid[2],
@@ -127,8 +131,8 @@ fn kernel(function: Native<Function>, shape: &LaunchShape, extra: &mut Extra) ->
         blockDimY: shape.block[1],
         blockDimZ: shape.block[2],
         sharedMemBytes: shape.shared_bytes,
+        kernelParams: core::ptr::null_mut(),
         extra: extra.as_mut_ptr(),
-        ..CUDA_KERNEL_NODE_PARAMS::default()
     }
 }
 
@@ -178,17 +182,16 @@ impl Driver {
         // SAFETY: the pointer is to a local.
         unsafe { self.functions.cuGraphCreate(&mut raw, 0)? };
         let graph = Native::from_raw(raw);
-        self.graphs.insert(graph);
+        self.graphs.insert(graph, false);
         Ok(graph)
     }
 
     pub(super) fn destroy_graph(&self, graph: Native<Graph>) -> CuResult<()> {
-        match self.graphs.remove(graph) {
+        if self.graphs.remove(graph) {
             // SAFETY: the handle is the driver's own.
-            Some(()) => unsafe { self.functions.cuGraphDestroy(graph.as_raw()) },
-            // The body of a conditional node, which went with its node's graph.
-            None => Ok(()),
+            unsafe { self.functions.cuGraphDestroy(graph.as_raw())? };
         }
+        Ok(())
     }
 
     /// Adds a node that `add` makes, given what comes before it. Edges that are more than plain order are
@@ -241,13 +244,13 @@ impl Driver {
         &self,
         graph: Native<Graph>,
         after: &[GraphEdge],
-        function: Native<Function>,
+        function: (Native<Function>, bool),
         shape: &LaunchShape,
         attributes: &[LaunchAttribute],
         params: &[u8],
     ) -> CuResult<()> {
         let mut extra = Extra::new(params);
-        let kernel = kernel(function, shape, &mut extra);
+        let kernel = kernel(function, context::current(self.functions)?, shape, &mut extra);
         let number = self.add_node(graph, after, |node, before, count| {
             // SAFETY: the pointers are to locals; the driver copies the parameters during the call.
             unsafe { self.functions.cuGraphAddKernelNode_v2(node, graph.as_raw(), before, count, &kernel) }
@@ -380,7 +383,7 @@ impl Driver {
             let count = if list.is_null() { 0 } else { size as usize };
             (0..count).map(|index| Native::from_raw(list.add(index).read())).collect()
         };
-        bodies.iter().for_each(|body| self.graphs.insert(*body));
+        bodies.iter().for_each(|body| self.graphs.insert(*body, true));
         if let Some(parts) = self.graphs.parts.lock().get_mut(&graph) {
             parts.bodies.insert(number, bodies);
         }
@@ -410,13 +413,13 @@ impl Driver {
         &self,
         exec: Native<GraphExec>,
         (graph, number): (Native<Graph>, u32),
-        function: Native<Function>,
+        function: (Native<Function>, bool),
         shape: &LaunchShape,
         params: &[u8],
     ) -> CuResult<()> {
         let node = self.graphs.node(graph, number)?;
         let mut extra = Extra::new(params);
-        let kernel = kernel(function, shape, &mut extra);
+        let kernel = kernel(function, context::current(self.functions)?, shape, &mut extra);
         // SAFETY: the pointers are to locals; the driver copies the parameters during the call.
         unsafe { self.functions.cuGraphExecKernelNodeSetParams_v2(exec.as_raw(), node, &kernel) }
     }

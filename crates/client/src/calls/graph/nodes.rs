@@ -7,7 +7,7 @@ use crate::entry::{give, list};
 use crate::event;
 use crate::graph::executable;
 use crate::graph::memory::Allocation;
-use crate::graph::work::{Calling, Copying, Filling, Kernel, Values, Work};
+use crate::graph::work::{Calling, Copying, Filling, Kernel, Values, Work, is_node_attribute};
 use crate::graph::{self, build, world};
 use crate::launch::Arguments;
 use causeway_api::handle::{Context, Handle};
@@ -525,21 +525,8 @@ pub unsafe fn cuGraphKernelNodeSetAttribute(
 
 /// Refuses what is no attribute of a kernel node, or holds a handle.
 fn require_known(attribute: CUkernelNodeAttrID) -> Outcome {
-    type Id = CUlaunchAttributeID;
-    match attribute {
-        Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
-        | Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        | Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        | Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-        | Id::CU_LAUNCH_ATTRIBUTE_PRIORITY
-        | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
-        | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
-        | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
-        | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-        | Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING => Ok(()),
-        Id::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => {
-            Err(crate::entry::refuse_use!("kernel nodes that kernels change"))
-        }
-        _ => Err(INVALID),
+    if attribute == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
+        return Err(crate::entry::refuse_use!("kernel nodes that kernels change"));
     }
+    if is_node_attribute(attribute.0) { Ok(()) } else { Err(INVALID) }
 }

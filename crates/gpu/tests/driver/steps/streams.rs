@@ -215,6 +215,7 @@ pub fn graphs(session: &Session) -> Outcome {
         graph,
         after: after(before),
         function: increment,
+        is_kernel: false,
         shape,
         attributes: Vec::new(),
         params,
@@ -241,6 +242,7 @@ pub fn graphs(session: &Session) -> Outcome {
         graph,
         node: 1,
         function: increment,
+        is_kernel: false,
         shape,
         params: &params,
     })?;
