@@ -5,6 +5,7 @@
 //! stream of the launch, so that whoever waits for that stream or for an event after the launch finds the bytes.
 
 use super::build::{self, Address};
+use super::changes::{difference, is_same};
 use super::objects::Held;
 use super::order::{self, Order, Turn};
 use super::work::Work;
@@ -488,62 +489,5 @@ impl Node {
             Work::Kernel(_) | Work::Copy(_) | Work::Fill(_) => Ok(()),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
-    }
-}
-
-/// What keeps `new` from taking the place of `old` in an executable graph, if anything does.
-fn difference(old: &Work, new: &Work) -> Option<CUgraphExecUpdateResult> {
-    type Result = CUgraphExecUpdateResult;
-    let parameters = Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
-    match (old, new) {
-        (Work::Kernel(old), Work::Kernel(new)) if old.attributes != new.attributes => {
-            Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED)
-        }
-        (Work::Copy(old), Work::Copy(new)) => {
-            let [old_places, new_places] =
-                [old, new].map(|copying| entry_points::places(&copying.parameters).ok().flatten());
-            let kinds_differ = || match (&old_places, &new_places) {
-                (Some((to, from)), Some((new_to, new_from))) => {
-                    !to.is_like(new_to) || !from.is_like(new_from)
-                }
-                (None, None) => false,
-                _ => true,
-            };
-            if old_places == new_places {
-                None
-            } else if kinds_differ() || !old.is_linear() || !new.is_linear() {
-                parameters
-            } else {
-                None
-            }
-        }
-        (Work::Fill(old), Work::Fill(new)) => {
-            let is_fixed = !old.is_linear() || !new.is_linear();
-            if is_fixed && old.fill() != new.fill() { parameters } else { None }
-        }
-        (Work::Values(old), Work::Values(new)) if old.given.len() != new.given.len() => parameters,
-        (Work::Allocate(old), Work::Allocate(new)) if old.address != new.address => parameters,
-        (Work::Free(old), Work::Free(new)) if old != new => parameters,
-        (Work::Conditional(_), _) => Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED),
-        (old, new) if old.kind() != new.kind() => Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED),
-        _ => None,
-    }
-}
-
-/// Whether nothing has to be said to the server for `new` to take the place of `old`.
-fn is_same(old: &Work, new: &Work) -> bool {
-    match (old, new) {
-        (Work::Kernel(old), Work::Kernel(new)) => {
-            (old.function, old.shape, &old.params) == (new.function, new.shape, &new.params)
-        }
-        (Work::Fill(old), Work::Fill(new)) => old.fill() == new.fill(),
-        (Work::Copy(old), Work::Copy(new)) => {
-            let places = |copying: &super::work::Copying| entry_points::places(&copying.parameters);
-            places(old) == places(new)
-        }
-        (Work::Record(old), Work::Record(new)) | (Work::Wait(old), Work::Wait(new)) => old == new,
-        (Work::Values(old), Work::Values(new)) => old.operations() == new.operations(),
-        (Work::Child(_), Work::Child(_)) => true,
-        _ => false,
     }
 }

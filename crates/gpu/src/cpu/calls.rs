@@ -1,7 +1,7 @@
 //! The calls of the declaration list, each handed to the part of the device that it concerns.
 
 use super::attributes::PRIORITIES;
-use super::graph::{Node, ValueStep};
+use super::graph::Node;
 use super::launch::Launch;
 use super::operation::{Operation, Pattern, Value};
 use super::stream::StreamKind;
@@ -14,7 +14,7 @@ use causeway_api::handle::{
 use causeway_api::sys::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUctx_flags, CUdevice, CUdeviceptr,
     CUfunc_cache, CUfunction_attribute, CUjitInputType, CUlimit, CUmemPool_attribute, CUoccupancy_flags,
-    CUresult, CUsharedconfig, CUstream_flags, CUstreamBatchMemOpType,
+    CUresult, CUsharedconfig, CUstream_flags,
 };
 use causeway_api::types::{
     AddressAccess, AllocationProperties, Fill, FunctionInfo, GraphEdge, JitOptions, JitReport,
@@ -43,65 +43,6 @@ impl SoftwareGpu {
             Region { address, row_pitch: pitch, slice_pitch: 0, width, height: height as u64, depth: 1 };
         self.check_region(&region)?;
         self.scheduler.issue(stream, Operation::Fill { region, pattern })
-    }
-}
-
-// What nodes of graphs do, checked as the same work in a stream is.
-impl SoftwareGpu {
-    fn kernel_node(
-        &self,
-        function: Native<Function>,
-        shape: LaunchShape,
-        attributes: &[LaunchAttribute],
-        parameters: &[u8],
-    ) -> CuResult<Node> {
-        let context = self.contexts.current()?;
-        let function = self.modules.function(function.value())?;
-        let module = self.modules.module_of(&function, &context)?;
-        Launch::new(function, module, shape, attributes, parameters).map(Node::kernel)
-    }
-
-    fn copy_node(&self, destination: &NativePlace, source: &NativePlace) -> CuResult<Node> {
-        if destination.size() != source.size() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        Ok(Node::copy(self.region_of(destination)?, self.region_of(source)?))
-    }
-
-    fn fill_node(&self, fill: &Fill) -> CuResult<Node> {
-        let node = Node::fill(fill)?;
-        node.filled().map_or(Ok(()), |region| self.check_region(&region))?;
-        Ok(node)
-    }
-
-    fn values_node(&self, operations: &[ValueOperation]) -> CuResult<Node> {
-        type Kind = CUstreamBatchMemOpType;
-        let step = |operation: &ValueOperation| {
-            let &ValueOperation { kind, address, value, flags } = operation;
-            Ok(match CUstreamBatchMemOpType(kind) {
-                Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
-                    ValueStep::Wait(self.scheduler.condition(address, Value::Bits32(value as u32), flags)?)
-                }
-                Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
-                    ValueStep::Wait(self.scheduler.condition(address, Value::Bits64(value), flags)?)
-                }
-                Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
-                    let value = Value::Bits32(value as u32);
-                    self.scheduler.check_write(address, value, flags)?;
-                    ValueStep::Write { address, value }
-                }
-                Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
-                    let value = Value::Bits64(value);
-                    self.scheduler.check_write(address, value, flags)?;
-                    ValueStep::Write { address, value }
-                }
-                Kind::CU_STREAM_MEM_OP_BARRIER | Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
-                    ValueStep::Barrier
-                }
-                _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-            })
-        };
-        Ok(Node::Values(operations.iter().map(step).collect::<CuResult<_>>()?))
     }
 }
 

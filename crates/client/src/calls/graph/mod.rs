@@ -4,16 +4,19 @@
 //! | --- | --- |
 //! | which nodes and edges has a graph | [`structure`] |
 //! | what do nodes do, and how is that told and asked | [`nodes`] |
+//! | which attributes have kernel nodes | [`attributes`] |
 //! | the same for the generic form of a node | [`generic`] |
 //! | what is launched | [`executable`] |
 //! | what lives as long as a graph, and its memory | [`objects`] |
 
+mod attributes;
 mod executable;
 mod generic;
 mod nodes;
 mod objects;
 mod structure;
 
+pub use attributes::*;
 pub use executable::*;
 pub use generic::*;
 pub use nodes::*;

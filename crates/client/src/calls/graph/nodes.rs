@@ -7,7 +7,7 @@ use crate::entry::{give, list};
 use crate::event;
 use crate::graph::executable;
 use crate::graph::memory::Allocation;
-use crate::graph::work::{Calling, Copying, Filling, Kernel, Values, Work, is_node_attribute};
+use crate::graph::work::{Calling, Copying, Filling, Kernel, Values, Work};
 use crate::graph::{self, build, world};
 use crate::launch::Arguments;
 use causeway_api::handle::{Context, Handle};
@@ -15,12 +15,11 @@ use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
     CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphConditionalHandle, CUgraphExec, CUgraphNode,
-    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchAttributeID, CUresult,
+    CUresult,
 };
-use causeway_api::types::{LaunchAttribute, LaunchShape};
-use std::sync::Arc;
+use causeway_api::types::LaunchShape;
 
-const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// The context that a node is given, the current one when it is null.
 fn context_of(raw: CUcontext) -> Result<Handle<Context>, CUresult> {
@@ -141,7 +140,7 @@ pub(super) fn set(hNode: CUgraphNode, work: Work) -> Outcome {
 ///
 /// # Safety
 /// `pointer` must be null or valid.
-unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, CUresult> {
+pub(super) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, CUresult> {
     // SAFETY: as this function demands.
     unsafe { pointer.as_ref() }.ok_or(INVALID)
 }
@@ -478,55 +477,4 @@ pub unsafe fn cuGraphConditionalHandleCreate(
     };
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pHandle_out, crate::session::call_in(context, &request)?) }
-}
-
-/// The kernel of a node.
-fn kernel_of(hNode: CUgraphNode) -> Result<Arc<Kernel>, CUresult> {
-    match work_of(hNode)? {
-        Work::Kernel(kernel) => Ok(kernel),
-        _ => Err(INVALID),
-    }
-}
-
-pub unsafe fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> Outcome {
-    let attributes = kernel_of(src)?.attributes.clone();
-    set(dst, Work::Kernel(kernel_of(dst)?.with_attributes(attributes)?.into()))
-}
-
-pub unsafe fn cuGraphKernelNodeGetAttribute(
-    hNode: CUgraphNode,
-    attr: CUkernelNodeAttrID,
-    value_out: *mut CUkernelNodeAttrValue,
-) -> Outcome {
-    require_known(attr)?;
-    let kernel = kernel_of(hNode)?;
-    let mut value = CUkernelNodeAttrValue::default();
-    if let Some(found) = kernel.attributes.iter().find(|attribute| attribute.id == attr.0) {
-        value.pad = found.value.map(|byte| byte as core::ffi::c_char);
-    }
-    // SAFETY: room for the result, or null.
-    unsafe { give(value_out, value) }
-}
-
-pub unsafe fn cuGraphKernelNodeSetAttribute(
-    hNode: CUgraphNode,
-    attr: CUkernelNodeAttrID,
-    value: *const CUkernelNodeAttrValue,
-) -> Outcome {
-    require_known(attr)?;
-    // SAFETY: a value, or null. Every byte of the union belongs to its `pad`.
-    let value = unsafe { given(value)?.pad }.map(|byte| byte as u8);
-    let kernel = kernel_of(hNode)?;
-    let mut attributes = kernel.attributes.clone();
-    attributes.retain(|attribute| attribute.id != attr.0);
-    attributes.push(LaunchAttribute { id: attr.0, value });
-    set(hNode, Work::Kernel(kernel.with_attributes(attributes)?.into()))
-}
-
-/// Refuses what is no attribute of a kernel node, or holds a handle.
-fn require_known(attribute: CUkernelNodeAttrID) -> Outcome {
-    if attribute == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
-        return Err(crate::entry::refuse_use!("kernel nodes that kernels change"));
-    }
-    if is_node_attribute(attribute.0) { Ok(()) } else { Err(INVALID) }
 }

@@ -4,21 +4,21 @@
 //! that cannot be a node is refused. So the server never hears of a capture, and the threads of a program are the only
 //! ones to which the modes of capture apply.
 
-use crate::copy::Place;
-use crate::entry::refuse_use;
-use crate::graph::work::{Copying, Filling, Kernel, Values, Work, is_node_attribute};
+mod commands;
+
+pub use commands::{add_copy, refuse_called, take};
+
+use crate::context;
+use crate::graph::work::{Kernel, Work, is_node_attribute};
 use crate::graph::{Edge, World, world};
 use crate::session::session;
 use crate::stream::{self, StreamState};
-use crate::{context, handles};
-use causeway_api::calls::{Call, Opcode, Request};
 use causeway_api::handle::{Context, Event, Graph, GraphNode, Handle, Stream};
 use causeway_api::sys::{
-    CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CUDA_MEMSET_NODE_PARAMS, CUgraphDependencyType, CUgraphEdgeData,
-    CUgraphNode, CUgraphNodeType, CUlaunchAttributeID, CUresult, CUstreamBatchMemOpType, CUstreamCaptureMode,
-    CUstreamCaptureStatus,
+    CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CUgraphDependencyType, CUgraphEdgeData, CUgraphNode,
+    CUgraphNodeType, CUlaunchAttributeID, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
-use causeway_api::types::{LaunchAttribute, ValueOperation};
+use causeway_api::types::LaunchAttribute;
 use core::cell::Cell;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -329,14 +329,6 @@ fn as_node(kernel: &Kernel) -> Result<(Work, bool), CUresult> {
     Ok((Work::Kernel(node.into()), kernel.attributes.iter().any(overlaps)))
 }
 
-/// Makes a copy of a captured stream a node.
-pub fn add_copy(destination: &Place, source: &Place, state: &StreamState) -> Result<(), CUresult> {
-    match Copying::between(destination, source, state.context) {
-        Some(copying) => add(state, Work::Copy(copying)),
-        None => Err(refuse_command(state, "a copy of this shape")),
-    }
-}
-
 /// An event is recorded in a captured stream: it names the point, and nothing is recorded. `external` asks for a
 /// node that records it at every launch.
 pub fn record(state: &StreamState, event: Handle<Event>, external: bool) -> Result<(), CUresult> {
@@ -395,114 +387,6 @@ pub fn wait_outside(state: &StreamState, event: Handle<Event>, external: bool) -
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
-}
-
-/// Takes a posted command for a captured stream as a node; false when its stream is not captured.
-#[inline]
-pub fn take<C: Call>(context: Handle<Context>, request: &C) -> Result<bool, CUresult> {
-    match captured(request) {
-        Some(state) => take_for(&state, context, request).map(|()| true),
-        None => Ok(false),
-    }
-}
-
-/// Refuses a command with results for a captured stream.
-#[inline]
-pub fn refuse_called<C: Call>(request: &C) -> Result<(), CUresult> {
-    // Properties of the stream itself are no work for it.
-    let is_property = matches!(
-        C::OPCODE,
-        Opcode::stream_attribute_get | Opcode::stream_attribute_set | Opcode::cuStreamCopyAttributes
-    );
-    match captured(request) {
-        Some(state) if !is_property => Err(refuse_command(&state, C::OPCODE.name())),
-        _ => Ok(()),
-    }
-}
-
-#[inline]
-fn captured<C: Call>(request: &C) -> Option<std::sync::Arc<StreamState>> {
-    let stream = if any() { request.stream()? } else { return None };
-    if stream.is_null() {
-        return None;
-    }
-    stream::state(stream).ok().filter(|state| of(state) != 0)
-}
-
-fn refuse_command(state: &StreamState, name: &str) -> CUresult {
-    spoil(of(state));
-    let _said = refuse_use!("{name} in a stream that is being captured");
-    CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-}
-
-#[cold]
-fn take_for<C: Call>(state: &StreamState, context: Handle<Context>, request: &C) -> Result<(), CUresult> {
-    let mut bytes = Vec::new();
-    request.encode(&mut bytes);
-    let Ok(request) = Request::decode(C::OPCODE, &bytes) else {
-        return Err(CUresult::CUDA_ERROR_UNKNOWN);
-    };
-    match work_of(context, &request)? {
-        Some(work) => add(state, work),
-        None => Err(refuse_command(state, C::OPCODE.name())),
-    }
-}
-
-/// The node that does what a command asks for, if there is one.
-fn work_of(context: Handle<Context>, request: &Request<'_>) -> Result<Option<Work>, CUresult> {
-    type Operation = CUstreamBatchMemOpType;
-    let fill = |dst, pitch, value, element, width, height| {
-        let parameters = CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: element, width, height };
-        Filling::new(parameters, context).map(|filling| Some(Work::Fill(filling)))
-    };
-    let values = |kind: CUstreamBatchMemOpType, address, value, flags| {
-        let operation = ValueOperation { kind: kind.0, address, value, flags };
-        Ok(Some(Work::Values(Values::single(operation, context).into())))
-    };
-    match request {
-        Request::launch(launch) => {
-            let function = launch.function.as_raw();
-            let attributes = launch.attributes.clone();
-            let kernel = Kernel::with_buffer(function, context, launch.shape, attributes, launch.params)?;
-            Ok(Some(Work::Kernel(kernel.into())))
-        }
-        Request::copy_within_device(copy) => {
-            let (destination, source) = (Place::Device(copy.destination), Place::Device(copy.source));
-            Ok(Copying::between(&destination, &source, context).map(Work::Copy))
-        }
-        Request::cuMemsetD8Async(set) => fill(set.dstDevice, set.N, set.uc.into(), 1, set.N, 1),
-        Request::cuMemsetD16Async(set) => fill(set.dstDevice, set.N * 2, set.us.into(), 2, set.N, 1),
-        Request::cuMemsetD32Async(set) => fill(set.dstDevice, set.N * 4, set.ui, 4, set.N, 1),
-        Request::cuMemsetD2D8Async(set) => {
-            fill(set.dstDevice, set.dstPitch, set.uc.into(), 1, set.Width, set.Height)
-        }
-        Request::cuMemsetD2D16Async(set) => {
-            fill(set.dstDevice, set.dstPitch, set.us.into(), 2, set.Width, set.Height)
-        }
-        Request::cuMemsetD2D32Async(set) => {
-            fill(set.dstDevice, set.dstPitch, set.ui, 4, set.Width, set.Height)
-        }
-        Request::cuStreamWriteValue32_v2(write) => {
-            let kind = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32;
-            values(kind, write.addr, write.value.into(), write.flags)
-        }
-        Request::cuStreamWriteValue64_v2(write) => {
-            let kind = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64;
-            values(kind, write.addr, write.value, write.flags)
-        }
-        Request::cuStreamWaitValue32_v2(wait) => {
-            let kind = Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32;
-            values(kind, wait.addr, wait.value.into(), wait.flags)
-        }
-        Request::cuStreamWaitValue64_v2(wait) => {
-            let kind = Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64;
-            values(kind, wait.addr, wait.value, wait.flags)
-        }
-        Request::stream_memory_barrier(barrier) => {
-            values(CUstreamBatchMemOpType(barrier.operation), 0, 0, barrier.flags)
-        }
-        _ => Ok(None),
-    }
 }
 
 /// Refuses to wait for a stream that is being captured; the attempt spoils the capture, as CUDA has it.
@@ -585,6 +469,5 @@ pub fn context_ends(context: Handle<Context>) {
         let removed = world().remove_graph(capture.graph);
         // There is nobody left to hear of an error.
         let _ = removed.and_then(|removed| removed.finish());
-        handles::drop_handle(capture.graph);
     }
 }
