@@ -137,6 +137,17 @@ int main() {
     require_all(result, 0, 2, "addresses in a structure");
     both_ways(plain, plain, "pinned memory");
 
+    // Memsets of pinned memory that no kernel has had.
+    unsigned char *filled, *waited;
+    CHECK_CUDA(cudaMallocHost(&filled, 4096));
+    CHECK_CUDA(cudaMallocHost(&waited, 4096));
+    CHECK_CUDA(cudaMemsetAsync(filled, 5, 4096));
+    CHECK_CUDA(cudaMemset(waited, 6, 4096));
+    CHECK_CUDA(cudaStreamSynchronize(0));
+    REQUIRE(filled[0] == 5 && filled[4095] == 5 && waited[4095] == 6, "memsets left %d, %d, %d", filled[0], filled[4095], waited[4095]);
+    CHECK_CUDA(cudaFreeHost(filled));
+    CHECK_CUDA(cudaFreeHost(waited));
+
     // A host function between two kernels.
     for (int i = 0; i < COUNT; i++) plain[i] = i;
     run_add(plain, 1);

@@ -1,11 +1,11 @@
-//! Memsets that CUDA calls synchronous: of device memory they are not, so they are posted to the default stream.
+//! Memsets. Those that CUDA calls synchronous are not, of device memory, so they are posted to the default stream.
 
 use super::Outcome;
 use crate::entry::DefaultStream;
 use crate::{handles, memory, session, stream, visible};
 use causeway_api::calls;
 use causeway_api::handle::{Handle, Stream};
-use causeway_api::sys::{CUdeviceptr, CUresult};
+use causeway_api::sys::{CUdeviceptr, CUresult, CUstream};
 
 macro_rules! memsets {
     ($($linear:ident => $linear_request:ident, $pitched:ident => $pitched_request:ident, $field:ident: $type:ty;)*) => {$(
@@ -17,6 +17,7 @@ macro_rules! memsets {
         ) -> Outcome {
             let hStream = handles::stream(core::ptr::null_mut(), default_stream)?;
             check(dstDevice, size_of::<$type>(), N)?;
+            visible::note_address(dstDevice)?;
             session::post(&calls::$linear_request { dstDevice, $field, N, hStream })?;
             settle(dstDevice, hStream)
         }
@@ -34,8 +35,35 @@ macro_rules! memsets {
             if Height > 1 && dstPitch < Width.saturating_mul(size_of::<$type>()) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
+            visible::note_address(dstDevice)?;
             session::post(&calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream })?;
             settle(dstDevice, hStream)
+        }
+
+        pub unsafe fn $linear_request(
+            dstDevice: CUdeviceptr,
+            $field: $type,
+            N: usize,
+            hStream: CUstream,
+            default_stream: DefaultStream,
+        ) -> Outcome {
+            let hStream = handles::stream(hStream, default_stream)?;
+            visible::note_address(dstDevice)?;
+            session::post(&calls::$linear_request { dstDevice, $field, N, hStream })
+        }
+
+        pub unsafe fn $pitched_request(
+            dstDevice: CUdeviceptr,
+            dstPitch: usize,
+            $field: $type,
+            Width: usize,
+            Height: usize,
+            hStream: CUstream,
+            default_stream: DefaultStream,
+        ) -> Outcome {
+            let hStream = handles::stream(hStream, default_stream)?;
+            visible::note_address(dstDevice)?;
+            session::post(&calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream })
         }
     )*};
 }

@@ -127,8 +127,8 @@ impl Mirror {
     ) -> CuResult<usize> {
         let end = self.known.len();
         match &self.memory {
-            // SAFETY: the memory has as many bytes as the known.
             Shared::Here(memory) => {
+                // SAFETY: the memory has as many bytes as the known.
                 Ok(unsafe { find_changes(memory.as_ptr(), &mut self.known, from, end, found) })
             }
             Shared::OnDevice(memory) => find_on_device(&**memory, gpu, &mut self.known, from, found),
