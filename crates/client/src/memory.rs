@@ -5,7 +5,7 @@
 
 use crate::address::heap::Heap;
 use crate::log::error;
-use crate::virtual_memory;
+use crate::{context, virtual_memory};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemLocation, CUmemLocationType, CUresult,
@@ -178,7 +178,12 @@ pub fn context_ends(context: Handle<Context>) {
         bases.iter().filter_map(|base| pieces.remove(base)).collect()
     };
     // A pool belongs to the device and lives on.
-    for piece in ended.iter().filter(|piece| piece.origin == Origin::Pool) {
+    let of_pools: Vec<_> = ended.iter().filter(|piece| piece.origin == Origin::Pool).collect();
+    if !of_pools.is_empty() {
+        // Its error, if there is one, ends with the context.
+        let _ = context::state(context).and_then(|state| state.synchronize());
+    }
+    for piece in of_pools {
         if let Some(heap) = &piece.heap {
             heap.free(piece.base, piece.size, None);
         }
