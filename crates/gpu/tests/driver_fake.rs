@@ -108,7 +108,12 @@ fn the_snapshot_is_what_the_driver_says_but_for_what_is_not_forwarded() {
     assert_eq!((device.uuid, device.total_memory), ([0xf1; 16], 2 << 30));
     assert_eq!(device.attribute(75), Some(9));
     assert_eq!(device.attribute(3), None, "the driver does not answer this one");
-    assert_eq!(device.attribute(83), Some(0), "managed memory is not forwarded");
+    let concurrent = device.attribute(89);
+    assert_eq!(
+        (device.attribute(83), concurrent),
+        (Some(1), Some(0)),
+        "managed memory, but not at the same time"
+    );
     assert_eq!(device.stream_priorities, (0, -5));
     assert!(snapshot.peers[1].can_access && !snapshot.peers[0].can_access);
     assert_eq!(snapshot.peers[2].attributes, [(1, 1), (2, 2), (3, 3), (4, 4)]);
