@@ -26,6 +26,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
+/// The nodes that a stream's next one comes after as a program is told of them, and as many edges.
+type Given = (Box<[CUgraphNode]>, Box<[CUgraphEdgeData]>);
+
 struct Capture {
     origin: Handle<Stream>,
     mode: CUstreamCaptureMode,
@@ -38,7 +41,7 @@ struct Capture {
     /// What a stream that waits for an event joins.
     events: HashMap<Handle<Event>, Vec<Edge>>,
     /// Dependencies as programs were given them, valid until they ask again.
-    given: HashMap<Handle<Stream>, (Box<[CUgraphNode]>, Box<[CUgraphEdgeData]>)>,
+    given: HashMap<Handle<Stream>, Given>,
     /// An operation that a capture cannot hold was tried.
     is_invalid: bool,
 }
