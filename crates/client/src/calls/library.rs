@@ -46,9 +46,10 @@ unsafe fn keeper(options: &[CUlibraryOption], values: *mut *mut c_void) -> Resul
     let mut keeper = Keeper::Nobody;
     for (index, option) in options.iter().enumerate() {
         match *option {
-            CUlibraryOption::CU_LIBRARY_BINARY_IS_PRESERVED if !values.is_null() => {
+            CUlibraryOption::CU_LIBRARY_BINARY_IS_PRESERVED => {
+                // cuBLASLt names the option without giving values, which the driver takes for a no.
                 // SAFETY: within the list.
-                if !unsafe { values.add(index).read() }.is_null() {
+                if !values.is_null() && !unsafe { values.add(index).read() }.is_null() {
                     keeper = Keeper::Program;
                 }
             }
