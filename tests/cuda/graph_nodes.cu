@@ -86,7 +86,8 @@ static void host_memory_and_functions(cudaStream_t stream, bool pinned) {
         CHECK_CUDA(cudaStreamSynchronize(stream));
         REQUIRE(shared.calls == launch + 1, "the host function ran %d times in %d launches", shared.calls, launch + 1);
         require_all(shared.output, launch * 100 + 10, "first copy back");
-        require_all(result, (launch * 100 + 11) * 2, "second copy back");
+        // When pageable memory is read within a launch is not CUDA's promise.
+        if (pinned) require_all(result, (launch * 100 + 11) * 2, "second copy back");
     }
     // The same from other memory, and with the event of a launch instead of the stream's end.
     std::vector<int> other(COUNT, 7);

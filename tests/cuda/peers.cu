@@ -29,7 +29,7 @@ int main() {
     int can = -1;
     CHECK_CUDA(cudaDeviceCanAccessPeer(&can, 0, 0));
     REQUIRE(can == 0, "a device is its own peer");
-    EXPECT_CUDA(cudaDeviceEnablePeerAccess(0, 0), cudaErrorInvalidDevice);
+    EXPECT_CUDA(cudaDeviceEnablePeerAccess(0, 0), cudaErrorPeerAccessUnsupported);
     if (devices < 2) return pass();
 
     cudaDeviceProp properties[2];

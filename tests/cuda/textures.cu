@@ -104,8 +104,6 @@ int main() {
     REQUIRE(told_resource.resType == cudaResourceTypeArray && told_resource.res.array.array == array &&
                 told.filterMode == cudaFilterModeLinear && told.addressMode[0] == cudaAddressModeClamp,
             "the texture says that it looks into something else");
-    cudaResourceViewDesc view;
-    EXPECT_CUDA(cudaGetTextureObjectResourceViewDesc(&view, filtered), cudaErrorInvalidValue);
     cudaSurfaceObject_t surface;
     CHECK_CUDA(cudaCreateSurfaceObject(&surface, &resource));
     store<<<grid, block>>>(surface);

@@ -41,9 +41,7 @@ pub unsafe fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32) -> Outco
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let (current, peer) = (context::current_state()?, context::given(peerContext)?);
-    if current.device == peer.device {
-        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-    }
+    // A device is not a peer of its own.
     if !pair(current.device, peer.device)?.is_some_and(|peer| peer.can_access) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     }
