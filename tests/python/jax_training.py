@@ -3,7 +3,7 @@
 import os
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-os.environ["JAX_PLATFORMS"] = "cuda"  # without a GPU it would take the CPU, and 1 TiB of its memory in one of the tests
+os.environ["JAX_PLATFORMS"] = "cuda,cpu"  # the GPU or an error, never the CPU instead of it; callbacks need both
 
 from checks import child, close, main, need, note, require, require_child, same, test, value  # noqa: E402  XLA reads its environment when it starts
 

@@ -43,6 +43,11 @@ impl Command<'_> {
     }
 }
 
+/// The bit that makes a transfer's number the token of a host function that has returned: the transfer says what
+/// [`ClientMessage::HostDone`] says, but does not stay behind commands that the worker is carrying out. The driver may
+/// hold up one of those until streams are idle that wait for the host function.
+pub const HOST_DONE_TRANSFER: u64 = 1 << 63;
+
 /// What a client says to its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientMessage<'a> {

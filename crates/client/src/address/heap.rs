@@ -82,7 +82,24 @@ static OF_CONTEXTS: LazyLock<Mutex<HashMap<u64, Arc<Heap>>>> = LazyLock::new(Mut
 pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap>> {
     window::window()?;
     let mut heaps = OF_CONTEXTS.lock();
-    Some(Arc::clone(heaps.entry(context.value()).or_insert_with(|| Heap::new(device, 0))))
+    Some(Arc::clone(heaps.entry(context.value()).or_insert_with(|| {
+        let heap = Heap::new(device, 0);
+        let read_and_write = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        heap.state.lock().accessors = peers_of(device).map(|peer| (peer, read_and_write)).collect();
+        heap
+    })))
+}
+
+/// The devices (the server's numbers) that reach memory of a device. They get access from the beginning: the driver
+/// copies memory of its own from any device, with or without peer access, and must be able to do so with ours.
+fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
+    let session = session::session().ok();
+    let own = device::on_server(device).ok();
+    let count = session.map_or(0, |session| session.snapshot.devices.len());
+    (0..count).filter_map(move |peer| {
+        let known = session?.snapshot.peers.get(peer * count + own? as usize)?;
+        (known.can_access && Some(peer as CUdevice) != own).then_some(peer as CUdevice)
+    })
 }
 
 /// Releases the memory of a context that ends.

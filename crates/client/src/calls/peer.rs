@@ -1,14 +1,13 @@
 //! What devices may do with each other's memory.
 
 use super::Outcome;
-use crate::address::heap;
 use crate::context;
-use crate::device::{device, on_server};
+use crate::device::device;
 use crate::entry::give;
 use crate::session::{self, session};
 use causeway_api::calls;
 use causeway_api::snapshot::Peer;
-use causeway_api::sys::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUmemAccess_flags, CUresult};
+use causeway_api::sys::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUresult};
 
 /// What the server said about a pair of devices.
 fn pair(dev: CUdevice, peer: CUdevice) -> Result<Option<&'static Peer>, CUresult> {
@@ -48,8 +47,7 @@ pub unsafe fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32) -> Outco
     if !current.peers.lock().insert(peer.handle.value()) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     }
-    session::post(&calls::cuCtxEnablePeerAccess { peerContext: peer.handle, Flags })?;
-    set_access(&peer, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    session::post(&calls::cuCtxEnablePeerAccess { peerContext: peer.handle, Flags })
 }
 
 pub unsafe fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> Outcome {
@@ -57,19 +55,5 @@ pub unsafe fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> Outcome {
     if !current.peers.lock().remove(&peer.handle.value()) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     }
-    session::post(&calls::cuCtxDisablePeerAccess { peerContext: peer.handle })?;
-    set_access(&peer, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE)
-}
-
-/// Opens memory of `peer` that the client hands out itself to the current context's device, or closes it: the driver
-/// does so for memory of its own only.
-fn set_access(peer: &context::ContextState, flags: CUmemAccess_flags) -> Outcome {
-    let accessor = context::current_state()?.device;
-    if accessor == peer.device {
-        return Ok(());
-    }
-    match heap::of_context(peer.handle, peer.device) {
-        Some(heap) => heap.set_access(on_server(accessor)?, flags),
-        None => Ok(()),
-    }
+    session::post(&calls::cuCtxDisablePeerAccess { peerContext: peer.handle })
 }

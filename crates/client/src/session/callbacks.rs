@@ -12,7 +12,7 @@ use causeway_api::calls;
 use causeway_api::sys::{CUresult, CUstream};
 use causeway_fabric::threads;
 use causeway_wire::codec::Encode;
-use causeway_wire::message::ClientMessage;
+use causeway_wire::message::{ClientMessage, HOST_DONE_TRANSFER};
 use core::ffi::c_void;
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
@@ -119,14 +119,9 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
     let started = threads::spawn(name, move || {
         for (token, task) in receiver {
             run(task);
-            // What comes next in the stream finds what the program's code has written. An error means a lost link.
-            let _ = visible::send();
             // Number 0 is no stream's.
-            if token != 0
-                && let Ok(session) = session()
-            {
-                // A lost link has been reported by the thread that lost it.
-                let _ = session.link().send(|out| ClientMessage::HostDone { token }.encode(out));
+            if token != 0 {
+                say_done(token);
             }
         }
     });
@@ -134,6 +129,18 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
         error!("no thread for {name} could be started: {cause}");
     }
     sender
+}
+
+/// Lets the stream of a task go on. An error means a lost link, which has been reported by the thread that lost it.
+fn say_done(token: u64) {
+    let Ok(session) = session() else { return };
+    if visible::is_any() {
+        // What comes next in the stream finds what the program's code has written: this stays behind that.
+        let _ = visible::send();
+        let _ = session.link().send(|out| ClientMessage::HostDone { token }.encode(out));
+    } else {
+        let _ = session.link().send_transfer(HOST_DONE_TRANSFER | token, &[0]);
+    }
 }
 
 fn run(task: Task) {

@@ -21,9 +21,9 @@ use causeway_fabric::{Destination, Link, LinkError, LinkEvents};
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{CuResult, Gate, Gpu, dispatch};
 use causeway_wire::codec::{DecodeError, Encode};
-use causeway_wire::message::{Command, WorkerMessage, begin_reply};
+use causeway_wire::message::{Command, HOST_DONE_TRANSFER, WorkerMessage, begin_reply};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -37,6 +37,18 @@ const MOST_PARKED: usize = 1 << 30;
 
 /// How long a worker whose client has gone may take to write images to the cache.
 const MOST_KEEPING: Duration = Duration::from_secs(5);
+
+/// Host functions of which the client says that they have returned before their gate is known. There is one at a time
+/// unless the client invents them.
+const MOST_EARLY: usize = 1024;
+
+/// Streams that wait for host functions of the client, by the functions' tokens.
+#[derive(Default)]
+struct Gates {
+    closed: HashMap<u64, Box<dyn Gate>>,
+    /// The function has returned before the gate could be entered here.
+    early: HashSet<u64>,
+}
 
 /// Why a session cannot go on.
 #[derive(Debug, Error)]
@@ -109,7 +121,7 @@ pub struct Engine {
     pub(super) keeper: Pool,
     /// Objects whose making aside has ended since the lock was last taken.
     pub(super) made: Mutex<Vec<u64>>,
-    gates: Mutex<HashMap<u64, Box<dyn Gate>>>,
+    gates: Mutex<Gates>,
     state: Mutex<State>,
     /// Something that a parked command waits for has come since the lock was last taken.
     woken: AtomicBool,
@@ -172,10 +184,14 @@ impl Engine {
 
     /// A host function of the client has returned: its stream goes on.
     pub fn host_done(&self, token: u64) {
-        let gate = self.gates.lock().remove(&token);
-        match gate {
-            Some(gate) => gate.open(),
-            None => tracing::warn!(token, "the client reports a host function that is not running"),
+        let mut gates = self.gates.lock();
+        let gate = gates.closed.remove(&token);
+        if gate.is_none() && gates.early.len() < MOST_EARLY {
+            gates.early.insert(token);
+        }
+        drop(gates);
+        if let Some(gate) = gate {
+            gate.open();
         }
     }
 
@@ -207,7 +223,7 @@ impl Engine {
 
     /// Lets go of every stream that waits for the client, and finishes what is for later sessions.
     pub fn close(&self) {
-        self.gates.lock().clear();
+        self.gates.lock().closed.clear();
         self.keeper.finish(MOST_KEEPING);
     }
 
@@ -411,8 +427,6 @@ impl Engine {
     /// stream goes on when the client says that the function has returned.
     fn host_function(self: &Arc<Self>, stream: Native<Stream>, token: u64) -> CuResult<()> {
         let link = self.link.clone();
-        // The gate is in the table before the client can hear of it.
-        let mut gates = self.gates.lock();
         let gate = self.gpu.gate(
             stream,
             Box::new(move || {
@@ -420,7 +434,13 @@ impl Engine {
                 let _ = link.send(|out| WorkerMessage::HostCall { token }.encode(out));
             }),
         )?;
-        gates.insert(token, gate);
+        let mut gates = self.gates.lock();
+        if gates.early.remove(&token) {
+            drop(gates);
+            gate.open();
+        } else {
+            gates.closed.insert(token, gate);
+        }
         Ok(())
     }
 
@@ -501,6 +521,10 @@ pub struct Events(pub Arc<Engine>);
 impl LinkEvents for Events {
     fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
         let engine = Arc::clone(&self.0);
+        if transfer & HOST_DONE_TRANSFER != 0 {
+            engine.host_done(transfer & !HOST_DONE_TRANSFER);
+            return None;
+        }
         self.0.incoming.open(&*self.0.gpu, transfer, total, move || engine.wake())
     }
 
