@@ -135,5 +135,5 @@ impl Case {
 
 /// Whether a line is what CUDA says on standard error of an assertion that failed in a kernel.
 fn is_assertion(line: &str) -> bool {
-    line.contains(": Assertion `") && line.ends_with("` failed.")
+    line.contains("] Assertion `") && line.ends_with("` failed.")
 }
