@@ -8,7 +8,7 @@ use causeway_api::handle::{Handle, Kind, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, TextureSource};
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// More objects than this in one session are refused, so that a hostile client cannot exhaust the worker.
 const MOST_OBJECTS: usize = 1 << 22;
@@ -16,12 +16,13 @@ const MOST_OBJECTS: usize = 1 << 22;
 /// All objects of one session.
 ///
 /// Keyed by the whole handle, not by its slot: a client may use a slot again, with the next epoch, while the
-/// command that destroys the old object still waits for its stream.
+/// command that destroys the old object still waits for its stream. The hash is a fast one: a launch looks up three
+/// handles, and a client that makes them collide slows down its own worker alone.
 #[derive(Default)]
 pub struct Objects {
-    natives: RwLock<HashMap<u64, u64>>,
+    natives: RwLock<FxHashMap<u64, u64>>,
     /// Objects that could not be made although nobody waited to hear it, and why.
-    failed: RwLock<HashMap<u64, CUresult>>,
+    failed: RwLock<FxHashMap<u64, CUresult>>,
 }
 
 impl Objects {

@@ -23,7 +23,8 @@ use causeway_gpu::{CuResult, Gate, Gpu, dispatch};
 use causeway_wire::codec::{DecodeError, Encode};
 use causeway_wire::message::{Command, HOST_DONE_TRANSFER, WorkerMessage, begin_reply};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{HashMap, HashSet, VecDeque};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -45,9 +46,9 @@ const MOST_EARLY: usize = 1024;
 /// Streams that wait for host functions of the client, by the functions' tokens.
 #[derive(Default)]
 struct Gates {
-    closed: HashMap<u64, Box<dyn Gate>>,
+    closed: FxHashMap<u64, Box<dyn Gate>>,
     /// The function has returned before the gate could be entered here.
-    early: HashSet<u64>,
+    early: FxHashSet<u64>,
 }
 
 /// Why a session cannot go on.
@@ -96,8 +97,8 @@ pub struct State {
     parked_bytes: usize,
     pub(super) blockers: Blockers,
     kinds: StreamKinds,
-    progress: HashMap<u64, Progress>,
-    pub(super) lent: HashMap<u64, Lent>,
+    progress: FxHashMap<u64, Progress>,
+    pub(super) lent: FxHashMap<u64, Lent>,
     pub(super) reply: Vec<u8>,
 }
 
