@@ -106,18 +106,12 @@ impl Driver {
         shape: &LaunchShape,
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
-        let mut attributes = attributes.iter().map(attribute).collect::<CuResult<Vec<_>>>()?;
-        let config = configuration(shape, Native::NULL, &mut attributes);
-        let mut clusters = 0;
-        // SAFETY: the configuration, its attributes and the result are locals.
-        unsafe {
-            self.functions.cuOccupancyMaxActiveClusters(&mut clusters, function.as_raw(), &config)?;
-        }
-        Ok(clusters)
+        ask_about(shape, attributes, |config, clusters| {
+            // SAFETY: the function is the driver's own; the configuration and the result live through the call.
+            unsafe { self.functions.cuOccupancyMaxActiveClusters(clusters, function.as_raw(), config) }
+        })
     }
-}
 
-impl Driver {
     /// The largest cluster of a launch that fits onto the device.
     pub(super) fn cluster_size(
         &self,
@@ -125,15 +119,24 @@ impl Driver {
         shape: &LaunchShape,
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
-        let mut attributes = attributes.iter().map(attribute).collect::<CuResult<Vec<_>>>()?;
-        let config = configuration(shape, Native::NULL, &mut attributes);
-        let mut size = 0;
-        // SAFETY: the configuration, its attributes and the result are locals.
-        unsafe {
-            self.functions.cuOccupancyMaxPotentialClusterSize(&mut size, function.as_raw(), &config)?;
-        }
-        Ok(size)
+        ask_about(shape, attributes, |config, size| {
+            // SAFETY: the function is the driver's own; the configuration and the result live through the call.
+            unsafe { self.functions.cuOccupancyMaxPotentialClusterSize(size, function.as_raw(), config) }
+        })
     }
+}
+
+/// What `ask` answers about a launch of this shape.
+fn ask_about(
+    shape: &LaunchShape,
+    attributes: &[LaunchAttribute],
+    ask: impl FnOnce(&CUlaunchConfig, &mut i32) -> CuResult<()>,
+) -> CuResult<i32> {
+    let mut attributes = attributes.iter().map(attribute).collect::<CuResult<Vec<_>>>()?;
+    let config = configuration(shape, Native::NULL, &mut attributes);
+    let mut answer = 0;
+    ask(&config, &mut answer)?;
+    Ok(answer)
 }
 
 /// A launch as the driver has it; it points to `attributes`.
