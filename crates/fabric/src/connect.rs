@@ -142,7 +142,7 @@ pub fn connect(
                 lanes: welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES),
             };
             let (link, receiver) =
-                Link::new(connection, Some(lanes)).map_err(|cause| ConnectError::Failed {
+                Link::dialled(connection, lanes).map_err(|cause| ConnectError::Failed {
                     target: target.to_string(),
                     text: format!("no thread could be started: {cause}"),
                 })?;

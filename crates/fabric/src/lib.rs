@@ -1,18 +1,18 @@
 //! Links: how a client and its worker move messages and memory between each other.
 //!
-//! A [`Link`] joins two processes for one session. It carries ordered *messages*, gathered into batches,
-//! and
-//! *transfers*: large copies that are striped over several bulk lanes and read straight into their destination.
+//! A [`Link`] joins two processes for one session. It carries ordered *messages*, gathered into batches, and
+//! *transfers*: large copies that go straight into their destination. A *module* moves both.
 //! What the bytes mean is the business of `causeway-wire`; this crate does the input and output.
 //!
 //! | Module        | Question it answers                                                        |
 //! |---------------|----------------------------------------------------------------------------|
 //! | [`target`]    | Where is the server, and with which key?                                   |
-//! | [`tcp`]       | How is a connection made, authenticated, encrypted and found to be dead?    |
+//! | [`tcp`]       | How are connections made, encrypted, used side by side, and found dead?      |
 //! | [`connect()`] | How does a client get a session?                                           |
 //! | [`accept`]    | How does a server find out who is calling before it trusts a byte?          |
 //! | [`exchange`]  | How do questions and answers go over a connection without a link?           |
-//! | [`link`]      | How do messages leave in batches, and large copies over several lanes?      |
+//! | [`link`]      | How do messages leave in batches, and where do transfers go?                |
+//! | `module`      | What does a transport give a link?                                          |
 //! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
 //! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
 
@@ -21,6 +21,7 @@ mod connect;
 pub mod exchange;
 pub mod link;
 pub mod mirror;
+mod module;
 pub mod target;
 pub mod tcp;
 pub mod threads;

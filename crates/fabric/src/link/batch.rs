@@ -3,7 +3,7 @@
 //! Messages are encoded straight into the current batch, under a short lock. Whoever lets a batch leave
 //! takes the writer's lock first, swaps the batch for the writer's empty buffer, and writes without holding
 //! the batch's lock; so others go on appending meanwhile, batches leave in order, and in the steady state
-//! nothing is allocated. One batch is one frame and, unless the connection is encrypted, one system call.
+//! nothing is allocated. One batch is one frame and over TCP, unless it is encrypted, one system call.
 //!
 //! The flusher is a thread for batches that nobody waits for. While messages keep coming it looks every
 //! [`MAX_AGE`]; when none came for a few looks it parks, and the next append into an empty batch wakes it.
@@ -19,7 +19,7 @@ use causeway_wire::frame::{HEADER_SIZE, MAX_MESSAGE};
 use parking_lot::Mutex;
 
 use super::{LinkError, Shared, count};
-use crate::tcp::channel::Outgoing;
+use crate::module::SendMessages;
 use crate::threads;
 
 /// A batch of this many bytes leaves at once.
@@ -45,7 +45,7 @@ pub(super) struct Sending {
 }
 
 struct Writer {
-    outgoing: Outgoing,
+    outgoing: Box<dyn SendMessages>,
     /// Swapped with the batch; between frames it is an empty frame.
     spare: Vec<u8>,
 }
@@ -57,7 +57,7 @@ fn empty_frame() -> Vec<u8> {
 }
 
 impl Sending {
-    pub(super) fn new(outgoing: Outgoing) -> Self {
+    pub(super) fn new(outgoing: Box<dyn SendMessages>) -> Self {
         Self {
             batch: Mutex::new(empty_frame()),
             writer: Mutex::new(Writer { outgoing, spare: empty_frame() }),
@@ -144,7 +144,7 @@ pub(super) fn flush(shared: &Shared) -> Result<(), LinkError> {
             count(&shared.counters.message_bytes_sent, length);
             Ok(())
         }
-        Err(error) => Err(shared.lose(LinkError::from_io(error))),
+        Err(error) => Err(shared.lose(error)),
     }
 }
 

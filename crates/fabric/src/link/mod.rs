@@ -4,17 +4,17 @@
 //! |---------------|----------------------------------------------------------------------------------|
 //! | `batch`       | When does an appended message leave, and in which order?                          |
 //! | `receiver`    | How do the peer's frames come in, and when is the peer gone?                      |
-//! | `lanes`       | How is a large copy striped over the bulk lanes?                                  |
 //! | `transfers`   | Where do the bytes of a transfer go, and who hears of its end?                    |
 //! | `error`       | What can go wrong?                                                               |
 //!
-//! Locks, in the order in which they may be taken: `writer`, `batch`, `numbers`; `lanes`; `transfers`. No
+//! How frames and transfers move is the business of the link's [module](crate::module).
+//!
+//! Locks, in the order in which they may be taken: `writer`, `batch`, `numbers`; the module's; `transfers`. No
 //! callback of the link's owner runs under any of them, except the closures of [`Link::append`] and
 //! [`Link::send`], which run under `batch`.
 
 mod batch;
 mod error;
-mod lanes;
 mod receiver;
 mod transfers;
 
@@ -29,12 +29,14 @@ use causeway_wire::sequence::Sequencer;
 use parking_lot::Mutex;
 
 use crate::connect::{LaneDialer, MOST_LANES};
-use crate::tcp::channel::{Connection, Socket, shut_down};
-use crate::threads;
+use crate::module::{Memory, Parts};
+use crate::tcp::channel::Connection;
+use crate::{tcp, threads};
 
 pub use error::{LinkError, TransferError};
 pub use receiver::Receiver;
 pub use transfers::Destination;
+pub(crate) use transfers::{Place, Transfers};
 
 /// What the owner of a link is told.
 pub trait LinkEvents: Send + Sync {
@@ -69,16 +71,16 @@ pub struct Counters {
 }
 
 #[derive(Debug, Default)]
-struct AtomicCounters {
+pub(crate) struct AtomicCounters {
     frames_sent: AtomicU64,
     frames_received: AtomicU64,
     message_bytes_sent: AtomicU64,
     message_bytes_received: AtomicU64,
-    transfer_bytes_sent: AtomicU64,
-    transfer_bytes_received: AtomicU64,
+    pub(crate) transfer_bytes_sent: AtomicU64,
+    pub(crate) transfer_bytes_received: AtomicU64,
 }
 
-fn count(counter: &AtomicU64, amount: usize) {
+pub(crate) fn count(counter: &AtomicU64, amount: usize) {
     counter.fetch_add(amount as u64, Ordering::Relaxed);
 }
 
@@ -102,11 +104,12 @@ const PATIENCE_WITH_TELLER: Duration = Duration::from_secs(1);
 /// Marks a free place in [`Shared::descriptors`].
 const NO_DESCRIPTOR: RawFd = -1;
 
-struct Shared {
+/// What a link's threads and its module share.
+pub(crate) struct Shared {
     sending: batch::Sending,
     numbers: Mutex<Sequencer>,
-    lanes: lanes::Lanes,
-    transfers: transfers::Transfers,
+    memory: Box<dyn Memory>,
+    transfers: Transfers,
     state: AtomicU8,
     cause: OnceLock<LinkError>,
     events: OnceLock<Arc<dyn LinkEvents>>,
@@ -116,44 +119,45 @@ struct Shared {
     telling: AtomicBool,
     /// Whether that is done.
     told: AtomicBool,
-    dialer: Mutex<Option<LaneDialer>>,
-    command_socket: Socket,
     counters: AtomicCounters,
     /// All our descriptors, for a forked child that may take no lock.
     descriptors: [AtomicI32; 1 + MOST_LANES as usize],
 }
 
 impl Link {
-    /// A link over an authenticated command connection. `dialer` opens the lanes at [`Link::start`];
-    /// without one they are attached with [`Link::attach_lane`] as they arrive.
-    pub(crate) fn new(connection: Connection, dialer: Option<LaneDialer>) -> io::Result<(Self, Receiver)> {
-        let socket = Arc::clone(connection.socket());
-        let Connection { outgoing, incoming } = connection;
+    /// A link over the parts of a module. `descriptors` are what the module holds open by now.
+    pub(crate) fn new(parts: Parts, descriptors: &[RawFd]) -> io::Result<(Self, Receiver)> {
+        let Parts { sender, receiver, memory } = parts;
         let shared = Arc::new(Shared {
-            sending: batch::Sending::new(outgoing),
+            sending: batch::Sending::new(sender),
             numbers: Mutex::new(Sequencer::new()),
-            lanes: lanes::Lanes::default(),
-            transfers: transfers::Transfers::default(),
+            memory,
+            transfers: Transfers::default(),
             state: AtomicU8::new(OPEN),
             cause: OnceLock::new(),
             events: OnceLock::new(),
             teller: OnceLock::new(),
             telling: AtomicBool::new(false),
             told: AtomicBool::new(false),
-            dialer: Mutex::new(dialer),
-            command_socket: socket,
             counters: AtomicCounters::default(),
             descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; 1 + MOST_LANES as usize],
         });
-        shared.note_descriptor(&shared.command_socket);
-        let receiver = Receiver::new(Arc::clone(&shared), incoming)?;
+        descriptors.iter().for_each(|descriptor| shared.note_descriptor(*descriptor));
+        let receiver = Receiver::new(Arc::clone(&shared), receiver);
         batch::start_flusher(&shared)?;
         Ok((Self(shared), receiver))
     }
 
-    /// A link over a connection that was accepted, whose lanes come by [`Link::attach_lane`].
+    /// A link over TCP whose lanes are opened by `dialer` at [`Link::start`].
+    pub(crate) fn dialled(connection: Connection, dialer: LaneDialer) -> io::Result<(Self, Receiver)> {
+        let descriptor = connection.socket().as_raw_fd();
+        Self::new(tcp::messages::parts(connection, Some(dialer))?, &[descriptor])
+    }
+
+    /// A link over a TCP connection that was accepted, whose lanes come by [`Link::attach_lane`].
     pub fn accepted(connection: Connection) -> io::Result<(Self, Receiver)> {
-        Self::new(connection, None)
+        let descriptor = connection.socket().as_raw_fd();
+        Self::new(tcp::messages::parts(connection, None)?, &[descriptor])
     }
 
     /// Says who is told of transfers and of the end, and opens the bulk lanes in the background. Once,
@@ -170,15 +174,12 @@ impl Link {
         {
             self.0.tell_loss(cause);
         }
-        if let Some(dialer) = self.0.dialer.lock().take() {
-            lanes::open_in_background(&self.0, dialer);
-        }
-        self.0.lanes.start_all(&self.0);
+        self.0.memory.start(&self.0);
     }
 
     /// Adds a bulk lane that the peer has opened.
     pub fn attach_lane(&self, connection: Connection) {
-        lanes::attach(&self.0, connection);
+        self.0.memory.attach(&self.0, connection);
     }
 
     /// Appends a posted message to the current batch. It leaves when the batch is big, when it is about 30
@@ -203,8 +204,8 @@ impl Link {
         batch::flush(&self.0)
     }
 
-    /// Sends a transfer over the bulk lanes and returns when the kernel has all bytes. Waits for the first
-    /// lane where none is open yet.
+    /// Sends a transfer and returns when the bytes have left the program's memory. Waits for the first lane where
+    /// the module needs one and none is open yet.
     pub fn send_transfer(&self, transfer: u64, bytes: &[u8]) -> Result<(), LinkError> {
         // SAFETY: the slice is readable until this returns.
         unsafe { self.send_transfer_raw(transfer, bytes.as_ptr(), bytes.len()) }
@@ -222,7 +223,7 @@ impl Link {
         length: usize,
     ) -> Result<(), LinkError> {
         // SAFETY: passed on to the caller.
-        unsafe { lanes::send_transfer(&self.0, transfer, bytes, length) }
+        unsafe { self.0.memory.send(&self.0, transfer, bytes, length) }
     }
 
     /// Says where a transfer of the peer goes, before anything makes the peer send it. When it has ended,
@@ -299,7 +300,7 @@ impl Link {
 impl Shared {
     /// An error when the link has ended. The owner has been told of a loss before anybody else learns of it.
     #[inline]
-    fn check(&self) -> Result<(), LinkError> {
+    pub(crate) fn check(&self) -> Result<(), LinkError> {
         if self.state.load(Ordering::SeqCst) == OPEN { Ok(()) } else { Err(self.ending()) }
     }
 
@@ -322,7 +323,7 @@ impl Shared {
     }
 
     /// Ends the link because of `cause`, unless it has ended already; returns the error to report.
-    fn lose(&self, cause: LinkError) -> LinkError {
+    pub(crate) fn lose(&self, cause: LinkError) -> LinkError {
         if self.state.load(Ordering::SeqCst) == OPEN {
             // The first cause is kept: later ones only follow from it.
             let _ = self.cause.set(cause);
@@ -350,13 +351,26 @@ impl Shared {
     }
 
     fn end_connections(&self) {
-        shut_down(&self.command_socket);
-        self.lanes.end();
+        self.memory.end();
         self.sending.wake_flusher();
     }
 
-    fn note_descriptor(&self, socket: &Socket) {
-        let descriptor = socket.as_raw_fd();
+    /// Where the peer's transfers go.
+    pub(crate) fn transfers(&self) -> &Transfers {
+        &self.transfers
+    }
+
+    /// The owner, once it has started the link.
+    pub(crate) fn events(&self) -> Option<&dyn LinkEvents> {
+        self.events.get().map(|events| &**events)
+    }
+
+    pub(crate) fn counters(&self) -> &AtomicCounters {
+        &self.counters
+    }
+
+    /// Takes note of a descriptor that a forked child is to close.
+    pub(crate) fn note_descriptor(&self, descriptor: RawFd) {
         let free = |place: &&AtomicI32| {
             place.compare_exchange(NO_DESCRIPTOR, descriptor, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         };
@@ -366,7 +380,11 @@ impl Shared {
 }
 
 /// Starts one of the link's threads, or loses the link where the system has no thread to give.
-fn spawn_or_lose(shared: &Arc<Shared>, name: &str, body: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+pub(crate) fn spawn_or_lose(
+    shared: &Arc<Shared>,
+    name: &str,
+    body: impl FnOnce(&Arc<Shared>) + Send + 'static,
+) {
     let own = Arc::clone(shared);
     if let Err(error) = threads::spawn(name, move || body(&own)) {
         shared.lose(LinkError::local(&error));

@@ -1,14 +1,12 @@
 //! How do the peer's frames come in, and when is the peer gone?
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{Frame, FrameReader, MAX_BODY};
 
 use super::{LinkError, Shared, count};
-use crate::tcp::channel::Incoming;
-use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
+use crate::module::ReceiveMessages;
 
 /// Fruitless spins in a row after which spinning is tried only now and then.
 const SPINS_IN_VAIN: u32 = 8;
@@ -19,9 +17,8 @@ const TRY_AGAIN_EVERY: u32 = 32;
 /// The receiving end of a link, for one thread.
 pub struct Receiver {
     shared: Arc<Shared>,
-    incoming: Incoming,
+    incoming: Box<dyn ReceiveMessages>,
     frames: FrameReader,
-    watch: PeerWatch,
     /// Whether a frame was handed out that has not been marked as dealt with.
     handed_out: bool,
     spins_in_vain: u32,
@@ -34,18 +31,8 @@ impl core::fmt::Debug for Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(shared: Arc<Shared>, mut incoming: Incoming) -> io::Result<Self> {
-        incoming.read_ahead();
-        // A wait is cut into pieces, to look now and then whether the peer's machine is still there.
-        incoming.socket().set_read_timeout(Some(LOOK_EVERY))?;
-        Ok(Self {
-            shared,
-            incoming,
-            frames: FrameReader::new(MAX_BODY),
-            watch: PeerWatch::default(),
-            handed_out: false,
-            spins_in_vain: 0,
-        })
+    pub(super) fn new(shared: Arc<Shared>, incoming: Box<dyn ReceiveMessages>) -> Self {
+        Self { shared, incoming, frames: FrameReader::new(MAX_BODY), handed_out: false, spins_in_vain: 0 }
     }
 
     /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on.
@@ -84,22 +71,9 @@ impl Receiver {
         if !budget.is_zero() && self.spin(budget)? {
             return Ok(());
         }
-        loop {
-            match self.incoming.receive(self.frames.space(), true) {
-                Ok(0) => return Err(LinkError::PeerGone),
-                Ok(count) => {
-                    self.frames.filled(count);
-                    self.watch.heard();
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.watch.look(self.incoming.socket()) {
-                        return Err(LinkError::PeerSilent);
-                    }
-                }
-                Err(error) => return Err(LinkError::from_io(error)),
-            }
-        }
+        let count = self.incoming.receive(self.frames.space(), true)?;
+        self.frames.filled(count);
+        Ok(())
     }
 
     fn spin(&mut self, budget: Duration) -> Result<bool, LinkError> {
@@ -109,17 +83,13 @@ impl Receiver {
         }
         let end = Instant::now() + budget;
         while Instant::now() < end {
-            match self.incoming.receive(self.frames.space(), false) {
-                Ok(0) => return Err(LinkError::PeerGone),
-                Ok(count) => {
-                    self.frames.filled(count);
-                    self.watch.heard();
-                    self.spins_in_vain = 0;
-                    return Ok(true);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => core::hint::spin_loop(),
-                Err(error) => return Err(LinkError::from_io(error)),
+            let count = self.incoming.receive(self.frames.space(), false)?;
+            if count > 0 {
+                self.frames.filled(count);
+                self.spins_in_vain = 0;
+                return Ok(true);
             }
+            core::hint::spin_loop();
         }
         self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
         Ok(false)

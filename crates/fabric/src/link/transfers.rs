@@ -108,7 +108,7 @@ struct Entry {
 }
 
 /// Where the bytes of a chunk go.
-pub(super) enum Place {
+pub(crate) enum Place {
     /// To this address.
     Memory(*mut u8),
     /// Nowhere.
@@ -116,7 +116,7 @@ pub(super) enum Place {
 }
 
 #[derive(Default)]
-pub(super) struct Transfers {
+pub(crate) struct Transfers {
     entries: Mutex<HashMap<u64, Entry>>,
     changed: Condvar,
 }
@@ -148,7 +148,7 @@ impl Transfers {
     }
 
     /// Claims the place of a chunk that is about to be received; [`landed`](Self::landed) must follow.
-    pub(super) fn claim(
+    pub(crate) fn claim(
         &self,
         chunk: &ChunkHeader,
         events: Option<&dyn LinkEvents>,
@@ -210,7 +210,7 @@ impl Transfers {
     }
 
     /// Says that a claimed chunk has been received, or why its lane failed.
-    pub(super) fn landed(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) {
+    pub(crate) fn landed(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&chunk.transfer) else {
             return;

@@ -7,8 +7,12 @@
 //! | [`record`]  | How are bytes encrypted and checked on their way?                            |
 //! | [`channel`] | How are bytes sent and received, encrypted or not?                           |
 //! | `transmit`  | How does a system call on a socket finish what it began?                     |
+//! | `messages`  | How do the frames of a link travel?                                          |
+//! | `lanes`     | How is a large copy striped over several connections?                        |
 
 pub mod channel;
+pub(crate) mod lanes;
+pub(crate) mod messages;
 pub mod noise;
 pub mod record;
 pub mod socket;

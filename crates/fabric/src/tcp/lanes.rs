@@ -1,10 +1,11 @@
-//! How is a large copy striped over the bulk lanes?
+//! How is a large copy striped over several connections, the bulk lanes?
 //!
 //! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer.
 //! The calling thread sends on one lane itself and is joined by helper threads for the others, since one
 //! thread can copy only about 7 GB/s into the kernel. At the other end each lane has a thread that receives
 //! straight into the transfer's destination.
 
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,10 +13,10 @@ use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader};
 use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, unbounded};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::transfers::Place;
-use super::{LinkError, Shared, count, spawn_or_lose};
+use super::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
 use crate::connect::{LaneDialer, MOST_LANES};
-use crate::tcp::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
+use crate::link::{LinkError, Place, Shared, count, spawn_or_lose};
+use crate::module::Memory;
 
 /// The smallest chunk that a transfer is cut into, in bytes. Below this the work per chunk shows.
 const SMALLEST_CHUNK: usize = 256 << 10;
@@ -26,15 +27,26 @@ const LARGEST_CHUNK: usize = 1 << 20;
 /// Where bytes of a transfer that nobody wants are put, this many at a time.
 const DROP_SIZE: usize = 64 << 10;
 
-#[derive(Default)]
-pub(super) struct Lanes {
+/// The lanes of a link. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Lanes(Arc<State>);
+
+struct State {
+    command_socket: Socket,
+    /// Opens the lanes at the end that connects, once.
+    dialer: Mutex<Option<LaneDialer>>,
     open: RwLock<Vec<Arc<Lane>>>,
     /// Lanes that came before the link was started, whose threads do not run yet.
-    not_started: Mutex<Vec<Incoming>>,
+    not_started: Mutex<NotStarted>,
     changed: Condvar,
     changed_lock: Mutex<()>,
     next: AtomicUsize,
     helpers: Mutex<Option<Helpers>>,
+}
+
+enum NotStarted {
+    Waiting(Vec<Incoming>),
+    Started,
 }
 
 struct Lane {
@@ -50,6 +62,7 @@ struct Helpers {
 
 /// A transfer being sent.
 struct Job {
+    lanes: Lanes,
     transfer: u64,
     start: *const u8,
     length: usize,
@@ -115,8 +128,8 @@ impl Job {
 
     fn send(&self, shared: &Shared, chunk: &ChunkHeader) -> std::io::Result<()> {
         let data = self.start.wrapping_add(chunk.offset as usize);
-        let lanes = shared.lanes.open.read();
-        let first = shared.lanes.next.fetch_add(1, Ordering::Relaxed);
+        let lanes = self.lanes.0.open.read();
+        let first = self.lanes.0.next.fetch_add(1, Ordering::Relaxed);
         let lane = |i: usize| &lanes[(first + i) % lanes.len()];
         let free = (0..lanes.len()).find_map(|i| lane(i).outgoing.try_lock());
         let mut outgoing = match free {
@@ -125,58 +138,125 @@ impl Job {
         };
         // SAFETY: the chunk was taken and is not done, so the memory is still readable.
         unsafe { outgoing.send_with_data(&chunk.to_bytes(), data, chunk.length as usize)? };
-        count(&shared.counters.transfer_bytes_sent, chunk.length as usize);
+        count(&shared.counters().transfer_bytes_sent, chunk.length as usize);
         Ok(())
     }
 }
 
-/// # Safety
-/// The memory must be readable until this returns.
-pub(super) unsafe fn send_transfer(
-    shared: &Arc<Shared>,
-    transfer: u64,
-    start: *const u8,
-    length: usize,
-) -> Result<(), LinkError> {
-    let lanes = shared.lanes.wait_for_one(shared)?;
-    let share = length.div_ceil(4 * lanes).next_multiple_of(SMALLEST_CHUNK);
-    let job = Arc::new(Job {
-        transfer,
-        start,
-        length,
-        chunk: share.clamp(SMALLEST_CHUNK, LARGEST_CHUNK),
-        progress: Mutex::default(),
-        finished: Condvar::new(),
-    });
-    let chunks = length.div_ceil(job.chunk);
-    let helpers = chunks.min(lanes).saturating_sub(1);
-    if helpers > 0 {
-        shared.lanes.call_helpers(shared, &job, helpers);
+impl Memory for Lanes {
+    fn start(&self, link: &Arc<Shared>) {
+        if let Some(dialer) = self.0.dialer.lock().take() {
+            self.open_in_background(link, dialer);
+        }
+        let waiting = core::mem::replace(&mut *self.0.not_started.lock(), NotStarted::Started);
+        if let NotStarted::Waiting(lanes) = waiting {
+            lanes.into_iter().for_each(|incoming| start_receiving(link, incoming));
+        }
     }
-    job.work(shared);
-    let mut progress = job.progress.lock();
-    while progress.in_flight > 0 {
-        job.finished.wait(&mut progress);
+
+    unsafe fn send(
+        &self,
+        link: &Arc<Shared>,
+        transfer: u64,
+        start: *const u8,
+        length: usize,
+    ) -> Result<(), LinkError> {
+        let lanes = self.wait_for_one(link)?;
+        let share = length.div_ceil(4 * lanes).next_multiple_of(SMALLEST_CHUNK);
+        let job = Arc::new(Job {
+            lanes: self.clone(),
+            transfer,
+            start,
+            length,
+            chunk: share.clamp(SMALLEST_CHUNK, LARGEST_CHUNK),
+            progress: Mutex::default(),
+            finished: Condvar::new(),
+        });
+        let chunks = length.div_ceil(job.chunk);
+        let helpers = chunks.min(lanes).saturating_sub(1);
+        if helpers > 0 {
+            self.call_helpers(link, &job, helpers);
+        }
+        job.work(link);
+        let mut progress = job.progress.lock();
+        while progress.in_flight > 0 {
+            job.finished.wait(&mut progress);
+        }
+        if progress.failed { Err(link.check().err().unwrap_or(LinkError::PeerGone)) } else { Ok(()) }
     }
-    if progress.failed { Err(shared.check().err().unwrap_or(LinkError::PeerGone)) } else { Ok(()) }
+
+    fn attach(&self, link: &Arc<Shared>, connection: Connection) {
+        let socket = Arc::clone(connection.socket());
+        let Connection { outgoing, incoming } = connection;
+        {
+            let mut open = self.0.open.write();
+            if open.len() == MOST_LANES as usize {
+                shut_down(&socket);
+                return;
+            }
+            link.note_descriptor(socket.as_raw_fd());
+            open.push(Arc::new(Lane { outgoing: Mutex::new(outgoing), socket: Arc::clone(&socket) }));
+        }
+        if link.check().is_err() {
+            shut_down(&socket);
+            return;
+        }
+        {
+            let _guard = self.0.changed_lock.lock();
+            self.0.changed.notify_all();
+        }
+        let mut not_started = self.0.not_started.lock();
+        match &mut *not_started {
+            NotStarted::Waiting(lanes) => lanes.push(incoming),
+            NotStarted::Started => {
+                drop(not_started);
+                start_receiving(link, incoming);
+            }
+        }
+    }
+
+    fn end(&self) {
+        shut_down(&self.0.command_socket);
+        self.0.open.read().iter().for_each(|lane| shut_down(&lane.socket));
+        if let NotStarted::Waiting(lanes) = &mut *self.0.not_started.lock() {
+            lanes.clear();
+        }
+        *self.0.helpers.lock() = None;
+        let _guard = self.0.changed_lock.lock();
+        self.0.changed.notify_all();
+    }
 }
 
 impl Lanes {
+    /// No lanes yet, beside a link's command connection.
+    pub(crate) fn new(command_socket: Socket, dialer: Option<LaneDialer>) -> Self {
+        Self(Arc::new(State {
+            command_socket,
+            dialer: Mutex::new(dialer),
+            open: RwLock::default(),
+            not_started: Mutex::new(NotStarted::Waiting(Vec::new())),
+            changed: Condvar::new(),
+            changed_lock: Mutex::new(()),
+            next: AtomicUsize::new(0),
+            helpers: Mutex::new(None),
+        }))
+    }
+
     /// Waits until there is a lane; how many there are.
     fn wait_for_one(&self, shared: &Shared) -> Result<usize, LinkError> {
-        let mut guard = self.changed_lock.lock();
+        let mut guard = self.0.changed_lock.lock();
         loop {
             shared.check()?;
-            let count = self.open.read().len();
+            let count = self.0.open.read().len();
             if count > 0 {
                 return Ok(count);
             }
-            self.changed.wait(&mut guard);
+            self.0.changed.wait(&mut guard);
         }
     }
 
     fn call_helpers(&self, shared: &Arc<Shared>, job: &Arc<Job>, wanted: usize) {
-        let mut helpers = self.helpers.lock();
+        let mut helpers = self.0.helpers.lock();
         let helpers = helpers.get_or_insert_with(|| {
             let (jobs, waiting) = unbounded();
             Helpers { jobs, waiting, threads: 0 }
@@ -200,67 +280,25 @@ impl Lanes {
         }
     }
 
-    pub(super) fn start_all(&self, shared: &Arc<Shared>) {
-        for incoming in self.not_started.lock().drain(..) {
-            start_receiving(shared, incoming);
-        }
-    }
-
-    pub(super) fn end(&self) {
-        self.open.read().iter().for_each(|lane| shut_down(&lane.socket));
-        self.not_started.lock().clear();
-        *self.helpers.lock() = None;
-        let _guard = self.changed_lock.lock();
-        self.changed.notify_all();
-    }
-}
-
-pub(super) fn attach(shared: &Arc<Shared>, connection: Connection) {
-    let socket = Arc::clone(connection.socket());
-    let Connection { outgoing, incoming } = connection;
-    {
-        let mut open = shared.lanes.open.write();
-        if open.len() == MOST_LANES as usize {
-            shut_down(&socket);
-            return;
-        }
-        shared.note_descriptor(&socket);
-        open.push(Arc::new(Lane { outgoing: Mutex::new(outgoing), socket: Arc::clone(&socket) }));
-    }
-    if shared.check().is_err() {
-        shut_down(&socket);
-        return;
-    }
-    {
-        let _guard = shared.lanes.changed_lock.lock();
-        shared.lanes.changed.notify_all();
-    }
-    let mut not_started = shared.lanes.not_started.lock();
-    if shared.events.get().is_none() {
-        not_started.push(incoming);
-    } else {
-        drop(not_started);
-        start_receiving(shared, incoming);
-    }
-}
-
-pub(super) fn open_in_background(shared: &Arc<Shared>, dialer: LaneDialer) {
-    spawn_or_lose(shared, "lanes", move |shared| {
-        for lane in 0..dialer.lanes() {
-            match dialer.open(lane) {
-                Ok(connection) => attach(shared, connection),
-                Err(_) if shared.check().is_err() => return,
-                Err(error) if lane == 0 => {
-                    shared.lose(LinkError::NoLane(error.to_string()));
-                    return;
-                }
-                Err(error) => {
-                    tracing::warn!("going on with {lane} bulk lanes: {error}");
-                    return;
+    fn open_in_background(&self, link: &Arc<Shared>, dialer: LaneDialer) {
+        let lanes = self.clone();
+        spawn_or_lose(link, "lanes", move |link| {
+            for lane in 0..dialer.lanes() {
+                match dialer.open(lane) {
+                    Ok(connection) => lanes.attach(link, connection),
+                    Err(_) if link.check().is_err() => return,
+                    Err(error) if lane == 0 => {
+                        link.lose(LinkError::NoLane(error.to_string()));
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::warn!("going on with {lane} bulk lanes: {error}");
+                        return;
+                    }
                 }
             }
-        }
-    });
+        });
+    }
 }
 
 fn start_receiving(shared: &Arc<Shared>, mut incoming: Incoming) {
@@ -281,7 +319,7 @@ fn receive_chunk(shared: &Shared, incoming: &mut Incoming, dropped: &mut [u8]) -
     }
     let chunk = ChunkHeader::parse(&header)?;
     let length = chunk.length as usize;
-    let place = shared.transfers.claim(&chunk, shared.events.get().map(|events| &**events))?;
+    let place = shared.transfers().claim(&chunk, shared.events())?;
     let received = match place {
         // SAFETY: the destination stays writable until its callback has run, which `landed` alone can cause
         // while this chunk is claimed; the claim lies inside the destination and overlaps no other.
@@ -291,11 +329,11 @@ fn receive_chunk(shared: &Shared, incoming: &mut Incoming, dropped: &mut [u8]) -
     .map_err(LinkError::from_io);
     // The owner hears of a lost link before it hears of a failed transfer.
     let failure = received.err().map(|error| shared.lose(error));
-    shared.transfers.landed(&chunk, failure.as_ref());
+    shared.transfers().landed(&chunk, failure.as_ref());
     if let Some(failure) = failure {
         return Err(failure);
     }
-    count(&shared.counters.transfer_bytes_received, length);
+    count(&shared.counters().transfer_bytes_received, length);
     Ok(())
 }
 

@@ -1,0 +1,67 @@
+//! What a module of the fabric gives a link: *messages* and *memory*.
+//!
+//! A link joins two processes, whatever lies between them. What lies between them is the business of a module, one
+//! folder of this crate each: [`tcp`](crate::tcp). It gives two things, which are the channel and the memory
+//! semantics of InfiniBand:
+//!
+//! - **Messages**: an ordered stream of bytes each way, in which the link's frames travel. Its sending half is used
+//!   under the link's writer lock, its receiving half by the one thread that receives.
+//! - **Memory**: how the bytes of a transfer get from the memory of one process into the destination that the other
+//!   one names, with as few copies as the module can.
+//!
+//! A link holds the halves as trait objects: one indirect call for each frame and each transfer, none for a message.
+
+use std::sync::Arc;
+
+use crate::link::{LinkError, Shared};
+use crate::tcp::channel::Connection;
+
+/// The direction to the peer of an ordered stream of bytes.
+pub(crate) trait SendMessages: Send {
+    /// Sends all of `bytes`, which are one frame. Blocks while the peer takes nothing; what is kept on the way is
+    /// bounded.
+    fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError>;
+}
+
+/// The direction from the peer.
+pub(crate) trait ReceiveMessages: Send {
+    /// Receives some bytes into `into` and returns how many. With `wait` it sleeps until there are any; otherwise it
+    /// is one look that costs as little as the module can make it, and 0 says that nothing is there. The peer's end
+    /// is an error, [`LinkError::PeerGone`] as a rule.
+    fn receive(&mut self, into: &mut [u8], wait: bool) -> Result<usize, LinkError>;
+}
+
+/// Memory of the peer, and what both halves share: for any thread at any time.
+pub(crate) trait Memory: Send + Sync {
+    /// The link's owner can be asked from now on where transfers go. Called once.
+    fn start(&self, link: &Arc<Shared>);
+
+    /// Moves `length` bytes at `start` into the peer's destination for `transfer`, and returns when the memory may
+    /// change again. Blocks while the peer takes nothing. The receiving side claims each part of the transfer
+    /// from [`Shared::transfers`] before it writes to the destination.
+    ///
+    /// # Safety
+    /// The memory must be readable until this returns. Other threads may write to it; then either value is sent.
+    unsafe fn send(
+        &self,
+        link: &Arc<Shared>,
+        transfer: u64,
+        start: *const u8,
+        length: usize,
+    ) -> Result<(), LinkError>;
+
+    /// Takes in one more connection that the peer has opened for this session. A module that has no use for it ends
+    /// it.
+    fn attach(&self, link: &Arc<Shared>, connection: Connection);
+
+    /// Ends everything that joins the two processes, messages too: whoever waits in any part of the module returns
+    /// with an error, here and at the peer. May be called more than once and from any thread.
+    fn end(&self);
+}
+
+/// The parts of a module, for one link.
+pub(crate) struct Parts {
+    pub(crate) sender: Box<dyn SendMessages>,
+    pub(crate) receiver: Box<dyn ReceiveMessages>,
+    pub(crate) memory: Box<dyn Memory>,
+}
