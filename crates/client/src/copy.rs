@@ -201,24 +201,31 @@ unsafe fn to_device(
         // SAFETY: readable until the stream has passed the copy.
         return unsafe { read_later(destination, source, stream) };
     }
-    // SAFETY: readable now, and CUDA forbids the program to change it before the copy is done.
-    unsafe {
-        if source.is_contiguous() {
-            send_now(destination, slice::from_raw_parts(source.address, source.bytes()), stream)?;
-        } else {
-            send_now(destination, &source.pack(), stream)?;
-        }
-    }
     // Work that another stream gets right after this call finds the bytes on the device, as it does with a GPU
-    // that is near. Small ones travel with the commands and so are there first. An address that we do not know
-    // is judged by the server, and the caller of a synchronous copy must hear of it.
+    // that is near. Small ones travel with the commands and are published, so that the server keeps that order. An
+    // address that we do not know is judged by the server, and the caller of a synchronous copy must hear of it.
     let is_known = match destination {
         DevicePlace::Memory(region) => memory::is_writable(region.address),
         DevicePlace::Array(part) => array::element_bytes(part.array).is_some(),
     };
-    let is_certain = source.bytes() <= INLINE_BYTES && is_known;
-    if mode == Mode::Synchronous && !is_certain { stream.synchronize() } else { Ok(()) }
+    let publish = mode == Mode::Synchronous && source.bytes() <= INLINE_BYTES && is_known;
+    if publish && stream.unfinished() > MOST_BEFORE_PUBLISHED {
+        stream.synchronize()?;
+    }
+    // SAFETY: readable now, and CUDA forbids the program to change it before the copy is done.
+    unsafe {
+        if source.is_contiguous() {
+            send_now(destination, slice::from_raw_parts(source.address, source.bytes()), stream, publish)?;
+        } else {
+            send_now(destination, &source.pack(), stream, publish)?;
+        }
+    }
+    if mode == Mode::Synchronous && !publish { stream.synchronize() } else { Ok(()) }
 }
+
+/// How many commands a synchronous copy may find unfinished without waiting for them. The server holds a copy back, and
+/// publishes it later, when its stream has more commands than the driver takes.
+const MOST_BEFORE_PUBLISHED: u64 = 400;
 
 /// A long copy goes in pieces of this many bytes, so that reading the source, the wire and the GPU's own copy
 /// overlap, and so that neither end holds more than a few pieces of it.
@@ -272,9 +279,21 @@ fn cut(place: DevicePlace, (y, height): (u64, u64), (z, depth): (u64, u64)) -> D
     }
 }
 
-fn send_now(destination: DevicePlace, bytes: &[u8], stream: &StreamState) -> Result<(), CUresult> {
+/// Sends bytes that may change when this returns; `publish` is for those that travel with the commands.
+fn send_now(
+    destination: DevicePlace,
+    bytes: &[u8],
+    stream: &StreamState,
+    publish: bool,
+) -> Result<(), CUresult> {
     if bytes.len() <= INLINE_BYTES {
-        return post_to_device(destination, Payload::Inline(bytes), stream);
+        let request = calls::copy_to_device {
+            destination,
+            stream: stream.handle,
+            publish,
+            data: Payload::Inline(bytes),
+        };
+        return session::post_in(stream.context, &request);
     }
     let _bar = session()?.watch_upload(bytes.len());
     for (destination, offset, length) in pieces(destination, bytes.len()) {
@@ -284,7 +303,7 @@ fn send_now(destination: DevicePlace, bytes: &[u8], stream: &StreamState) -> Res
 }
 
 fn post_to_device(destination: DevicePlace, data: Payload<'_>, stream: &StreamState) -> Result<(), CUresult> {
-    let request = calls::copy_to_device { destination, stream: stream.handle, data };
+    let request = calls::copy_to_device { destination, stream: stream.handle, publish: false, data };
     session::post_in(stream.context, &request)
 }
 
@@ -330,9 +349,7 @@ unsafe fn read_later(
     let token = callbacks::register(Task::Read { send, after: stream.ahead() });
     let reached = calls::host_function { stream: stream.handle, token };
     session::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
-    let data = Payload::Transfer { number, length: source.bytes() as u64 };
-    let request = calls::copy_to_device { destination, stream: stream.handle, data };
-    session::post_in(stream.context, &request)
+    post_to_device(destination, Payload::Transfer { number, length: source.bytes() as u64 }, stream)
 }
 
 /// # Safety

@@ -226,6 +226,12 @@ impl StreamState {
             || context::state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
     }
 
+    /// How many commands may be before the stream's end and not be known to be done, those of other streams among them.
+    pub fn unfinished(&self) -> u64 {
+        let context = context::state(self.context).map_or(0, |context| context.watermark.done());
+        self.newest().saturating_sub(self.watermark.done().max(context))
+    }
+
     /// Gets what kernels wrote to memory of the program up to `ticket`, which must be done.
     pub fn fetch(&self, ticket: u64) -> Result<(), CUresult> {
         self.watermark.fetch(ticket)

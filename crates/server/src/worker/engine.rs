@@ -6,6 +6,7 @@
 //! nobody waits for the GPU while holding the lock.
 
 use super::copies::Lent;
+use super::fences::Fences;
 use super::incoming::Incoming;
 use super::mirrors::Mirrors;
 use super::order::{self, Blockers, Place, StreamKinds};
@@ -97,6 +98,7 @@ pub struct State {
     parked_bytes: usize,
     pub(super) blockers: Blockers,
     kinds: StreamKinds,
+    fences: Fences,
     progress: FxHashMap<u64, Progress>,
     pub(super) lent: FxHashMap<u64, Lent>,
     pub(super) reply: Vec<u8>,
@@ -301,8 +303,10 @@ impl Engine {
         request: &Request<'_>,
         arguments: &[u8],
     ) {
-        let outcome =
-            self.enter_context(head.context).and_then(|()| self.execute(state, head, request, arguments));
+        let outcome = self
+            .enter_context(head.context)
+            .and_then(|()| self.pass_fences(state, head.context, place))
+            .and_then(|()| self.execute(state, head, request, arguments));
         tracing::trace!(command = head.opcode.name(), call = head.call, status = status(&outcome), "issued");
         if let Request::stream_destroy(destroy) = request {
             // Its staging has been asked back by `execute`.
@@ -336,6 +340,9 @@ impl Engine {
         arguments: &[u8],
     ) -> CuResult<Answer> {
         state.reply.clear();
+        if let Some(context) = order::ended_context(request) {
+            state.fences.context_ends(&*self.gpu, context);
+        }
         match request {
             Request::stream_synchronize(_)
             | Request::event_synchronize(_)
@@ -357,7 +364,13 @@ impl Engine {
                 return Ok(Answer::Later);
             }
             Request::copy_from_device(copy) => self.copy_from_device(state, copy)?,
-            Request::copy_to_device(copy) => self.copy_to_device(state, copy)?,
+            Request::copy_to_device(copy) => {
+                self.copy_to_device(state, copy)?;
+                if copy.publish {
+                    let stream = self.objects.native(copy.stream)?;
+                    state.fences.set(&*self.gpu, head.context, copy.stream, stream)?;
+                }
+            }
             Request::mirror_create(create) => {
                 self.mirrors.create(&*self.gpu, head.context, create)?.encode(&mut state.reply);
             }
@@ -400,6 +413,7 @@ impl Engine {
             }
             Request::stream_destroy(destroy) => {
                 self.ask_back(state, self.objects.native(destroy.stream)?)?;
+                state.fences.stream_ends(&*self.gpu, destroy.stream);
                 dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
             }
             Request::primary_context_release(release) => {
@@ -443,6 +457,13 @@ impl Engine {
             gates.closed.insert(token, gate);
         }
         Ok(())
+    }
+
+    /// Puts a command that goes into a stream behind the synchronous copies before it.
+    fn pass_fences(&self, state: &mut State, context: Handle<Context>, place: Place) -> CuResult<()> {
+        let (Place::InStream { stream, .. }, false) = (place, state.fences.is_empty()) else { return Ok(()) };
+        let native = || self.objects.native(Handle::from_value(stream));
+        state.fences.pass(&*self.gpu, context, stream, &state.kinds, native)
     }
 
     /// Counts a command of a stream, and asks for the stream's progress now and then.

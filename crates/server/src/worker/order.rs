@@ -11,7 +11,7 @@
 //! comes from one, waits while the module is being loaded, and nothing else does.
 
 use causeway_api::calls::Request;
-use causeway_api::handle::{Handle, Stream};
+use causeway_api::handle::{Context, Handle, Stream};
 use std::collections::{HashMap, HashSet};
 
 /// `CU_STREAM_NON_BLOCKING`: the stream takes no part in the order of the legacy default stream.
@@ -146,14 +146,21 @@ impl StreamKinds {
     fn is_blocking(&self, stream: u64) -> bool {
         stream != 0 && !self.non_blocking.contains(&stream)
     }
+
+    /// Whether commands of one stream and the other are always in order, being in the same context.
+    pub fn are_in_order(&self, one: u64, other: u64) -> bool {
+        one == other || (one == 0 && self.is_blocking(other)) || (other == 0 && self.is_blocking(one))
+    }
 }
 
-/// Whether a command ends what code may still be loaded into.
-fn ends_context(request: &Request<'_>) -> bool {
-    matches!(
-        request,
-        Request::context_destroy(_) | Request::primary_context_release(_) | Request::primary_context_reset(_)
-    )
+/// The context that a command ends.
+pub fn ended_context(request: &Request<'_>) -> Option<Handle<Context>> {
+    match request {
+        Request::context_destroy(end) => Some(end.context),
+        Request::primary_context_release(end) => Some(end.context),
+        Request::primary_context_reset(end) => Some(end.context),
+        _ => None,
+    }
 }
 
 /// What the commands parked so far hold up, and those that are carried out aside without anybody waiting for them.
@@ -180,7 +187,8 @@ impl Blockers {
         if self.making.is_empty() && self.unmade.is_empty() {
             return false;
         }
-        ends_context(request)
+        // Code may still be being loaded into a context that is to end.
+        ended_context(request).is_some()
             || request.names(|handle| self.making.contains(&handle) || self.unmade.contains(&handle))
     }
 
@@ -345,7 +353,7 @@ mod tests {
     #[test]
     fn only_what_comes_from_a_module_waits_for_its_load() {
         use causeway_api::calls::{launch, library_kernel, library_load, primary_context_release};
-        use causeway_api::handle::{Context, Function, Kernel, Library};
+        use causeway_api::handle::{Function, Kernel, Library};
         use causeway_api::types::{JitOptions, LaunchShape, Payload};
 
         let (library, kernel) = (Handle::<Library>::new(1, 0), Handle::<Kernel>::new(2, 0));
