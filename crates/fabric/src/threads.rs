@@ -6,9 +6,19 @@ use std::thread::{Builder, JoinHandle};
 /// Starts a thread named `causeway-{name}` that no signal is ever delivered to, so that the program's
 /// handlers run on the program's own threads, as they would without us.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    start(Builder::new(), name, body)
+}
+
+/// Like [`spawn`], for a thread that calls the program's own functions: it has as much stack as they are used to from
+/// the C library's threads, four times of what Rust's have.
+pub fn spawn_for_program(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    start(Builder::new().stack_size(8 << 20), name, body)
+}
+
+fn start(builder: Builder, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     // The new thread inherits the mask, so it is blocked from its first instruction on.
     let before = block_all_signals();
-    let started = Builder::new().name(format!("causeway-{name}")).spawn(body);
+    let started = builder.name(format!("causeway-{name}")).spawn(body);
     restore_signals(&before);
     started
 }

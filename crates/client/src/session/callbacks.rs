@@ -116,7 +116,7 @@ pub fn reached(token: u64) {
 
 fn start(name: &'static str) -> Sender<(u64, Task)> {
     let (sender, receiver) = unbounded::<(u64, Task)>();
-    let started = threads::spawn(name, move || {
+    let started = threads::spawn_for_program(name, move || {
         for (token, task) in receiver {
             run(task);
             // Number 0 is no stream's.

@@ -10,6 +10,14 @@ use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
 
+/// Whether a command is one of the linker, whose calls NVIDIA's driver wants on one thread.
+fn is_of_linker(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::link_create(_) | Request::link_add(_) | Request::link_complete(_) | Request::link_destroy(_)
+    )
+}
+
 impl Engine {
     /// Looks for the image that a command names. The command can be issued when it is found, or else when the client,
     /// which is asked for it, has sent it.
@@ -52,7 +60,8 @@ impl Engine {
             state.blockers.begin_making(request);
         }
         let engine = Arc::clone(self);
-        self.aside.run(move || engine.carry_out_aside(head, &arguments, payload));
+        let threads = if is_of_linker(request) { &self.linker } else { &self.aside };
+        threads.run(move || engine.carry_out_aside(head, &arguments, payload));
         Ok(())
     }
 

@@ -116,6 +116,8 @@ pub struct Engine {
     pub(super) outgoing: AtomicUsize,
     /// Threads for slow driver calls.
     pub(super) aside: Pool,
+    /// The one thread for the linker of device code.
+    pub(super) linker: Pool,
     /// Threads that send bulk data.
     pub(super) senders: Pool,
     /// Images of earlier sessions, if they are kept.
@@ -148,6 +150,7 @@ impl Engine {
             mirrors: Mirrors::default(),
             outgoing: AtomicUsize::new(0),
             aside: Pool::new("causeway-aside", 4),
+            linker: Pool::new("causeway-link", 1),
             senders: Pool::new("causeway-send", 2),
             cache: cache.map(Arc::new),
             keeper: Pool::new("causeway-keep", 1),

@@ -4,6 +4,10 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// Compilers of device code, which run on these threads, recurse deeply: as much stack as a program's first thread has,
+/// where they run without us. Rust's own default is a quarter of that.
+const STACK: usize = 8 << 20;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that start when there is work for them and live as long as the session.
@@ -47,12 +51,13 @@ impl Pool {
     fn start_thread(&self) {
         let queue = self.queue.clone();
         let load = std::sync::Arc::clone(&self.load);
-        let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || {
-            for job in queue {
-                job();
-                load.fetch_sub(1, Ordering::Relaxed);
-            }
-        });
+        let started =
+            std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK).spawn(move || {
+                for job in queue {
+                    job();
+                    load.fetch_sub(1, Ordering::Relaxed);
+                }
+            });
         match started {
             Ok(_) => {
                 self.started.fetch_add(1, Ordering::Relaxed);
