@@ -30,5 +30,5 @@ pub use connect::{
     ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, connect_monitor,
     describe_process,
 };
-pub use link::{Counters, Destination, Link, LinkError, LinkEvents, Receiver, TransferError};
+pub use link::{Counters, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver, TransferError};
 pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};

@@ -100,6 +100,25 @@ pub trait Gpu: Calls {
     /// the same goes for [`Gpu::after_event`] and [`Gpu::after_context`].
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()>;
 
+    /// Like [`Gpu::after`], for what nobody waits for: `done` may be called a little late, and may be overtaken by
+    /// completions of other calls. Asking the driver less often leaves it to those who give the device work.
+    fn after_a_while(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
+        self.after(stream, done)
+    }
+
+    /// Whether somebody waits for work whose end [`Gpu::look`] would notice.
+    fn is_waited_for(&self) -> bool {
+        false
+    }
+
+    /// Calls the completions whose work is done. A thread with nothing else to do notices the end of work sooner than
+    /// one that has to be woken for it. Once it has called this, a thread must call [`Gpu::stop_looking`] whenever it
+    /// turns to something else.
+    fn look(&self) {}
+
+    /// The calling thread looks no more; whoever else can takes over.
+    fn stop_looking(&self) {}
+
     /// Calls `done` when the last recorded use of `event` is done; at once when it was never recorded.
     fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()>;
 

@@ -6,7 +6,7 @@ use causeway_api::image::{FATBIN_MAGIC, Form};
 use causeway_api::sys::{CUmemPool_attribute, CUresult};
 use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Region};
 use causeway_gpu::driver::{Driver, LoadError};
-use causeway_gpu::{Calls, Gpu};
+use causeway_gpu::{Calls, Completion, Gpu};
 use std::ffi::{CStr, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -219,7 +219,7 @@ fn completions_come_at_once_or_later_and_in_order() {
     let stream = fake.driver.stream_create(1, -3).unwrap();
     assert_eq!(fake.log(), "stream flags 1 priority -3\n");
     let (sender, results) = mpsc::channel();
-    let done = |label: &'static str| -> causeway_gpu::Completion {
+    let done = |label: &'static str| -> Completion {
         let sender = sender.clone();
         Box::new(move |status| sender.send((label, status)).unwrap())
     };
@@ -251,6 +251,42 @@ fn completions_come_at_once_or_later_and_in_order() {
     fake.driver.after(stream, done("abandoned")).unwrap();
     fake.driver.primary_context_release(fake.context, 1).unwrap();
     assert_eq!(results.recv().unwrap(), ("abandoned", Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)));
+}
+
+#[test]
+fn a_thread_that_looks_gets_the_completions_until_it_stops() {
+    let fake = Fake::new();
+    let (sender, results) = mpsc::channel();
+    let wait = |urgent: bool| {
+        let sender = sender.clone();
+        let done: Completion = Box::new(move |_| sender.send(std::thread::current().id()).unwrap());
+        let stream = Native::<Stream>::NULL;
+        if urgent { fake.driver.after(stream, done) } else { fake.driver.after_a_while(stream, done) }
+            .unwrap();
+    };
+    fake.driver.look();
+    fake.set_busy(BUSY);
+    wait(true);
+    assert!(fake.driver.is_waited_for());
+    fake.driver.look();
+    assert!(results.try_recv().is_err());
+    fake.set_busy(0);
+    fake.driver.look();
+    assert_eq!(results.try_recv(), Ok(std::thread::current().id()));
+    assert!(!fake.driver.is_waited_for());
+
+    fake.set_busy(BUSY);
+    wait(true);
+    fake.driver.stop_looking();
+    fake.set_busy(0);
+    assert_ne!(results.recv().unwrap(), std::thread::current().id());
+
+    // Nobody looks for the end of what nobody waits for, and still it is told.
+    fake.set_busy(BUSY);
+    wait(false);
+    assert!(!fake.driver.is_waited_for());
+    fake.set_busy(0);
+    results.recv().unwrap();
 }
 
 #[test]

@@ -34,7 +34,7 @@ use crate::tcp::channel::Connection;
 use crate::{tcp, threads};
 
 pub use error::{LinkError, TransferError};
-pub use receiver::Receiver;
+pub use receiver::{Meanwhile, Receiver};
 pub use transfers::Destination;
 pub(crate) use transfers::{Place, Transfers};
 

@@ -14,6 +14,27 @@ const SPINS_IN_VAIN: u32 = 8;
 /// How often it is then tried: once in so many calls.
 const TRY_AGAIN_EVERY: u32 = 32;
 
+/// What a receiving thread does while nothing comes.
+pub trait Meanwhile {
+    /// Whether there is something to look for now. If so, it is worth staying awake for.
+    fn is_worthwhile(&self) -> bool;
+    /// Looks once.
+    fn look(&mut self);
+    /// The thread turns to what has come, or goes to sleep.
+    fn stop(&mut self);
+}
+
+/// Nothing to do meanwhile.
+struct Nothing;
+
+impl Meanwhile for Nothing {
+    fn is_worthwhile(&self) -> bool {
+        false
+    }
+    fn look(&mut self) {}
+    fn stop(&mut self) {}
+}
+
 /// The receiving end of a link, for one thread.
 pub struct Receiver {
     shared: Arc<Shared>,
@@ -44,13 +65,24 @@ impl Receiver {
     /// Like [`recv`](Self::recv), but looks for up to `budget` without sleeping first: for a reply that is
     /// expected within microseconds. Where spinning has not helped lately it is mostly left out.
     pub fn recv_spinning(&mut self, budget: Duration) -> Result<&[u8], LinkError> {
-        match self.next_frame(budget) {
+        self.recv_meanwhile(budget, &mut Nothing)
+    }
+
+    /// Like [`recv_spinning`](Self::recv_spinning), and does something else between two looks.
+    pub fn recv_meanwhile(
+        &mut self,
+        budget: Duration,
+        meanwhile: &mut dyn Meanwhile,
+    ) -> Result<&[u8], LinkError> {
+        let next = self.next_frame(budget, meanwhile);
+        meanwhile.stop();
+        match next {
             Ok(frame) => Ok(self.frames.body(&frame)),
             Err(error) => Err(self.shared.lose(error)),
         }
     }
 
-    fn next_frame(&mut self, budget: Duration) -> Result<Frame, LinkError> {
+    fn next_frame(&mut self, budget: Duration, meanwhile: &mut dyn Meanwhile) -> Result<Frame, LinkError> {
         if self.handed_out {
             self.handed_out = false;
             self.shared.numbers.lock().processed_all();
@@ -63,21 +95,24 @@ impl Receiver {
                 count(&self.shared.counters.message_bytes_received, frame.header.length as usize);
                 return Ok(frame);
             }
-            self.receive_more(budget)?;
+            self.receive_more(budget, meanwhile)?;
         }
     }
 
-    fn receive_more(&mut self, budget: Duration) -> Result<(), LinkError> {
-        if !budget.is_zero() && self.spin(budget)? {
+    fn receive_more(&mut self, budget: Duration, meanwhile: &mut dyn Meanwhile) -> Result<(), LinkError> {
+        if !budget.is_zero() && self.spin(budget, meanwhile)? {
             return Ok(());
         }
+        meanwhile.stop();
         let count = self.incoming.receive(self.frames.space(), true)?;
         self.frames.filled(count);
         Ok(())
     }
 
-    fn spin(&mut self, budget: Duration) -> Result<bool, LinkError> {
-        if self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY) {
+    fn spin(&mut self, budget: Duration, meanwhile: &mut dyn Meanwhile) -> Result<bool, LinkError> {
+        let often_in_vain =
+            self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY);
+        if often_in_vain && !meanwhile.is_worthwhile() {
             self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
             return Ok(false);
         }
@@ -89,6 +124,7 @@ impl Receiver {
                 self.spins_in_vain = 0;
                 return Ok(true);
             }
+            meanwhile.look();
             core::hint::spin_loop();
         }
         self.spins_in_vain = self.spins_in_vain.wrapping_add(1);

@@ -224,6 +224,28 @@ impl Gpu for Driver {
         Ok(())
     }
 
+    fn after_a_while(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
+        let context = self.context_of(stream)?;
+        let mark = self.waits.mark(context, |event| {
+            // SAFETY: the handles are the driver's own.
+            unsafe { self.functions.cuEventRecord(event.as_raw(), stream.as_raw()) }
+        })?;
+        self.waits.some_time_after_mark(context, Source::Stream(stream), mark, done);
+        Ok(())
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.waits.are_urgent()
+    }
+
+    fn look(&self) {
+        self.waits.look();
+    }
+
+    fn stop_looking(&self) {
+        self.waits.stop_looking();
+    }
+
     fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {
         // SAFETY: the handle is the driver's own.
         unsafe { self.functions.cuStreamQuery(stream.as_raw()) }

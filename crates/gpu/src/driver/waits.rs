@@ -2,7 +2,9 @@
 //!
 //! What is waited for is an event of the driver; one thread asks for all of them and calls the completions, in the
 //! order in which they were asked for as far as the work was done in that order. The thread asks without pause at
-//! first, then ever more rarely, and sleeps when nothing is waited for.
+//! first, then ever more rarely, and sleeps when nothing is waited for. It leaves the asking to the session's receiving
+//! thread as long as that one has nothing to receive: nobody has to be woken then. What nobody waits for is asked
+//! about rarely, since each question is a lock that launches need, too.
 
 use super::context;
 use super::events::Events;
@@ -11,6 +13,7 @@ use super::output::Output;
 use crate::{Completion, CuResult};
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::CUresult;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -26,6 +29,15 @@ const SPIN: Duration = Duration::from_micros(50);
 /// The shortest and the longest pause after that. Between them a pause is a 64th of the time waited so far, so
 /// that a completion is noticed late by less than two percent of its wait.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
+
+/// How often the thread asks when nobody waits. A stream holds at least twice as much work as that, so that it does not
+/// run dry while the end of its earlier work goes unnoticed.
+const LEISURE: Duration = Duration::from_micros(200);
+
+thread_local! {
+    /// Whether the thread calls [`Waits::look`] when it has nothing else to do.
+    static LOOKS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Whose end is waited for; what comes from one source is done in the order in which it was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,12 +61,15 @@ struct Wait {
     context: Native<Context>,
     source: Source,
     sign: Sign,
+    /// Whether somebody waits for the completion.
+    urgent: bool,
     done: Completion,
 }
 
 /// A wait that has ended and needs its event no more.
 struct Ended {
     number: usize,
+    urgent: bool,
     done: Completion,
     status: CuResult<()>,
 }
@@ -68,10 +83,14 @@ struct Shared {
     /// What was asked for and the thread has not seen yet.
     arrivals: Mutex<Arrivals>,
     arrived: Condvar,
-    /// What the thread waits for. Locked before `arrivals` when both are.
+    /// Held by who looks and delivers, so that completions keep their order; before any other lock.
+    turn: Mutex<()>,
+    /// What is waited for. Locked before `arrivals` when both are.
     lanes: Mutex<Lanes>,
-    /// Waits whose completion has not been called.
+    /// Urgent waits whose completion has not been called.
     pending: AtomicUsize,
+    /// An urgent wait has come from a thread that looks itself, and the thread of the waits may be asleep.
+    unannounced: AtomicBool,
     stopping: AtomicBool,
 }
 
@@ -79,6 +98,8 @@ struct Shared {
 struct Arrivals {
     waits: Vec<Wait>,
     count: usize,
+    /// Whether the thread sleeps until something comes.
+    idle: bool,
 }
 
 /// The waits of a session, and the thread that sees to them.
@@ -100,8 +121,10 @@ impl Waits {
             events,
             arrivals: Mutex::default(),
             arrived: Condvar::new(),
+            turn: Mutex::default(),
             lanes: Mutex::default(),
             pending: AtomicUsize::new(0),
+            unannounced: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         });
         let for_thread = Arc::clone(&shared);
@@ -145,13 +168,49 @@ impl Waits {
                 }
             }
         }
-        self.shared.push(context, source, Sign::Own(mark), done);
+        self.shared.push(context, source, Sign::Own(mark), true, done);
+    }
+
+    /// Calls `done` some time after everything before a mark is done.
+    pub(super) fn some_time_after_mark(
+        &self,
+        context: Native<Context>,
+        source: Source,
+        mark: Native<Event>,
+        done: Completion,
+    ) {
+        self.shared.push(context, source, Sign::Own(mark), false, done);
+    }
+
+    /// Whether there are waits that somebody waits for.
+    pub(super) fn are_urgent(&self) -> bool {
+        self.shared.pending.load(Ordering::Acquire) > 0
+    }
+
+    /// Calls the completions of waits that are over, unless the thread is at it.
+    pub(super) fn look(&self) {
+        LOOKS.set(true);
+        if self.are_urgent() {
+            self.shared.look();
+        }
+    }
+
+    /// Leaves looking to the thread.
+    pub(super) fn stop_looking(&self) {
+        let unannounced = &self.shared.unannounced;
+        if unannounced.load(Ordering::Acquire)
+            && unannounced.swap(false, Ordering::AcqRel)
+            && self.are_urgent()
+        {
+            let _arrivals = self.shared.arrivals.lock();
+            self.shared.arrived.notify_one();
+        }
     }
 
     /// Calls `done` when an event of the program is done.
     pub(super) fn after_event(&self, context: Native<Context>, event: Native<Event>, done: Completion) {
         self.shared.events.watch(event);
-        self.shared.push(context, Source::Event(event), Sign::Program(event), done);
+        self.shared.push(context, Source::Event(event), Sign::Program(event), true, done);
     }
 
     /// Ends all waits in a context that is about to end.
@@ -215,13 +274,19 @@ impl Drop for Waits {
 }
 
 impl Shared {
-    fn push(&self, context: Native<Context>, source: Source, sign: Sign, done: Completion) {
-        self.pending.fetch_add(1, Ordering::AcqRel);
+    fn push(&self, context: Native<Context>, source: Source, sign: Sign, urgent: bool, done: Completion) {
+        if urgent {
+            self.pending.fetch_add(1, Ordering::AcqRel);
+        }
         let mut arrivals = self.arrivals.lock();
         let number = arrivals.count;
         arrivals.count += 1;
-        arrivals.waits.push(Wait { number, context, source, sign, done });
-        self.arrived.notify_one();
+        arrivals.waits.push(Wait { number, context, source, sign, urgent, done });
+        if urgent && LOOKS.get() {
+            self.unannounced.store(true, Ordering::Release);
+        } else if urgent || arrivals.idle {
+            self.arrived.notify_one();
+        }
     }
 
     /// Brings arrivals into their lanes; tells whether there were any.
@@ -240,17 +305,13 @@ impl Shared {
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
         let mut quiet_since = Instant::now();
         while !self.stopping.load(Ordering::Acquire) {
-            let (ready, arrived, empty) = {
-                let mut lanes = self.lanes.lock();
-                let arrived = self.sort_in(&mut lanes);
-                (self.collect(&mut lanes), arrived, lanes.is_empty())
-            };
-            if arrived || !ready.is_empty() {
-                self.deliver(ready);
+            if self.look() && self.pending.load(Ordering::Acquire) > 0 {
                 quiet_since = Instant::now();
                 continue;
             }
-            self.rest(quiet_since.elapsed(), empty);
+            if self.rest(quiet_since.elapsed()) {
+                quiet_since = Instant::now();
+            }
         }
         let ended = {
             let mut lanes = self.lanes.lock();
@@ -261,21 +322,41 @@ impl Shared {
         self.deliver(ended);
     }
 
-    /// Passes time until asking again makes sense.
-    fn rest(&self, waited: Duration, empty: bool) {
-        if waited < SPIN {
+    /// Looks once at everything that is waited for and delivers what is over; whether something came or ended.
+    fn look(&self) -> bool {
+        let Some(_turn) = self.turn.try_lock() else { return false };
+        let (ready, arrived) = {
+            let mut lanes = self.lanes.lock();
+            let arrived = self.sort_in(&mut lanes);
+            (self.collect(&mut lanes), arrived)
+        };
+        let any = arrived || !ready.is_empty();
+        self.deliver(ready);
+        any
+    }
+
+    /// Passes time until asking again makes sense; whether somebody called for that.
+    fn rest(&self, waited: Duration) -> bool {
+        let urgent = self.pending.load(Ordering::Acquire) > 0;
+        if urgent && waited < SPIN {
             core::hint::spin_loop();
-            return;
+            return false;
         }
+        let is_empty = self.lanes.lock().is_empty();
         let mut arrivals: MutexGuard<'_, Arrivals> = self.arrivals.lock();
-        if !arrivals.waits.is_empty() || self.stopping.load(Ordering::Acquire) {
-            return;
+        let fresh =
+            arrivals.waits.iter().any(|wait| wait.urgent) && !self.unannounced.load(Ordering::Acquire);
+        if fresh || self.stopping.load(Ordering::Acquire) {
+            return true;
         }
-        if empty {
+        if is_empty && arrivals.waits.is_empty() {
+            arrivals.idle = true;
             self.arrived.wait(&mut arrivals);
-        } else {
-            self.arrived.wait_for(&mut arrivals, (waited / 64).clamp(PAUSES.0, PAUSES.1));
+            arrivals.idle = false;
+            return true;
         }
+        let pause = if urgent { (waited / 64).clamp(PAUSES.0, PAUSES.1) } else { LEISURE };
+        !self.arrived.wait_for(&mut arrivals, pause).timed_out()
     }
 
     /// Takes out the waits that are over, in the order in which they were asked for.
@@ -329,7 +410,7 @@ impl Shared {
             Sign::Own(event) => self.events.give_back(wait.context, event),
             Sign::Program(event) => self.events.unwatch(self.functions, event),
         }
-        Ended { number: wait.number, done: wait.done, status }
+        Ended { number: wait.number, urgent: wait.urgent, done: wait.done, status }
     }
 
     fn end_all(&self, mut waits: Vec<Wait>, error: CUresult) -> Vec<Ended> {
@@ -345,7 +426,9 @@ impl Shared {
             if catch_unwind(AssertUnwindSafe(|| (wait.done)(wait.status))).is_err() {
                 tracing::error!("a completion panicked");
             }
-            self.pending.fetch_sub(1, Ordering::AcqRel);
+            if wait.urgent {
+                self.pending.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
 }

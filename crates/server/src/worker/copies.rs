@@ -166,7 +166,7 @@ impl Engine {
     /// Gets a stream's lent staging back once the stream has passed what it holds now.
     pub(super) fn ask_back(&self, state: &mut State, stream: Native<Stream>) -> CuResult<()> {
         match state.lent.remove(&stream.value()) {
-            Some(lent) => self.gpu.after(stream, Box::new(move |_| drop(lent))),
+            Some(lent) => self.gpu.after_a_while(stream, Box::new(move |_| drop(lent))),
             None => Ok(()),
         }
     }

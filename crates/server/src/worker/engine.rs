@@ -483,7 +483,7 @@ impl Engine {
         let (mark, completed) = (progress.issued, Arc::clone(&progress.completed));
         let Ok(native) = self.objects.native(Handle::from_value(stream)) else { return };
         let engine = Arc::clone(self);
-        let asked = self.gpu.after(
+        let asked = self.gpu.after_a_while(
             native,
             Box::new(move |_| {
                 completed.store(mark, Ordering::Release);

@@ -20,7 +20,7 @@ use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};
 use crate::cache::ImageCache;
 use causeway_api::snapshot::Snapshot;
-use causeway_fabric::{Link, LinkError, Receiver};
+use causeway_fabric::{Link, LinkError, Meanwhile, Receiver};
 use causeway_gpu::cpu::SoftwareGpu;
 use causeway_gpu::driver::Driver;
 use causeway_gpu::{CuResult, Gpu, OutputStream};
@@ -86,6 +86,24 @@ fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
     }
 }
 
+/// The receiving thread looks for the end of work while nothing comes: in a program that waits for the device nothing
+/// comes until that is noticed.
+struct Looking(Arc<dyn Gpu>);
+
+impl Meanwhile for Looking {
+    fn is_worthwhile(&self) -> bool {
+        self.0.is_waited_for()
+    }
+
+    fn look(&mut self) {
+        self.0.look();
+    }
+
+    fn stop(&mut self) {
+        self.0.stop_looking();
+    }
+}
+
 /// Handles messages until the client goes or breaks the protocol.
 fn serve(
     gpu: Arc<dyn Gpu>,
@@ -103,6 +121,7 @@ fn serve(
         // A lost link is noticed by the receiving thread; what kernels print has no reader then.
         let _ = output.append(|out| message.encode(out));
     }));
+    let mut looking = Looking(Arc::clone(&gpu));
     let engine = Engine::new(gpu, link.clone(), cache, exchange);
     link.start(Arc::new(Events(Arc::clone(&engine))));
     let spin = if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4) {
@@ -111,7 +130,7 @@ fn serve(
         Duration::ZERO
     };
     let code = loop {
-        let body = match receiver.recv_spinning(spin) {
+        let body = match receiver.recv_meanwhile(spin, &mut looking) {
             Ok(body) => body,
             Err(LinkError::Closed) => break ExitCode::SUCCESS,
             Err(error) => {
