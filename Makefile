@@ -9,23 +9,28 @@ export PATH := $(CARGO_HOME)/bin:$(PATH)
 
 PROGRAMS := $(CURDIR)/build/cuda
 BUILD_PROGRAMS := $(MAKE) --silent --no-print-directory -C tests/cuda -j$(JOBS) BUILD=$(PROGRAMS)
+BUILD_APPS := $(MAKE) --silent --no-print-directory -C bench/apps -j$(JOBS) BUILD=$(CURDIR)/build/apps
 
 help:
 	@echo 'make demo        build, start a server with the software GPU, run a CUDA program on it'
 	@echo 'make test        build everything and run all tests and lints; needs no GPU'
 	@echo 'make bench       measure the cost of calls, copies and frames'
 	@echo 'make lint        formatting, clippy, licences and advisories of the dependencies'
-	@echo 'make programs    compile the CUDA test programs into build/cuda'
+	@echo 'make programs    compile the CUDA test programs into build/cuda, and the applications'
+	@echo 'make apps        compile the applications of bench/apps into build/apps; bench/apps/run.py measures them'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
-	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python and the yardstick natively and'
-	@echo '                 through Causeway; PARTS="programs python counts yardstick" picks parts'
+	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python, the yardstick and the applications'
+	@echo '                 natively and through Causeway; PARTS="programs python counts yardstick apps" picks parts'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:
 	@scripts/setup.sh
 
-programs: setup
+programs: apps
 	@$(BUILD_PROGRAMS)
+
+apps: setup
+	@$(BUILD_APPS)
 
 demo: setup
 	@$(BUILD_PROGRAMS) $(PROGRAMS)/vector_add
@@ -52,4 +57,4 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs demo test lint bench gpu-bundle gpu-test
+.PHONY: help setup programs apps demo test lint bench gpu-bundle gpu-test

@@ -11,7 +11,7 @@ cuda=${CAUSEWAY_CACHE:-$HOME/.cache/causeway}/cuda-13.0/nvidia/cu13
 limit_mib=60
 
 rm -rf "$bundle"
-mkdir -p "$bundle"/{bin,programs,lib,yardstick}
+mkdir -p "$bundle"/{bin,programs,lib,yardstick,apps/programs}
 
 # Both names of each library that programs open.
 install -s "$release/causeway" "$bundle/bin/causeway"
@@ -33,6 +33,11 @@ cp bench/yardstick/* "$bundle/yardstick/"
 "$cuda/bin/nvcc" -O2 -std=c++17 -arch=sm_90 -cudart shared bench/yardstick/cuda_bench.cu -o "$bundle/yardstick/cuda_bench" \
     -L"$programs/objects" -lcuda
 strip "$bundle/yardstick/cuda_bench"
+
+cp bench/apps/*.py "$bundle/apps/"
+for program in build/apps/*; do
+    if [ -f "$program" ]; then install -s "$program" "$bundle/apps/programs/"; fi
+done
 
 cp scripts/gpu-test.sh scripts/{gpu_*,requirements,training_steps,yardstick}.py "$bundle/"
 cp -r tests/python "$bundle/"

@@ -118,12 +118,16 @@ class Server:
                     sys.exit(f"the server did not listen on {self.address} within 30 s; see {self.log_path}")
                 time.sleep(0.1)
 
-    def command(self, command):
-        """The command that runs `command` on this server's GPU."""
+    def revive(self):
+        """Starts the server again if it has died."""
         with self.lock:
             if self.process.poll() is not None:
                 self.deaths += 1
                 self._start()
+
+    def command(self, command):
+        """The command that runs `command` on this server's GPU."""
+        self.revive()
         return [CAUSEWAY, "run", "--on", self.address, "--", *command]
 
     def stop(self):
