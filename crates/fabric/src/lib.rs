@@ -13,15 +13,20 @@
 //! | [`exchange`]  | How do questions and answers go over a connection without a link?           |
 //! | [`link`]      | How do messages leave in batches, and where do transfers go?                |
 //! | `module`      | What does a transport give a link?                                          |
+//! | [`pipeline`]  | Into which pieces is a copy cut, and how many are under way?                |
+//! | [`copiers`]   | How do several threads copy memory?                                         |
 //! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
 //! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
 
 pub mod accept;
 mod connect;
+pub mod copiers;
 pub mod exchange;
 pub mod link;
 pub mod mirror;
 mod module;
+mod numa;
+pub mod pipeline;
 pub mod target;
 pub mod tcp;
 pub mod threads;
@@ -30,5 +35,7 @@ pub use connect::{
     ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, connect_monitor,
     describe_process,
 };
-pub use link::{Counters, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver, TransferError};
+pub use link::{
+    Carriage, Counters, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver, Sending, TransferError,
+};
 pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};

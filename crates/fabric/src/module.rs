@@ -14,6 +14,7 @@
 use std::sync::Arc;
 
 use crate::link::{LinkError, Shared};
+pub(crate) use crate::link::{Order, Pending, Sending};
 use crate::tcp::channel::Connection;
 
 /// The direction to the peer of an ordered stream of bytes.
@@ -36,19 +37,15 @@ pub(crate) trait Memory: Send + Sync {
     /// The link's owner can be asked from now on where transfers go. Called once.
     fn start(&self, link: &Arc<Shared>);
 
-    /// Moves `length` bytes at `start` into the peer's destination for `transfer`, and returns when the memory may
-    /// change again. Blocks while the peer takes nothing. The receiving side claims each part of the transfer
-    /// from [`Shared::transfers`] before it writes to the destination.
+    /// Begins to move the bytes of `order` into the peer's destination for the transfer. Blocks while the peer takes
+    /// nothing, unless the order has a keeper: such an order is only put in line where the module has threads that
+    /// send. The receiving side claims each part of the transfer from [`Shared::transfers`] before it writes to the
+    /// destination.
     ///
     /// # Safety
-    /// The memory must be readable until this returns. Other threads may write to it; then either value is sent.
-    unsafe fn send(
-        &self,
-        link: &Arc<Shared>,
-        transfer: u64,
-        start: *const u8,
-        length: usize,
-    ) -> Result<(), LinkError>;
+    /// The memory must be readable until the keeper, or without one the [`Sending`], has been dropped. Other threads may
+    /// write to it; then either value is sent.
+    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError>;
 
     /// Takes in one more connection that the peer has opened for this session. A module that has no use for it ends
     /// it.

@@ -3,6 +3,8 @@
 //! A copy above a certain size is a *transfer* with a number that a command names. Its bytes are cut into
 //! chunks that take any lane in any order; a [`ChunkHeader`] in front of each says where it belongs.
 //! [`Spans`] keeps account of what has been claimed, so that no byte of the destination is written twice.
+//! Between chunks the two ends tell each other what came over a lane ([`LaneRecord`]), so that what was lost with one
+//! can be sent again over another.
 
 use thiserror::Error;
 
@@ -73,6 +75,59 @@ pub enum ChunkError {
         /// The total of this chunk.
         found: u64,
     },
+}
+
+/// What travels on a lane, always [`CHUNK_HEADER_SIZE`] bytes long. All but chunks are little-endian: magic, lane `u32`,
+/// count `u64`, and zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneRecord {
+    /// A chunk, whose bytes follow.
+    Chunk(ChunkHeader),
+    /// The number of this lane, which the client gives. It comes first.
+    Number(u32),
+    /// So many chunks of the receiver of this record have come whole on this lane.
+    Received(u64),
+    /// Nothing more is received on another lane, on which so many chunks have come whole.
+    Ended {
+        /// The number of that lane.
+        lane: u32,
+        /// Chunks that came whole.
+        received: u64,
+    },
+}
+
+const NUMBER_MAGIC: [u8; 4] = *b"CwN1";
+const RECEIVED_MAGIC: [u8; 4] = *b"CwR1";
+const ENDED_MAGIC: [u8; 4] = *b"CwE1";
+
+impl LaneRecord {
+    /// The record as it travels.
+    pub fn to_bytes(&self) -> [u8; CHUNK_HEADER_SIZE] {
+        let (magic, lane, count) = match *self {
+            Self::Chunk(header) => return header.to_bytes(),
+            Self::Number(lane) => (NUMBER_MAGIC, lane, 0),
+            Self::Received(count) => (RECEIVED_MAGIC, 0, count),
+            Self::Ended { lane, received } => (ENDED_MAGIC, lane, received),
+        };
+        let mut bytes = [0; CHUNK_HEADER_SIZE];
+        bytes[..4].copy_from_slice(&magic);
+        bytes[4..8].copy_from_slice(&lane.to_le_bytes());
+        bytes[8..16].copy_from_slice(&count.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a record, and checks that a chunk lies inside its transfer.
+    pub fn parse(bytes: &[u8; CHUNK_HEADER_SIZE]) -> Result<Self, ChunkError> {
+        let magic: [u8; 4] = bytes[..4].try_into().expect("four bytes");
+        let lane = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
+        let count = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
+        Ok(match magic {
+            NUMBER_MAGIC => Self::Number(lane),
+            RECEIVED_MAGIC => Self::Received(count),
+            ENDED_MAGIC => Self::Ended { lane, received: count },
+            _ => Self::Chunk(ChunkHeader::parse(bytes)?),
+        })
+    }
 }
 
 impl ChunkHeader {
@@ -162,6 +217,22 @@ impl Spans {
         }
     }
 
+    /// Takes back the claim of a chunk that did not come whole.
+    pub fn release(&mut self, chunk: &ChunkHeader) {
+        let (start, end) = (chunk.offset, chunk.end());
+        if start == end {
+            // The one chunk of an empty transfer.
+            self.list.clear();
+            return;
+        }
+        let at = self.list.partition_point(|span| span.1 <= start);
+        let Some(&(first, last)) = self.list.get(at).filter(|span| span.0 <= start && end <= span.1) else {
+            return;
+        };
+        let rest = [(first, start), (end, last)].into_iter().filter(|(from, to)| from < to);
+        self.list.splice(at..=at, rest);
+    }
+
     /// Whether nothing has been claimed.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -195,6 +266,41 @@ mod tests {
         assert!(matches!(parse(chunk(0, MAX_CHUNK + 1)), Err(ChunkError::Oversize(_))));
         assert!(matches!(parse(chunk(0, 0)), Err(ChunkError::Empty(1))));
         assert!(matches!(ChunkHeader::parse(&[0; 32]), Err(ChunkError::BadMagic { .. })));
+    }
+
+    #[test]
+    fn every_record_survives_a_round_trip() {
+        for record in [
+            LaneRecord::Chunk(chunk(90, 10)),
+            LaneRecord::Number(7),
+            LaneRecord::Received(u64::MAX),
+            LaneRecord::Ended { lane: 31, received: 5 },
+        ] {
+            assert_eq!(LaneRecord::parse(&record.to_bytes()), Ok(record));
+        }
+        assert!(
+            LaneRecord::parse(&chunk(91, 10).to_bytes()).is_err() && LaneRecord::parse(&[1; 32]).is_err()
+        );
+    }
+
+    #[test]
+    fn a_chunk_that_did_not_come_whole_can_come_again() {
+        let mut spans = Spans::default();
+        for offset in [0, 10, 20, 40] {
+            spans.claim(&chunk(offset, 10)).unwrap();
+        }
+        for offset in [10, 40, 0, 20] {
+            spans.release(&chunk(offset, 10));
+            assert!(!spans.covers(30));
+            spans.claim(&chunk(offset, 10)).unwrap();
+            spans.release(&chunk(offset, 10));
+        }
+        assert!(spans.is_empty());
+        // What was never claimed changes nothing.
+        spans.release(&chunk(50, 10));
+        spans.claim(&chunk(0, 30)).unwrap();
+        spans.release(&chunk(25, 10));
+        assert!(spans.covers(30));
     }
 
     #[test]

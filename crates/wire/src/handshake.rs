@@ -17,7 +17,7 @@ use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::record;
 
 /// The protocol versions that this build speaks, oldest and newest.
-pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 1 };
+pub const VERSIONS: VersionRange = VersionRange { oldest: 2, newest: 2 };
 
 /// The first four bytes that either end sends.
 pub const PREFACE_MAGIC: [u8; 4] = *b"CSWY";

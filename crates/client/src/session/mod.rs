@@ -22,7 +22,7 @@ use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::Link;
+use causeway_fabric::{Carriage, Link};
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use core::cell::Cell;
@@ -194,7 +194,8 @@ impl Session {
         length: usize,
     ) -> Result<(), CUresult> {
         // SAFETY: as this function demands.
-        unsafe { self.link.send_transfer_raw(transfer, pointer, length) }.map_err(|_| LOST)
+        let sending = unsafe { self.link.begin_transfer(transfer, pointer, length, Carriage::default()) };
+        sending.and_then(|sending| sending.wait()).map_err(|_| LOST)
     }
 
     /// Shows how an upload of `bytes` gets on, while the result lives; for uploads and terminals that merit it.

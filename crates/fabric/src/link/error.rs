@@ -8,6 +8,8 @@ use causeway_wire::frame::FrameError;
 use causeway_wire::sequence::SequenceError;
 use thiserror::Error;
 
+pub use crate::tcp::schedule::LaneError;
+
 /// Why a link ended, or could not take a message.
 #[derive(Debug, Clone, Error)]
 pub enum LinkError {
@@ -32,6 +34,9 @@ pub enum LinkError {
     /// The peer sent something that is no chunk, or one that does not fit.
     #[error("the other end broke the protocol: {0}")]
     Chunk(#[from] ChunkError),
+    /// The bulk lanes cannot go on.
+    #[error(transparent)]
+    Lanes(#[from] LaneError),
     /// No bulk lane could be opened.
     #[error("no bulk lane could be opened: {0}")]
     NoLane(String),

@@ -4,6 +4,7 @@
 //! |---------------|----------------------------------------------------------------------------------|
 //! | `batch`       | When does an appended message leave, and in which order?                          |
 //! | `receiver`    | How do the peer's frames come in, and when is the peer gone?                      |
+//! | `sending`     | What is sent as a transfer, how, and until when is its memory in use?              |
 //! | `transfers`   | Where do the bytes of a transfer go, and who hears of its end?                    |
 //! | `error`       | What can go wrong?                                                               |
 //!
@@ -16,6 +17,7 @@
 mod batch;
 mod error;
 mod receiver;
+mod sending;
 mod transfers;
 
 use std::io;
@@ -33,8 +35,10 @@ use crate::module::{Memory, Parts};
 use crate::tcp::channel::Connection;
 use crate::{tcp, threads};
 
-pub use error::{LinkError, TransferError};
+pub use error::{LaneError, LinkError, TransferError};
 pub use receiver::{Meanwhile, Receiver};
+pub(crate) use sending::{Address, Keeper, Order, Pending};
+pub use sending::{Carriage, Sending};
 pub use transfers::Destination;
 pub(crate) use transfers::{Place, Transfers};
 
@@ -204,26 +208,47 @@ impl Link {
         batch::flush(&self.0)
     }
 
-    /// Sends a transfer and returns when the bytes have left the program's memory. Waits for the first lane where
-    /// the module needs one and none is open yet.
+    /// Sends a transfer and returns when the bytes have left the program's memory.
     pub fn send_transfer(&self, transfer: u64, bytes: &[u8]) -> Result<(), LinkError> {
         // SAFETY: the slice is readable until this returns.
-        unsafe { self.send_transfer_raw(transfer, bytes.as_ptr(), bytes.len()) }
+        unsafe { self.begin_transfer(transfer, bytes.as_ptr(), bytes.len(), Carriage::default())?.wait() }
     }
 
-    /// Sends a transfer whose bytes are memory of the program.
+    /// Begins to send a transfer whose bytes are memory of the program.
     ///
     /// # Safety
-    /// The memory must be readable until this returns. Other threads may write to it; then either value is
-    /// sent.
-    pub unsafe fn send_transfer_raw(
+    /// The memory must be readable until the result has been dropped. Other threads may write to it; then either value
+    /// is sent.
+    pub unsafe fn begin_transfer(
         &self,
         transfer: u64,
         bytes: *const u8,
         length: usize,
-    ) -> Result<(), LinkError> {
+        carriage: Carriage,
+    ) -> Result<Sending, LinkError> {
+        let order = Order { transfer, start: Address(bytes), length, carriage, keeper: None };
         // SAFETY: passed on to the caller.
-        unsafe { self.0.memory.send(&self.0, transfer, bytes, length) }
+        unsafe { self.0.memory.send(&self.0, order) }
+    }
+
+    /// Puts a transfer in line, to be sent when its turn comes, and returns at once where the module can. `keeper` keeps
+    /// the memory as it is; it is dropped, on some thread, when the bytes are with the peer or the link has ended.
+    ///
+    /// # Safety
+    /// The memory must be readable until `keeper` has been dropped. Other threads may write to it; then either value is
+    /// sent.
+    pub unsafe fn post_transfer(
+        &self,
+        transfer: u64,
+        bytes: *const u8,
+        length: usize,
+        carriage: Carriage,
+        keeper: impl Send + 'static,
+    ) -> Result<(), LinkError> {
+        let order =
+            Order { transfer, start: Address(bytes), length, carriage, keeper: Some(Box::new(keeper)) };
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.memory.send(&self.0, order) }.map(drop)
     }
 
     /// Says where a transfer of the peer goes, before anything makes the peer send it. When it has ended,

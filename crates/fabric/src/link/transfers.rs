@@ -209,21 +209,32 @@ impl Transfers {
         })
     }
 
-    /// Says that a claimed chunk has been received, or why its lane failed.
-    pub(crate) fn landed(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) {
+    /// Says that a claimed chunk has been received, or why its link failed. Whether the transfer is complete.
+    pub(crate) fn landed(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> bool {
+        self.unclaim(chunk, |entry| {
+            if let Some(error) = failure {
+                entry.ended.get_or_insert_with(|| error.clone().into());
+            }
+        })
+    }
+
+    /// Says that a claimed chunk did not come whole; it may come again.
+    pub(crate) fn missed(&self, chunk: &ChunkHeader) {
+        self.unclaim(chunk, |entry| entry.spans.release(chunk));
+    }
+
+    fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> bool {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&chunk.transfer) else {
-            return;
+            return false;
         };
         entry.in_flight -= 1;
-        if let Some(error) = failure {
-            entry.ended.get_or_insert_with(|| error.clone().into());
-        }
+        note(entry);
         if entry.in_flight > 0 {
-            return;
+            return false;
         }
         self.changed.notify_all();
-        let complete = entry.spans.covers(entry.total);
+        let complete = entry.spans.covers(entry.total) && !(entry.total == 0 && entry.spans.is_empty());
         let lost = matches!(entry.ended, Some(TransferError::Link(_)));
         // Of a transfer that has failed the remaining chunks are still to come and to be dropped.
         let ending = Self::end(entry, complete || entry.ended.is_some());
@@ -234,6 +245,7 @@ impl Transfers {
         if let Some(ending) = ending {
             ending.tell();
         }
+        complete
     }
 
     /// Takes the destination out of an entry that has ended.

@@ -1,31 +1,31 @@
 //! How is a large copy striped over several connections, the bulk lanes?
 //!
-//! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer.
-//! The calling thread sends on one lane itself and is joined by helper threads for the others, since one
-//! thread can copy only about 7 GB/s into the kernel. At the other end each lane has a thread that receives
-//! straight into the transfer's destination.
+//! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer. Which one that
+//! is says the [`schedule`](super::schedule); here it is sent. As many threads send as there are lanes, since one can
+//! copy only about 7 GB/s into the kernel; a thread that waits for its transfer sends too, so that a short one needs no
+//! other thread. Each lane has a thread that receives straight into the destinations of transfers and never sends: so it
+//! always comes back to its lane, whatever the other direction does.
 
-use std::os::fd::AsRawFd as _;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader};
-use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, unbounded};
-use parking_lot::{Condvar, Mutex, RwLock};
+use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
+use super::schedule::{JobId, Schedule, Task};
+use super::socket::{LOOK_EVERY, PeerWatch};
 use crate::connect::{LaneDialer, MOST_LANES};
 use crate::link::{LinkError, Place, Shared, count, spawn_or_lose};
-use crate::module::Memory;
-
-/// The smallest chunk that a transfer is cut into, in bytes. Below this the work per chunk shows.
-const SMALLEST_CHUNK: usize = 256 << 10;
-
-/// The largest chunk, in bytes: small enough for lanes to share the end of a transfer evenly.
-const LARGEST_CHUNK: usize = 1 << 20;
+use crate::module::{Memory, Order, Pending, Sending};
 
 /// Where bytes of a transfer that nobody wants are put, this many at a time.
 const DROP_SIZE: usize = 64 << 10;
+
+/// A thread that sends wakes so many others while there is work for them.
+const WAKE_AT_ONCE: usize = 2;
 
 /// The lanes of a link. Clones share them.
 #[derive(Clone)]
@@ -35,17 +35,33 @@ struct State {
     command_socket: Socket,
     /// Opens the lanes at the end that connects, once.
     dialer: Mutex<Option<LaneDialer>>,
+    /// The lanes in the schedule's order.
     open: RwLock<Vec<Arc<Lane>>>,
     /// Lanes that came before the link was started, whose threads do not run yet.
     not_started: Mutex<NotStarted>,
-    changed: Condvar,
-    changed_lock: Mutex<()>,
-    next: AtomicUsize,
-    helpers: Mutex<Option<Helpers>>,
+    line: Mutex<Line>,
+    /// There is something to send.
+    work: Condvar,
+    /// The bytes of a transfer have left its memory.
+    progress: Condvar,
+}
+
+/// What the lock of the lanes protects.
+#[derive(Default)]
+struct Line {
+    schedule: Schedule,
+    /// Threads that send.
+    threads: usize,
+    /// Of these, the ones that wait for something to send.
+    idle: usize,
+    /// Threads that wait for the bytes of a transfer to leave.
+    waiting: usize,
+    /// Whether the link has ended.
+    over: bool,
 }
 
 enum NotStarted {
-    Waiting(Vec<Incoming>),
+    Waiting(Vec<(usize, Incoming)>),
     Started,
 }
 
@@ -54,93 +70,11 @@ struct Lane {
     socket: Socket,
 }
 
-struct Helpers {
-    jobs: QueueEnd<Arc<Job>>,
-    waiting: Queue<Arc<Job>>,
-    threads: usize,
-}
-
-/// A transfer being sent.
-struct Job {
+/// A transfer in line whose memory belongs to whoever waits for it.
+struct Posted {
     lanes: Lanes,
-    transfer: u64,
-    start: *const u8,
-    length: usize,
-    chunk: usize,
-    progress: Mutex<Progress>,
-    finished: Condvar,
-}
-
-#[derive(Default)]
-struct Progress {
-    /// Where the next chunk begins.
-    next: usize,
-    /// Chunks being sent right now; the memory is in use while there are any.
-    in_flight: usize,
-    failed: bool,
-}
-
-// SAFETY: the pointer is only read through, and only between `take` and `done`; `send_transfer` does not
-// return before all chunks taken are done, and its caller keeps the memory readable that long.
-unsafe impl Send for Job {}
-// SAFETY: as above; everything else in a job is shared through its lock.
-unsafe impl Sync for Job {}
-
-impl Job {
-    /// The next chunk to send.
-    fn take(&self) -> Option<ChunkHeader> {
-        let mut progress = self.progress.lock();
-        // An empty transfer is one empty chunk.
-        if progress.failed || (progress.next >= self.length && progress.next > 0) {
-            return None;
-        }
-        let offset = progress.next;
-        let length = self.chunk.min(self.length - offset);
-        progress.next = if self.length == 0 { 1 } else { offset + length };
-        progress.in_flight += 1;
-        Some(ChunkHeader {
-            transfer: self.transfer,
-            offset: offset as u64,
-            total: self.length as u64,
-            length: length as u32,
-        })
-    }
-
-    fn done(&self, sent: bool) {
-        let mut progress = self.progress.lock();
-        progress.in_flight -= 1;
-        progress.failed |= !sent;
-        if progress.in_flight == 0 {
-            self.finished.notify_all();
-        }
-    }
-
-    /// Sends chunks until there are none left to take.
-    fn work(&self, shared: &Shared) {
-        while let Some(chunk) = self.take() {
-            let sent = self.send(shared, &chunk);
-            self.done(sent.is_ok());
-            if let Err(error) = sent {
-                shared.lose(LinkError::from_io(error));
-            }
-        }
-    }
-
-    fn send(&self, shared: &Shared, chunk: &ChunkHeader) -> std::io::Result<()> {
-        let data = self.start.wrapping_add(chunk.offset as usize);
-        let lanes = self.lanes.0.open.read();
-        let first = self.lanes.0.next.fetch_add(1, Ordering::Relaxed);
-        let lane = |i: usize| &lanes[(first + i) % lanes.len()];
-        let free = (0..lanes.len()).find_map(|i| lane(i).outgoing.try_lock());
-        let mut outgoing = match free {
-            Some(outgoing) => outgoing,
-            None => lane(0).outgoing.lock(),
-        };
-        // SAFETY: the chunk was taken and is not done, so the memory is still readable.
-        unsafe { outgoing.send_with_data(&chunk.to_bytes(), data, chunk.length as usize)? };
-        count(&shared.counters().transfer_bytes_sent, chunk.length as usize);
-        Ok(())
-    }
+    link: Arc<Shared>,
+    job: JobId,
 }
 
 impl Memory for Lanes {
@@ -150,69 +84,33 @@ impl Memory for Lanes {
         }
         let waiting = core::mem::replace(&mut *self.0.not_started.lock(), NotStarted::Started);
         if let NotStarted::Waiting(lanes) = waiting {
-            lanes.into_iter().for_each(|incoming| start_receiving(link, incoming));
+            lanes.into_iter().for_each(|(lane, incoming)| self.start_receiving(link, lane, incoming));
         }
     }
 
-    unsafe fn send(
-        &self,
-        link: &Arc<Shared>,
-        transfer: u64,
-        start: *const u8,
-        length: usize,
-    ) -> Result<(), LinkError> {
-        let lanes = self.wait_for_one(link)?;
-        let share = length.div_ceil(4 * lanes).next_multiple_of(SMALLEST_CHUNK);
-        let job = Arc::new(Job {
-            lanes: self.clone(),
-            transfer,
-            start,
-            length,
-            chunk: share.clamp(SMALLEST_CHUNK, LARGEST_CHUNK),
-            progress: Mutex::default(),
-            finished: Condvar::new(),
-        });
-        let chunks = length.div_ceil(job.chunk);
-        let helpers = chunks.min(lanes).saturating_sub(1);
-        if helpers > 0 {
-            self.call_helpers(link, &job, helpers);
+    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
+        link.check()?;
+        let is_posted = order.keeper.is_some();
+        let mut line = self.0.line.lock();
+        if line.over {
+            drop(line);
+            return Err(link.check().err().unwrap_or(LinkError::Closed));
         }
-        job.work(link);
-        let mut progress = job.progress.lock();
-        while progress.in_flight > 0 {
-            job.finished.wait(&mut progress);
+        let (job, is_short) = line.schedule.post(order);
+        // Whoever waits for a short transfer sends it, which is quicker than to wake somebody for it.
+        if is_posted || !is_short {
+            self.call(link, line, 1);
+        } else {
+            drop(line);
         }
-        if progress.failed { Err(link.check().err().unwrap_or(LinkError::PeerGone)) } else { Ok(()) }
+        if is_posted {
+            return Ok(Sending::done());
+        }
+        Ok(Sending::pending(Posted { lanes: self.clone(), link: Arc::clone(link), job }))
     }
 
     fn attach(&self, link: &Arc<Shared>, connection: Connection) {
-        let socket = Arc::clone(connection.socket());
-        let Connection { outgoing, incoming } = connection;
-        {
-            let mut open = self.0.open.write();
-            if open.len() == MOST_LANES as usize {
-                shut_down(&socket);
-                return;
-            }
-            link.note_descriptor(socket.as_raw_fd());
-            open.push(Arc::new(Lane { outgoing: Mutex::new(outgoing), socket: Arc::clone(&socket) }));
-        }
-        if link.check().is_err() {
-            shut_down(&socket);
-            return;
-        }
-        {
-            let _guard = self.0.changed_lock.lock();
-            self.0.changed.notify_all();
-        }
-        let mut not_started = self.0.not_started.lock();
-        match &mut *not_started {
-            NotStarted::Waiting(lanes) => lanes.push(incoming),
-            NotStarted::Started => {
-                drop(not_started);
-                start_receiving(link, incoming);
-            }
-        }
+        self.add(link, connection, None);
     }
 
     fn end(&self) {
@@ -221,9 +119,31 @@ impl Memory for Lanes {
         if let NotStarted::Waiting(lanes) = &mut *self.0.not_started.lock() {
             lanes.clear();
         }
-        *self.0.helpers.lock() = None;
-        let _guard = self.0.changed_lock.lock();
-        self.0.changed.notify_all();
+        let mut line = self.0.line.lock();
+        line.over = true;
+        line.schedule.end();
+        let finished = line.schedule.take_finished();
+        drop(line);
+        drop(finished);
+        self.0.work.notify_all();
+        self.0.progress.notify_all();
+    }
+}
+
+impl Pending for Posted {
+    fn wait(&self) -> Result<(), LinkError> {
+        self.lanes.send_until(&self.link, self.job, |line| line.schedule.is_consumed(self.job));
+        self.link.check()
+    }
+
+    fn release(&self) {
+        self.lanes.send_until(&self.link, self.job, |line| {
+            let free = line.schedule.may_release(self.job);
+            if free {
+                line.schedule.release(self.job);
+            }
+            free
+        });
     }
 }
 
@@ -235,48 +155,38 @@ impl Lanes {
             dialer: Mutex::new(dialer),
             open: RwLock::default(),
             not_started: Mutex::new(NotStarted::Waiting(Vec::new())),
-            changed: Condvar::new(),
-            changed_lock: Mutex::new(()),
-            next: AtomicUsize::new(0),
-            helpers: Mutex::new(None),
+            line: Mutex::default(),
+            work: Condvar::new(),
+            progress: Condvar::new(),
         }))
     }
 
-    /// Waits until there is a lane; how many there are.
-    fn wait_for_one(&self, shared: &Shared) -> Result<usize, LinkError> {
-        let mut guard = self.0.changed_lock.lock();
-        loop {
-            shared.check()?;
-            let count = self.0.open.read().len();
-            if count > 0 {
-                return Ok(count);
+    /// Takes in a lane; `number` is there at the end that opened it.
+    fn add(&self, link: &Arc<Shared>, connection: Connection, number: Option<u32>) {
+        let socket = Arc::clone(connection.socket());
+        let Connection { outgoing, incoming } = connection;
+        let lane = {
+            let mut open = self.0.open.write();
+            if open.len() == MOST_LANES as usize {
+                shut_down(&socket);
+                return;
             }
-            self.0.changed.wait(&mut guard);
+            link.note_descriptor(socket.as_raw_fd());
+            open.push(Arc::new(Lane { outgoing: Mutex::new(outgoing), socket: Arc::clone(&socket) }));
+            self.0.line.lock().schedule.add_lane(number)
+        };
+        if link.check().is_err() {
+            shut_down(&socket);
+            return;
         }
-    }
-
-    fn call_helpers(&self, shared: &Arc<Shared>, job: &Arc<Job>, wanted: usize) {
-        let mut helpers = self.0.helpers.lock();
-        let helpers = helpers.get_or_insert_with(|| {
-            let (jobs, waiting) = unbounded();
-            Helpers { jobs, waiting, threads: 0 }
-        });
-        while helpers.threads < wanted {
-            helpers.threads += 1;
-            let (waiting, weak) = (helpers.waiting.clone(), Arc::downgrade(shared));
-            spawn_or_lose(shared, "lane-send", move |_| {
-                // The queue ends with the link that holds its other end.
-                while let Ok(job) = waiting.recv() {
-                    match weak.upgrade() {
-                        Some(shared) => Job::work(&job, &shared),
-                        None => return,
-                    }
-                }
-            });
-        }
-        for _ in 0..wanted {
-            // The queue cannot be closed while its receiving end is kept beside it.
-            let _ = helpers.jobs.send(Arc::clone(job));
+        self.call(link, self.0.line.lock(), 1);
+        let mut not_started = self.0.not_started.lock();
+        match &mut *not_started {
+            NotStarted::Waiting(lanes) => lanes.push((lane, incoming)),
+            NotStarted::Started => {
+                drop(not_started);
+                self.start_receiving(link, lane, incoming);
+            }
         }
     }
 
@@ -285,7 +195,7 @@ impl Lanes {
         spawn_or_lose(link, "lanes", move |link| {
             for lane in 0..dialer.lanes() {
                 match dialer.open(lane) {
-                    Ok(connection) => lanes.attach(link, connection),
+                    Ok(connection) => lanes.add(link, connection, Some(lane)),
                     Err(_) if link.check().is_err() => return,
                     Err(error) if lane == 0 => {
                         link.lose(LinkError::NoLane(error.to_string()));
@@ -299,45 +209,231 @@ impl Lanes {
             }
         });
     }
-}
 
-fn start_receiving(shared: &Arc<Shared>, mut incoming: Incoming) {
-    spawn_or_lose(shared, "lane", move |shared| {
-        let mut dropped = vec![0; DROP_SIZE];
-        while shared.check().is_ok() {
-            if let Err(error) = receive_chunk(shared, &mut incoming, &mut dropped) {
-                shared.lose(error);
+    /// Wakes up to `most` threads if there is something to send, or starts one if all of them have work.
+    fn call(&self, link: &Arc<Shared>, mut line: MutexGuard<'_, Line>, most: usize) {
+        if line.over || !line.schedule.has_task() {
+            return;
+        }
+        let idle = line.idle;
+        let starts = idle == 0 && line.threads < line.schedule.live();
+        if starts {
+            line.threads += 1;
+        }
+        drop(line);
+        for _ in 0..most.min(idle) {
+            self.0.work.notify_one();
+        }
+        if starts {
+            let lanes = self.clone();
+            spawn_or_lose(link, "lane-send", move |link| lanes.send_for_ever(link));
+        }
+    }
+
+    /// What a thread that sends does.
+    fn send_for_ever(&self, link: &Arc<Shared>) {
+        let mut line = self.0.line.lock();
+        while !line.over {
+            match line.schedule.take(None) {
+                Some(task) => {
+                    self.call(link, line, WAKE_AT_ONCE);
+                    line = self.perform(link, &task);
+                }
+                None => {
+                    line.idle += 1;
+                    self.0.work.wait(&mut line);
+                    line.idle -= 1;
+                }
             }
         }
-    });
+    }
+
+    /// Helps to send a transfer until `is_done`, or until the link has ended and nothing reads its memory any more.
+    fn send_until(&self, link: &Arc<Shared>, job: JobId, mut is_done: impl FnMut(&mut Line) -> bool) {
+        let mut line = self.0.line.lock();
+        while !is_done(&mut line) && (!line.over || line.schedule.is_in_flight(job)) {
+            match line.schedule.take(Some(job)) {
+                Some(task) => {
+                    self.call(link, line, WAKE_AT_ONCE);
+                    line = self.perform(link, &task);
+                }
+                None => {
+                    line.waiting += 1;
+                    self.0.progress.wait(&mut line);
+                    line.waiting -= 1;
+                }
+            }
+        }
+    }
+
+    /// Sends what the schedule says.
+    fn perform(&self, link: &Arc<Shared>, task: &Task) -> MutexGuard<'_, Line> {
+        let lane = Arc::clone(&self.0.open.read()[task.lane]);
+        let (start, length) = match (&task.record, task.chunk) {
+            (LaneRecord::Chunk(chunk), Some((_, start))) => (start.0, chunk.length as usize),
+            _ => (core::ptr::null(), 0),
+        };
+        // SAFETY: the chunk was taken from the schedule and is not given back as sent, so its memory is still readable.
+        let sent = unsafe { lane.outgoing.lock().send_with_data(&task.record.to_bytes(), start, length) };
+        match &sent {
+            Ok(()) => count(&link.counters().transfer_bytes_sent, length),
+            // Its receiving thread notices, and says what came over it.
+            Err(_) => shut_down(&lane.socket),
+        }
+        let mut line = self.0.line.lock();
+        line.schedule.sent(task, sent.is_ok());
+        self.settle(line)
+    }
+
+    /// Tells those who wait, and gives back what is not needed any more.
+    fn settle<'a>(&'a self, mut line: MutexGuard<'a, Line>) -> MutexGuard<'a, Line> {
+        if line.over {
+            line.schedule.end();
+        }
+        if line.waiting > 0 {
+            self.0.progress.notify_all();
+        }
+        let finished = line.schedule.take_finished();
+        if !finished.is_empty() {
+            MutexGuard::unlocked(&mut line, || drop(finished));
+        }
+        line
+    }
+
+    fn start_receiving(&self, link: &Arc<Shared>, lane: usize, mut incoming: Incoming) {
+        let lanes = self.clone();
+        spawn_or_lose(link, "lane", move |link| {
+            let mut dropped = vec![0; DROP_SIZE];
+            while link.check().is_ok() {
+                match lanes.receive(link, lane, &mut incoming, &mut dropped) {
+                    Ok(()) => {}
+                    Err(Ending::Lane(cause)) => return lanes.lane_ended(link, lane, &incoming, cause),
+                    Err(Ending::Link(cause)) => {
+                        link.lose(cause);
+                    }
+                }
+            }
+        });
+    }
+
+    /// A lane carries nothing any more. The link goes on with the others.
+    fn lane_ended(&self, link: &Arc<Shared>, lane: usize, incoming: &Incoming, cause: LinkError) {
+        shut_down(incoming.socket());
+        let mut line = self.0.line.lock();
+        line.schedule.ended(lane);
+        let live = line.schedule.live();
+        self.call(link, line, 1);
+        if live == 0 {
+            link.lose(cause);
+        } else if link.check().is_ok() {
+            // The end of a session looks the same until its command connection ends.
+            tracing::info!("a bulk lane has ended, {live} are left: {cause}");
+        }
+    }
+
+    fn receive(
+        &self,
+        link: &Arc<Shared>,
+        lane: usize,
+        incoming: &mut Incoming,
+        dropped: &mut [u8],
+    ) -> Result<(), Ending> {
+        wait_for_bytes(incoming)?;
+        let mut header = [0; CHUNK_HEADER_SIZE];
+        if !incoming.receive_header(&mut header).map_err(Ending::io)? {
+            return Err(Ending::Lane(LinkError::PeerGone));
+        }
+        match LaneRecord::parse(&header)? {
+            LaneRecord::Chunk(chunk) => {
+                let completes = receive_chunk(link, incoming, &chunk, dropped)?;
+                let mut line = self.0.line.lock();
+                if line.schedule.received(lane, completes) {
+                    self.call(link, line, 1);
+                }
+                return Ok(());
+            }
+            LaneRecord::Number(number) => {
+                if !self.0.line.lock().schedule.number(lane, number, MOST_LANES)? {
+                    return Err(Ending::Lane(LinkError::PeerGone));
+                }
+            }
+            LaneRecord::Received(chunks) => {
+                let mut line = self.0.line.lock();
+                line.schedule.acknowledged(lane, chunks)?;
+                drop(self.settle(line));
+                return Ok(());
+            }
+            LaneRecord::Ended { lane, received } => {
+                let ended = self.0.line.lock().schedule.peer_report(lane, received, MOST_LANES)?;
+                if let Some(ended) = ended {
+                    shut_down(&self.0.open.read()[ended].socket);
+                }
+            }
+        }
+        self.call(link, self.0.line.lock(), 1);
+        Ok(())
+    }
 }
 
-fn receive_chunk(shared: &Shared, incoming: &mut Incoming, dropped: &mut [u8]) -> Result<(), LinkError> {
-    let mut header = [0; CHUNK_HEADER_SIZE];
-    if !incoming.receive_header(&mut header).map_err(LinkError::from_io)? {
-        return Err(LinkError::PeerGone);
+/// What ends with an error: one lane, or the link.
+enum Ending {
+    Lane(LinkError),
+    Link(LinkError),
+}
+
+impl Ending {
+    fn io(error: io::Error) -> Self {
+        Self::Lane(LinkError::from_io(error))
     }
-    let chunk = ChunkHeader::parse(&header)?;
+}
+
+impl<E: Into<LinkError>> From<E> for Ending {
+    fn from(error: E) -> Self {
+        Self::Link(error.into())
+    }
+}
+
+/// Waits between records, and looks now and then whether the peer's machine takes what was sent on the lane: the thread
+/// that sends on it cannot look while it waits for room.
+fn wait_for_bytes(incoming: &Incoming) -> Result<(), Ending> {
+    let mut watch = PeerWatch::default();
+    let timeout = Timespec { tv_sec: LOOK_EVERY.as_secs() as i64, tv_nsec: 0 };
+    loop {
+        let mut waiting = [PollFd::new(incoming.socket(), PollFlags::IN)];
+        match poll(&mut waiting, Some(&timeout)) {
+            Ok(0) if watch.look(incoming.socket().as_fd()) => {
+                return Err(Ending::Lane(LinkError::PeerSilent));
+            }
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(Ending::io(error.into())),
+        }
+    }
+}
+
+/// Receives the bytes of a chunk; whether its transfer is complete now.
+fn receive_chunk(
+    link: &Shared,
+    incoming: &mut Incoming,
+    chunk: &ChunkHeader,
+    dropped: &mut [u8],
+) -> Result<bool, Ending> {
     let length = chunk.length as usize;
-    let place = shared.transfers().claim(&chunk, shared.events())?;
-    let received = match place {
-        // SAFETY: the destination stays writable until its callback has run, which `landed` alone can cause
-        // while this chunk is claimed; the claim lies inside the destination and overlaps no other.
+    let received = match link.transfers().claim(chunk, link.events())? {
+        // SAFETY: the destination stays writable until its callback has run, which `landed` and `missed` alone can
+        // cause while this chunk is claimed; the claim lies inside the destination and overlaps no other.
         Place::Memory(start) => unsafe { incoming.receive_exact_raw(start, length) },
         Place::Nowhere => receive_and_drop(incoming, length, dropped),
+    };
+    if let Err(error) = received {
+        link.transfers().missed(chunk);
+        return Err(Ending::io(error));
     }
-    .map_err(LinkError::from_io);
-    // The owner hears of a lost link before it hears of a failed transfer.
-    let failure = received.err().map(|error| shared.lose(error));
-    shared.transfers().landed(&chunk, failure.as_ref());
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    count(&shared.counters().transfer_bytes_received, length);
-    Ok(())
+    count(&link.counters().transfer_bytes_received, length);
+    Ok(link.transfers().landed(chunk, None))
 }
 
-fn receive_and_drop(incoming: &mut Incoming, length: usize, dropped: &mut [u8]) -> std::io::Result<()> {
+fn receive_and_drop(incoming: &mut Incoming, length: usize, dropped: &mut [u8]) -> io::Result<()> {
     let mut left = length;
     while left > 0 {
         // Whole records, as the sender cut them.

@@ -9,11 +9,13 @@
 //! | `transmit`  | How does a system call on a socket finish what it began?                     |
 //! | `messages`  | How do the frames of a link travel?                                          |
 //! | `lanes`     | How is a large copy striped over several connections?                        |
+//! | `schedule`  | Which lane sends what next, and what again when a lane has died?              |
 
 pub mod channel;
 pub(crate) mod lanes;
 pub(crate) mod messages;
 pub mod noise;
 pub mod record;
+pub(crate) mod schedule;
 pub mod socket;
 mod transmit;

@@ -1,0 +1,150 @@
+//! Which pieces has a copy, in one, two or three dimensions?
+//!
+//! Pieces follow one another in the order of the copy's bytes as they would lie without gaps, and each is a box on both
+//! sides: part of a row, whole rows of a slice, or whole slices. So a piece is packed and sent by itself, and where one
+//! side of the copy has no gaps, the piece has none there either.
+
+/// The size of a copy: bytes of a row, rows of a slice, slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a row.
+    pub width: usize,
+    /// Rows of a slice.
+    pub height: usize,
+    /// Slices.
+    pub depth: usize,
+}
+
+impl Shape {
+    /// `length` bytes in a row.
+    pub fn linear(length: usize) -> Self {
+        Self { width: length, height: 1, depth: 1 }
+    }
+
+    /// Its bytes, if they can be counted.
+    pub fn bytes(&self) -> Option<usize> {
+        self.width.checked_mul(self.height)?.checked_mul(self.depth)
+    }
+}
+
+/// A box of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes of its row, rows and slices before it.
+    pub at: [usize; 3],
+    /// Its size.
+    pub shape: Shape,
+    /// Bytes of the copy before it.
+    pub offset: usize,
+}
+
+impl Piece {
+    /// Its bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.width * self.shape.height * self.shape.depth
+    }
+}
+
+/// Cuts a copy into pieces of at most `most` bytes, of about the same size where the copy is one row. Rows are cut only
+/// where one is longer than that, and then at multiples of `grain` bytes; so a piece may be longer where `grain` is.
+pub fn cut(shape: Shape, most: usize, grain: usize) -> impl Iterator<Item = Piece> {
+    let steps = steps(shape, most.max(1), grain.max(1));
+    let total = shape.bytes().unwrap_or(0);
+    let mut offset = 0;
+    core::iter::from_fn(move || {
+        if offset >= total {
+            return None;
+        }
+        let at =
+            [offset % shape.width, offset / shape.width % shape.height, offset / shape.width / shape.height];
+        let shape = Shape {
+            width: steps.width.min(shape.width - at[0]),
+            height: steps.height.min(shape.height - at[1]),
+            depth: steps.depth.min(shape.depth - at[2]),
+        };
+        let piece = Piece { at, shape, offset };
+        offset += piece.bytes();
+        Some(piece)
+    })
+}
+
+/// The size of a piece that meets no end of the copy.
+fn steps(shape: Shape, most: usize, grain: usize) -> Shape {
+    let Shape { width, height, depth } = shape;
+    if width > most {
+        let even = width.div_ceil(width.div_ceil(most)).next_multiple_of(4096).min(most);
+        let whole = (even / grain * grain).max(grain);
+        return Shape { width: whole, height: 1, depth: 1 };
+    }
+    let rows = most / width.max(1);
+    if rows < height {
+        return Shape { width, height: rows, depth: 1 };
+    }
+    let slices = (rows / height.max(1)).clamp(1, depth.max(1));
+    Shape { width, height, depth: slices }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pieces(width: usize, height: usize, depth: usize, most: usize) -> Vec<([usize; 3], usize)> {
+        let cut = cut(Shape { width, height, depth }, most, 1);
+        cut.map(|piece| (piece.at, piece.bytes())).collect()
+    }
+
+    #[test]
+    fn rows_then_slices_are_kept_whole_where_they_fit() {
+        assert_eq!(pieces(3, 4, 1, 8), [([0, 0, 0], 6), ([0, 2, 0], 6)]);
+        assert_eq!(pieces(1, 3, 3, 8), [([0, 0, 0], 6), ([0, 0, 2], 3)]);
+        assert_eq!(pieces(9, 1, 2, 20), [([0, 0, 0], 18)]);
+        assert_eq!(pieces(9, 1, 2, 5), [([0, 0, 0], 5), ([5, 0, 0], 4), ([0, 0, 1], 5), ([5, 0, 1], 4)]);
+        assert!(pieces(0, 4, 4, 8).is_empty() && pieces(4, 0, 4, 8).is_empty());
+    }
+
+    #[test]
+    fn a_row_is_cut_into_pieces_of_about_the_same_size() {
+        let sizes: Vec<_> =
+            pieces((8 << 20) + 1, 1, 1, 4 << 20).into_iter().map(|(_, bytes)| bytes).collect();
+        assert_eq!(sizes.len(), 3);
+        assert!(sizes.iter().all(|bytes| bytes.abs_diff(sizes[0]) <= 2 * 4096), "{sizes:?}");
+    }
+
+    #[test]
+    fn a_copy_whose_bytes_cannot_be_counted_has_no_pieces() {
+        assert_eq!(cut(Shape { width: usize::MAX, height: 2, depth: 2 }, 1, 1).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_cover_the_copy_exactly_once(
+            width in 1_usize..70, height in 1_usize..9, depth in 1_usize..7,
+            most in 1_usize..600, grain in 1_usize..5,
+        ) {
+            let width = width * grain;
+            let shape = Shape { width, height, depth };
+            let mut seen = vec![0_u8; shape.bytes().unwrap()];
+            let mut next = 0;
+            for piece in cut(shape, most, grain) {
+                prop_assert_eq!(piece.offset, next);
+                next += piece.bytes();
+                prop_assert!(piece.bytes() <= most.max(grain), "{:?}", piece);
+                prop_assert!(piece.at[0].is_multiple_of(grain) && piece.shape.width.is_multiple_of(grain));
+                let mut inside = 0;
+                for z in piece.at[2]..piece.at[2] + piece.shape.depth {
+                    for y in piece.at[1]..piece.at[1] + piece.shape.height {
+                        for x in piece.at[0]..piece.at[0] + piece.shape.width {
+                            let position = (z * height + y) * width + x;
+                            // In a piece the bytes follow one another as in the copy without its gaps.
+                            prop_assert_eq!(position, piece.offset + inside);
+                            inside += 1;
+                            seen[position] += 1;
+                        }
+                    }
+                }
+            }
+            prop_assert!(seen.iter().all(|count| *count == 1));
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! How does a person write a table down?
+//!
+//! ```text
+//! table  =  rule *( ";" rule )
+//! rule   =  [ module ] [ direction ] [ sizes ":" ] part *( "," part )
+//! module =  "tcp" | "shm" | "verbs"              direction =  "to-device" | "from-device"
+//! sizes  =  [ size ] ".." [ size ]               the second one is not included
+//! part   =  number "x" size                      so many buffers of so many bytes
+//!        |  number "lanes"  |  number "threads"  (also "lane", "thread")
+//! size   =  number [ "K" | "M" | "G" ]           in powers of two
+//! ```
+//!
+//! A rule without module, direction or sizes is for all of them. What a rule leaves out stays as it would be without it;
+//! of several rules that fit a copy, the last one counts.
+
+use core::fmt;
+
+use thiserror::Error;
+
+use super::VARIABLE;
+use super::plan::{Direction, Module, Plan, Size};
+use super::table::{Change, Rule, Table};
+
+/// Why a text is no table. Each sentence says what was found, what was expected and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PipelineError {
+    /// A part is none that the language has.
+    #[error(
+        "{VARIABLE}: `{part}` in the rule `{rule}` is not understood; a part is written like `8x4M` (buffers and their \
+         size), `4 lanes` or `2 threads`, with commas between them"
+    )]
+    Part {
+        /// The part.
+        part: String,
+        /// The rule that it stands in.
+        rule: String,
+    },
+    /// What stands before the colon is no range of sizes.
+    #[error(
+        "{VARIABLE}: `{head}` in the rule `{rule}` is not understood; before the colon stands a range of sizes such as \
+         `..1M`, `64K..1M` or `1M..`, and before that, if wanted, tcp, shm or verbs, and to-device or from-device"
+    )]
+    Head {
+        /// What was not understood.
+        head: String,
+        /// The rule that it stands in.
+        rule: String,
+    },
+    /// A range ends before it begins.
+    #[error("{VARIABLE}: the range `{range}` has no sizes in it; its second size must be the larger one")]
+    Empty {
+        /// The range.
+        range: String,
+    },
+    /// A number is beyond what can be.
+    #[error("{VARIABLE}: `{part}` asks for {found} {what}; it must be from {least} to {most}")]
+    Limit {
+        /// The part.
+        part: String,
+        /// What is counted.
+        what: &'static str,
+        /// The number.
+        found: String,
+        /// The least.
+        least: String,
+        /// The most.
+        most: String,
+    },
+    /// A rule says the same thing twice.
+    #[error("{VARIABLE}: the rule `{rule}` states its {what} twice; leave one out")]
+    Twice {
+        /// What is stated twice.
+        what: &'static str,
+        /// The rule.
+        rule: String,
+    },
+    /// There is nothing between two semicolons.
+    #[error("{VARIABLE} has an empty rule; between semicolons stands something like `1M..: 8x4M, 4 lanes`")]
+    NoRule,
+}
+
+impl Table {
+    /// Reads a table. A semicolon may stand behind the last rule; a text of blanks is the table that changes nothing.
+    pub fn parse(text: &str) -> Result<Self, PipelineError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let rules = text.strip_suffix(';').unwrap_or(text).split(';');
+        Ok(Self { rules: rules.map(|rule| parse_rule(rule.trim())).collect::<Result<_, _>>()? })
+    }
+}
+
+fn parse_rule(text: &str) -> Result<Rule, PipelineError> {
+    if text.is_empty() {
+        return Err(PipelineError::NoRule);
+    }
+    let (head, parts) = text.split_once(':').unwrap_or(("", text));
+    let mut rule = Rule { module: None, direction: None, sizes: 0..u64::MAX, change: Change::default() };
+    let rest = take_names(head.trim(), &mut rule);
+    if text.contains(':') && !rest.is_empty() {
+        rule.sizes = parse_sizes(rest, text)?;
+    }
+    // Without a colon the names stand directly before the parts.
+    let parts = if text.contains(':') { parts.trim() } else { take_names(parts.trim(), &mut rule) };
+    for part in parts.split(',') {
+        parse_part(part.trim(), text, &mut rule.change)?;
+    }
+    Ok(rule)
+}
+
+/// Takes the names of a module and of a direction from the front of a text; what remains.
+fn take_names<'a>(mut text: &'a str, rule: &mut Rule) -> &'a str {
+    loop {
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let module = Module::ALL.into_iter().find(|module| module.name() == word);
+        let direction = Direction::ALL.into_iter().find(|direction| direction.name() == word);
+        match (module, direction) {
+            (Some(_), _) if rule.module.is_none() => rule.module = module,
+            (_, Some(_)) if rule.direction.is_none() => rule.direction = direction,
+            _ => return text,
+        }
+        text = rest.trim_start();
+    }
+}
+
+fn parse_sizes(text: &str, rule: &str) -> Result<core::ops::Range<u64>, PipelineError> {
+    let not_understood = || PipelineError::Head { head: text.to_owned(), rule: rule.to_owned() };
+    let (start, end) = text.split_once("..").ok_or_else(not_understood)?;
+    let bound = |bound: &str, none| match bound.trim() {
+        "" => Ok(none),
+        size => Size::parse(size).map(|size| size.0).ok_or_else(not_understood),
+    };
+    let (start, end) = (bound(start, 0)?, bound(end, u64::MAX)?);
+    if start >= end {
+        return Err(PipelineError::Empty { range: text.to_owned() });
+    }
+    Ok(start..end)
+}
+
+fn parse_part(part: &str, rule: &str, change: &mut Change) -> Result<(), PipelineError> {
+    let not_understood = || PipelineError::Part { part: part.to_owned(), rule: rule.to_owned() };
+    let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = part.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| not_understood())?;
+    let limited = |what, found: u64, least: usize, most: usize, show: fn(u64) -> String| {
+        let fits = usize::try_from(found).ok().filter(|found| (least..=most).contains(found));
+        fits.ok_or_else(|| PipelineError::Limit {
+            part: part.to_owned(),
+            what,
+            found: show(found),
+            least: show(least as u64),
+            most: show(most as u64),
+        })
+    };
+    let plain = |number: u64| number.to_string();
+    let (what, was_set) = match unit.trim_start() {
+        "lane" | "lanes" => {
+            let lanes = limited("lanes", number, 1, Plan::MOST_LANES, plain)?;
+            ("lanes", change.lanes.replace(lanes).is_some())
+        }
+        "thread" | "threads" => {
+            let threads = limited("threads", number, 1, Plan::MOST_THREADS, plain)?;
+            ("threads", change.threads.replace(threads).is_some())
+        }
+        other => {
+            let size = other.strip_prefix('x').and_then(|size| Size::parse(size.trim()));
+            let size = size.ok_or_else(not_understood)?;
+            let buffers = limited("buffers", number, 1, Plan::MOST_BUFFERS, plain)?;
+            let bytes = limited("bytes a buffer", size.0, Plan::LEAST_BYTES, Plan::MOST_BYTES, |bytes| {
+                Size(bytes).to_string()
+            })?;
+            ("buffers", change.buffers.replace((buffers, bytes)).is_some())
+        }
+    };
+    if was_set {
+        return Err(PipelineError::Twice { what, rule: rule.to_owned() });
+    }
+    Ok(())
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(module) = self.module {
+            write!(f, "{module} ")?;
+        }
+        if let Some(direction) = self.direction {
+            write!(f, "{direction} ")?;
+        }
+        if self.sizes != (0..u64::MAX) {
+            if self.sizes.start > 0 {
+                write!(f, "{}", Size(self.sizes.start))?;
+            }
+            f.write_str("..")?;
+            if self.sizes.end < u64::MAX {
+                write!(f, "{}", Size(self.sizes.end))?;
+            }
+            f.write_str(": ")?;
+        }
+        let Change { buffers, lanes, threads } = self.change;
+        let parts = [
+            buffers.map(|(count, bytes)| format!("{count}x{}", Size(bytes as u64))),
+            lanes.map(|lanes| format!("{lanes} lanes")),
+            threads.map(|threads| format!("{threads} threads")),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, rule) in self.rules.iter().enumerate() {
+            write!(f, "{}{rule}", if at == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_documented_examples_say_what_they_mean() {
+        let table = Table::parse("..1M: 4x256K, 2 threads; 1M..: 8x4M, 8 lanes, 4 threads").unwrap();
+        let plan = |table: &Table, bytes| table.plan(Module::Tcp, Direction::ToDevice, bytes);
+        assert_eq!((plan(&table, 1 << 19).buffers, plan(&table, 1 << 19).threads), (4, 2));
+        let long = Plan { buffers: 8, buffer_bytes: 4 << 20, lanes: 8, threads: 4 };
+        assert_eq!(plan(&table, 1 << 20), long);
+        // One setting for everything, with and without the words in the plural.
+        let fixed = Table::parse("1x1M, 1 lane, 1 thread").unwrap();
+        let one = Plan { buffers: 1, buffer_bytes: 1 << 20, lanes: 1, threads: 1 };
+        for module in Module::ALL {
+            for direction in Direction::ALL {
+                assert!((0..40).all(|shift| fixed.plan(module, direction, 1 << shift) == one));
+            }
+        }
+        let table = Table::parse("shm from-device 64K..1M: 3 threads; tcp 2 lanes;").unwrap();
+        assert_eq!(table.plan(Module::Shm, Direction::FromDevice, 1 << 16).threads, 3);
+        assert_ne!(table.plan(Module::Shm, Direction::ToDevice, 1 << 16).threads, 3);
+        assert_eq!(plan(&table, 1 << 30).lanes, 2);
+        assert!(Table::parse("  ").unwrap().is_empty());
+    }
+
+    #[test]
+    fn errors_name_what_was_written_and_what_to_write() {
+        for (text, wanted) in [
+            ("4x4M; ; 2 lanes", "empty rule"),
+            ("4x", "`4x` in the rule `4x` is not understood"),
+            ("fast", "written like `8x4M`"),
+            ("..1M: 4x4M 2 lanes", "not understood"),
+            ("1M: 4x4M", "`1M` in the rule"),
+            ("udp ..1M: 4x4M", "tcp, shm or verbs"),
+            ("tcp tcp ..1M: 4x4M", "`tcp ..1M` in the rule"),
+            ("2M..1M: 4x4M", "larger one"),
+            ("0 lanes", "asks for 0 lanes; it must be from 1 to 32"),
+            ("4x1K", "asks for 1K bytes a buffer; it must be from 64K to 64M"),
+            ("2 lanes, 3 lanes", "states its lanes twice"),
+            ("99999999999999999999 lanes", "not understood"),
+        ] {
+            let error = Table::parse(text).unwrap_err().to_string();
+            assert!(error.contains(wanted) && error.starts_with(VARIABLE), "{text}: {error}");
+        }
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let buffers = proptest::option::of((1_usize..=64, 16_u32..=26));
+        let numbers = (proptest::option::of(1_usize..=32), proptest::option::of(1_usize..=64));
+        (buffers, numbers).prop_map(|(buffers, (lanes, threads))| {
+            let buffers = buffers.map(|(count, shift)| (count, 1 << shift));
+            let nothing = buffers.is_none() && lanes.is_none() && threads.is_none();
+            Change { buffers, lanes: if nothing { Some(1) } else { lanes }, threads }
+        })
+    }
+
+    fn rule() -> impl Strategy<Value = Rule> {
+        let names = (0..=Module::ALL.len(), 0..=Direction::ALL.len());
+        (names, change(), 0..1_u64 << 40, 1..1_u64 << 40, any::<bool>()).prop_map(
+            |((module, direction), change, start, length, open)| Rule {
+                module: Module::ALL.get(module).copied(),
+                direction: Direction::ALL.get(direction).copied(),
+                sizes: start..if open { u64::MAX } else { start + length },
+                change,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(rules in proptest::collection::vec(rule(), 0..6)) {
+            let table = Table { rules };
+            prop_assert_eq!(Table::parse(&table.to_string()).unwrap(), table);
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in "[ -~é]{0,60}") {
+            let _ = Table::parse(&text);
+        }
+    }
+}
