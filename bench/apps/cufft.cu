@@ -66,25 +66,27 @@ class Transform {
     DeviceArray<cuFloatComplex> between;  // only the own kernels need it
 };
 
-// The transform of n numbers in n^2 steps.
-static std::vector<Complex> transform_on_cpu(const std::vector<Complex> &in) {
-    size_t n = in.size();
-    std::vector<Complex> roots(n), out(n);
-    for (size_t k = 0; k < n; k++) roots[k] = std::polar(1.0, -2 * M_PI * double(k) / double(n));
-    for (size_t k = 0; k < n; k++)
-        for (size_t x = 0, at = 0; x < n; x++, at = at + k < n ? at + k : at + k - n) {
-            // Written out: the library's product also looks after infinities, which costs ten times as much.
-            const Complex a = in[x], b = roots[at];
-            out[k] += Complex(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
-        }
-    return out;
+// The weights exp(i pi (u^2 + 2 s u) / n) for u from 0 on: a chirp, all of whose elements have the size 1.
+static std::vector<Complex> chirp(int64_t n, int64_t s) {
+    std::vector<Complex> weights(n);
+    for (int64_t u = 0; u < n; u++) weights[u] = std::polar(1.0, M_PI * double((u * u + 2 * s * u) % (2 * n)) / double(n));
+    return weights;
 }
 
-// The sum of the elements of an n x n matrix, each times the sign of its row and the weight of its column.
+// The transform of that chirp, for even n: a chirp again, as a Gauss sum shows when the exponent is made a square.
+static std::vector<Complex> transformed_chirp(int64_t n, int64_t s) {
+    std::vector<Complex> weights(n);
+    for (int64_t x = 0; x < n; x++)
+        weights[x] = std::polar(sqrt(double(n)), M_PI / 4 - M_PI * double((x - s) * (x - s) % (2 * n)) / double(n));
+    return weights;
+}
+
+// The sum of the elements of an n x n matrix, each times the weights of its row and its column.
 static Complex weighted_sum(const cuFloatComplex *matrix, const std::vector<Complex> &rows, const std::vector<Complex> &columns) {
     size_t n = rows.size();
     Complex total = 0;
     for (size_t row = 0; row < n; row++) {
+        // Written out: the library's product also looks after infinities, which costs ten times as much.
         double real = 0, imaginary = 0;
         for (size_t column = 0; column < n; column++) {
             cuFloatComplex a = matrix[row * n + column];
@@ -97,13 +99,12 @@ static Complex weighted_sum(const cuFloatComplex *matrix, const std::vector<Comp
     return total;
 }
 
-// Checks all of the result against the CPU in n^2 steps: the sum of the transform's elements, weighted with r for its row and c for its
-// column, is the sum of the data weighted with the transforms of r and c.
+// Checks all of the result against the CPU in n^2 steps: the sum of the transform's elements, weighted with r for the row and c for the
+// column, is the sum of the data weighted with the transforms of r and c.  With chirps every element counts alike on either side,
+// and those of rows and columns differ, so that a transform that is transposed or backwards is seen as well.
 static void check(int n, const std::vector<cuFloatComplex> &in, const std::vector<cuFloatComplex> &out) {
-    std::vector<Complex> rows(n), columns(n);
-    for (int i = 0; i < n; i++) rows[i] = random_sign(2 * i), columns[i] = random_sign(2 * i + 1);
-    Complex got = weighted_sum(out.data(), rows, columns);
-    Complex want = weighted_sum(in.data(), transform_on_cpu(rows), transform_on_cpu(columns));
+    Complex got = weighted_sum(out.data(), chirp(n, 1), chirp(n, 3));
+    Complex want = weighted_sum(in.data(), transformed_chirp(n, 1), transformed_chirp(n, 3));
     // An element of the transform is about 0.8 * n, so that one wrong element is seen among the rounding errors of all.
     REQUIRE(std::abs(got - want) <= 0.05 * n, "size %d: the weighted sum of the transform should be %g%+gi, came out as %g%+gi", n,
             want.real(), want.imag(), got.real(), got.imag());
@@ -116,6 +117,7 @@ int main(int count, char **words) {
     double context = now() - start;
 
     for (int n : arguments.numbers("sizes")) {
+        REQUIRE(n % 2 == 0, "size %d: the check needs an even number of rows", n);
         size_t elements = size_t(n) * n, bytes = elements * sizeof(cuFloatComplex);
         std::vector<cuFloatComplex> in(elements), out(elements);
         for (size_t i = 0; i < elements; i++)

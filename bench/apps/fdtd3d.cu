@@ -59,7 +59,7 @@ __global__ void step(Volume volume, Weights weights, const float *in, float *out
 // The value of one point after `steps` steps, on the CPU, from the cube of points that it depends on.
 static double point_on_cpu(const Volume &volume, const std::vector<float> &start, int steps, int x, int y, int z) {
     const int reach = RADIUS * steps, edge = 2 * reach + 1;
-    const auto local = [&](int dx, int dy, int dz) { return (dx + reach) + size_t(dy + reach) * edge + size_t(dz + reach) * edge * edge; };
+    const auto local = [&](int dx, int dy, int dz) { return (dx + reach) + (dy + reach) * edge + (dz + reach) * edge * edge; };
     const auto within = [&](int i) { return i >= 0 && i < volume.width; };
     const auto moves = [&](int i) { return i >= RADIUS && i < volume.size + RADIUS; };
 
@@ -75,10 +75,10 @@ static double point_on_cpu(const Volume &volume, const std::vector<float> &start
             for (int dy = -left; dy <= left; dy++)
                 for (int dx = -left; dx <= left; dx++) {
                     if (!moves(x + dx) || !moves(y + dy) || !moves(z + dz)) continue;
-                    double value = WEIGHTS.of_distance[0] * now[local(dx, dy, dz)];
+                    const double *here = &now[local(dx, dy, dz)];
+                    double value = WEIGHTS.of_distance[0] * *here;
                     for (int i = 1; i <= RADIUS; i++)
-                        value += WEIGHTS.of_distance[i] * (now[local(dx - i, dy, dz)] + now[local(dx + i, dy, dz)] + now[local(dx, dy - i, dz)] +
-                                                           now[local(dx, dy + i, dz)] + now[local(dx, dy, dz - i)] + now[local(dx, dy, dz + i)]);
+                        for (ptrdiff_t stride : {1, edge, edge * edge}) value += WEIGHTS.of_distance[i] * (here[-i * stride] + here[i * stride]);
                     next[local(dx, dy, dz)] = value;
                 }
         std::swap(now, next);

@@ -5,6 +5,8 @@
 // periodic box in cells of the face-centred cubic lattice that the particles start from, four particles a cell.
 #include "app.h"
 
+#include <utility>
+
 constexpr float CUTOFF = 2.5f, TIME_STEP = 0.004f, DENSITY = 0.8442f, TEMPERATURE = 1.44f;
 constexpr int ROOM = 48;               // particles that a cell of the list has room for; some 13 are in it
 constexpr int STEPS_BETWEEN_ENERGIES = 50;
@@ -142,8 +144,8 @@ class Liquid {
     // Checks the energy, which must stay what it is, and the last forces of some particles, against all pairs on the CPU.
     void check(int size, const Energy &first, const Energy &last) const {
         // The potential ends abruptly at the cutoff and the time steps are finite, so energy is kept to some 1e-4 of its parts.
-        double parts = fabs(first.potential) + first.kinetic;
-        REQUIRE(fabs(last.total() - first.total()) <= 1e-3 * parts, "size %d: the energy went from %g to %g", size, first.total(), last.total());
+        double parts = fabs(first.potential) + first.kinetic, change = last.total() - first.total();
+        REQUIRE(fabs(change) <= 1e-3 * parts, "size %d: the energy went from %g to %g", size, first.total(), last.total());
         REQUIRE(fabs(last.kinetic - first.kinetic) > 1e-2 * parts, "size %d: nothing has moved: the kinetic energy is still %g", size,
                 last.kinetic);
         for (int sample = 0; sample < 20; sample++) {
@@ -169,21 +171,24 @@ class Liquid {
     // The lattice, and random velocities of the given temperature that together rest.
     void make_start(int edge) {
         const float spacing = box.edge / edge;
-        const float corners[4][3] = {{0, 0, 0}, {0.5f, 0.5f, 0}, {0.5f, 0, 0.5f}, {0, 0.5f, 0.5f}};
-        double mean[3] = {0, 0, 0}, square = 0;
+        const float corners[4][3] = {{0.25f, 0.25f, 0.25f}, {0.75f, 0.75f, 0.25f}, {0.75f, 0.25f, 0.75f}, {0.25f, 0.75f, 0.75f}};
         for (int cell = 0; cell < edge * edge * edge; cell++)
             for (const float *corner : corners) {
-                float x = cell % edge + corner[0] + 0.25f, y = cell / edge % edge + corner[1] + 0.25f, z = cell / edge / edge + corner[2] + 0.25f;
+                float x = cell % edge + corner[0], y = cell / edge % edge + corner[1], z = cell / edge / edge + corner[2];
                 start_position.push_back(make_float4(x * spacing, y * spacing, z * spacing, 0));
-                size_t i = 3 * start_velocity.size();
-                start_velocity.push_back(make_float4(random_value(i), random_value(i + 1), random_value(i + 2), 0));
-                mean[0] += start_velocity.back().x / count, mean[1] += start_velocity.back().y / count, mean[2] += start_velocity.back().z / count;
             }
-        for (float4 &v : start_velocity) {
-            v.x -= mean[0], v.y -= mean[1], v.z -= mean[2];
-            square += v.x * v.x + v.y * v.y + v.z * v.z;
+        float4 mean = make_float4(0, 0, 0, 0);
+        for (int i = 0; i < count; i++) {
+            float4 v = make_float4(random_value(3 * i), random_value(3 * i + 1), random_value(3 * i + 2), 0);
+            mean.x += v.x / count, mean.y += v.y / count, mean.z += v.z / count;
+            start_velocity.push_back(v);
         }
-        const float factor = sqrt(3 * TEMPERATURE * count / square);
+        double squares = 0;
+        for (float4 &v : start_velocity) {
+            v.x -= mean.x, v.y -= mean.y, v.z -= mean.z;
+            squares += v.x * v.x + v.y * v.y + v.z * v.z;
+        }
+        const float factor = sqrt(3 * TEMPERATURE * count / squares);
         for (float4 &v : start_velocity) v.x *= factor, v.y *= factor, v.z *= factor;
     }
 
