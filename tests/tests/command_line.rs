@@ -34,11 +34,13 @@ fn number(report: &Value, field: &str) -> u64 {
 
 #[test]
 fn every_command_has_a_help_that_explains_each_option() {
-    let commands = ["serve", "run", "devices", "api", "demo"];
+    let commands =
+        ["serve", "run", "devices", "api", "demo", "bench", "bench copy", "bench latency", "bench launch"];
     let overview = causeway_with(&["--help"]).must_succeed();
     for command in commands {
-        assert!(overview.stdout.contains(command), "{command} is missing: {overview}");
-        let help = causeway_with(&[command, "--help"]).must_succeed();
+        let words: Vec<_> = command.split(' ').collect();
+        assert!(overview.stdout.contains(words[0]), "{command} is missing: {overview}");
+        let help = causeway_with(&[&words[..], &["--help"]].concat()).must_succeed();
         assert!(help.stdout.contains("Usage:"), "{help}");
         let lines: Vec<_> = help.stdout.lines().collect();
         for (index, line) in lines.iter().enumerate() {

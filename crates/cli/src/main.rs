@@ -6,6 +6,7 @@
 //! | `run`       | How does a program come to run on a server's GPU?                            |
 //! | `devices`   | Which GPUs does a server have?                                               |
 //! | `api`       | Which driver functions are supported?                                        |
+//! | `bench`     | How fast are copies, launches and waits, here and there?                     |
 //! | `demo`      | Does all of it work on this machine?                                         |
 //! | `embedded`  | How does a command bring its own server?                                     |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
@@ -14,6 +15,7 @@
 //! | `logging`   | Where do log lines go, and how do they look?                                 |
 
 mod api;
+mod bench;
 mod demo;
 mod devices;
 mod embedded;
@@ -48,6 +50,10 @@ enum Command {
     Devices(devices::Arguments),
     Api(api::Arguments),
     Demo(demo::Arguments),
+    Bench(bench::Arguments),
+    /// Measure one target; started by `causeway bench`.
+    #[command(hide = true)]
+    Measure(bench::MeasureArguments),
     /// Serve one client; started by `causeway serve`.
     #[command(hide = true)]
     Worker(logging::Options),
@@ -84,6 +90,8 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => {
             demo::demo(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
         }
+        Command::Bench(arguments) => bench::bench(&arguments).map_err(Trouble::of(1)),
+        Command::Measure(arguments) => bench::measure(&arguments).map_err(Trouble::of(1)),
         Command::Worker(arguments) => {
             logging::start(&arguments);
             Ok(causeway_server::broker::worker_main())

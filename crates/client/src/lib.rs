@@ -59,3 +59,7 @@ mod visible;
 mod stubs {
     causeway_api_macros::stubs!();
 }
+
+/// Tells who loads a `libcuda.so.1` and wants NVIDIA's that this is not it.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_client_marker() {}

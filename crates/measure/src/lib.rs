@@ -1,0 +1,36 @@
+//! What copies, launches and waits cost on several GPUs, here and elsewhere, measured in turns: the working part of
+//! `causeway bench`.
+//!
+//! Each target, a server or the machine's own driver, is measured by a process of its own, since a process has one
+//! `libcuda.so.1`. That process takes requests from its standard input and answers on its standard output; the parent
+//! asks one target after the other, so that what disturbs the machine disturbs all of them alike.
+//!
+//! | Module         | Question it answers                                                         |
+//! |----------------|-----------------------------------------------------------------------------|
+//! | [`sizes`]      | Which sizes of copies are meant, and how is a size written?                  |
+//! | [`case`]       | What can be measured?                                                        |
+//! | [`plan`]       | How often, and in which order?                                               |
+//! | [`protocol`]   | What do parent and measuring process say to each other?                      |
+//! | [`child`]      | How is a case measured and its content checked?                              |
+//! | [`target`]     | How is a measuring process started, asked and ended?                         |
+//! | [`run`]        | How do all cases get measured on all targets?                                |
+//! | [`statistics`] | What do many samples say?                                                    |
+//! | [`results`]    | What was measured, where and by which command?                               |
+//! | [`table`]      | How does a person read it in a terminal?                                     |
+//! | [`files`]      | How is it written as CSV, JSON and plots?                                    |
+//! | [`plot`]       | How is it drawn?                                                             |
+//! | [`machine`]    | Which machine is this, and what time is it?                                  |
+
+pub mod case;
+pub mod child;
+pub mod files;
+pub mod machine;
+pub mod plan;
+pub mod plot;
+pub mod protocol;
+pub mod results;
+pub mod run;
+pub mod sizes;
+pub mod statistics;
+pub mod table;
+pub mod target;

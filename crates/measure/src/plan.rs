@@ -1,0 +1,105 @@
+//! How often, and in which order?
+//!
+//! Machines are shared and their speed changes from minute to minute. So repetition `i` of a case is measured on each target
+//! before repetition `i + 1` on any, and each repetition begins with another target.
+
+use core::time::Duration;
+
+use crate::case::Case;
+
+/// Copies up to this size get all their repetitions; larger ones as many as the time for a case allows.
+pub const ALL_REPETITIONS_UP_TO: u64 = 32 << 20;
+
+/// What large cases get at least, so that a median and a spread mean something.
+pub const LEAST_REPETITIONS: u32 = 5;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Repetitions of each case on each target.
+    pub repetitions: u32,
+    /// How long a target may take for a case of more than [`ALL_REPETITIONS_UP_TO`] bytes.
+    pub budget: Duration,
+    /// Whether the content of copies is checked before they are timed.
+    pub verify: bool,
+}
+
+impl Plan {
+    /// How often a case is repeated on each target. `slowest` is what one repetition took during the warm-up, on the target
+    /// where it took longest.
+    pub fn repetitions_of(&self, case: Case, slowest: Duration) -> u32 {
+        if case.bytes() * case.row() <= ALL_REPETITIONS_UP_TO {
+            return self.repetitions;
+        }
+        let fitting = self.budget.as_secs_f64() / slowest.as_secs_f64().max(1e-9);
+        // More than `u32` holds becomes its largest value.
+        (fitting as u32).clamp(LEAST_REPETITIONS.min(self.repetitions), self.repetitions)
+    }
+
+    /// How often a case is carried out before anything is timed, so that memory is mapped, code is made and buffers are there.
+    pub fn warm_up_of(&self, case: Case) -> u32 {
+        match case {
+            Case::Launches { .. } => 2,
+            _ if case.bytes() > ALL_REPETITIONS_UP_TO => 1,
+            _ => 10.min(self.repetitions),
+        }
+    }
+}
+
+/// How often a case is carried out before each timed repetition: a process that has just been woken runs its first calls with
+/// cold caches, which short ones feel, while a program that copies often does not.
+pub fn untimed_before_each(case: Case) -> u32 {
+    match case {
+        Case::Launches { .. } => 0,
+        _ if case.bytes() <= 64 << 10 => 5,
+        _ if case.bytes() <= 1 << 20 => 1,
+        _ => 0,
+    }
+}
+
+/// The targets in the order in which this repetition visits them.
+pub fn order(repetition: u32, targets: usize) -> impl Iterator<Item = usize> {
+    (0..targets).map(move |step| (step + repetition as usize) % targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Path, Wait};
+
+    const PLAN: Plan = Plan { repetitions: 100, budget: Duration::from_secs(1), verify: true };
+
+    fn copy(bytes: u64) -> Case {
+        Case::Copy { path: Path::PinnedToDevice, bytes }
+    }
+
+    #[test]
+    fn each_repetition_visits_every_target_once_and_begins_with_another() {
+        let visits: Vec<Vec<usize>> = (0..4).map(|repetition| order(repetition, 3).collect()).collect();
+        assert_eq!(visits, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+        assert_eq!(order(7, 0).count(), 0);
+    }
+
+    #[test]
+    fn only_large_copies_are_repeated_less() {
+        let slow = Duration::from_millis(40);
+        assert_eq!(PLAN.repetitions_of(copy(32 << 20), slow), 100);
+        assert_eq!(PLAN.repetitions_of(copy(64 << 20), slow), 25);
+        assert_eq!(PLAN.repetitions_of(copy(64 << 20), Duration::from_millis(1)), 100);
+        assert_eq!(PLAN.repetitions_of(copy(64 << 20), Duration::ZERO), 100);
+        assert_eq!(PLAN.repetitions_of(copy(1 << 30), Duration::from_secs(9)), LEAST_REPETITIONS);
+        assert_eq!(PLAN.repetitions_of(Case::Wait { wait: Wait::QueryIdle }, slow), 100);
+        // Sixteen in a row are more than 32 MiB together.
+        let row = Case::Copy { path: Path::AsyncToDevice, bytes: 4 << 20 };
+        assert_eq!(PLAN.repetitions_of(row, slow), 25);
+    }
+
+    #[test]
+    fn nobody_gets_more_repetitions_than_were_asked_for() {
+        let few = Plan { repetitions: 2, ..PLAN };
+        for case in [copy(1), copy(1 << 30), Case::Launches { arguments: 0 }] {
+            assert_eq!(few.repetitions_of(case, Duration::from_secs(9)), 2, "{case}");
+            assert!((1..=2).contains(&few.warm_up_of(case)), "{case}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What was measured, where and by which command?
+
+use serde::Serialize;
+
+use crate::case::Case;
+use crate::machine::Machine;
+use crate::protocol::{Introduction, Samples};
+use crate::statistics::Summary;
+use crate::target::{Place, Target};
+
+/// Copies below this size say nothing about processor time per byte.
+const LEAST_BYTES_FOR_PROCESSOR: u64 = 64 << 10;
+
+/// Everything about one run of `causeway bench`.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    /// The subcommand.
+    pub kind: Kind,
+    /// The command line, without keys.
+    pub command: String,
+    /// Causeway's version.
+    pub version: String,
+    /// When it was started, in universal time.
+    pub date: String,
+    /// Where.
+    pub machine: Machine,
+    /// What was measured.
+    pub targets: Vec<TargetRecord>,
+    /// Each case with what each target did.
+    pub cases: Vec<CaseRecord>,
+}
+
+/// The subcommands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// `causeway bench copy`.
+    Copy,
+    /// `causeway bench latency`.
+    Latency,
+    /// `causeway bench launch`.
+    Launch,
+}
+
+impl Kind {
+    /// Its name on the command line and in the names of files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Latency => "latency",
+            Self::Launch => "launch",
+        }
+    }
+}
+
+/// A target and how it fared.
+#[derive(Debug, Serialize)]
+pub struct TargetRecord {
+    /// What was measured.
+    #[serde(flatten)]
+    pub target: Target,
+    /// What it measured with; none if it never began.
+    #[serde(flatten)]
+    pub introduction: Option<Introduction>,
+    /// Why it was not measured to the end.
+    pub trouble: Option<String>,
+}
+
+/// One case on all targets.
+#[derive(Debug, Serialize)]
+pub struct CaseRecord {
+    /// The case.
+    #[serde(flatten)]
+    pub case: Case,
+    /// What came of it, for the targets in their order; none for those that were no longer there.
+    pub outcomes: Vec<Option<Outcome>>,
+}
+
+/// What came of a case on one target.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was measured.
+    Measured(Box<Figures>),
+    /// It cannot be measured there.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// Bytes were wrong, so there are no figures.
+    Wrong {
+        /// What was found.
+        reason: String,
+    },
+}
+
+/// The figures of a case on one target.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    /// Whether content was compared before the times were taken.
+    pub verified: bool,
+    /// Microseconds until the work was done.
+    pub done_us: Summary,
+    /// Microseconds until the call returned, where that may be earlier.
+    pub returned_us: Option<Summary>,
+    /// GB/s (1e9 bytes a second), for copies.
+    pub gb_per_s: Option<Summary>,
+    /// Processor seconds of the measuring process for each GB, for copies that are not small.
+    pub processor_s_per_gb: Option<f64>,
+    /// The times themselves, in the order in which they were measured.
+    pub samples: Samples,
+}
+
+impl Figures {
+    /// Computes the figures; none without samples.
+    pub fn of(case: Case, verified: bool, samples: Samples) -> Option<Self> {
+        let done_us = Summary::of(&samples.done_us)?;
+        let returned_us = case.returns_early().then(|| Summary::of(&samples.returned_us)).flatten();
+        let bytes = case.bytes();
+        // Bytes in a microsecond, over 1e3, are GB in a second.
+        let gb_per_s = case.path().map(|_| done_us.inverse(bytes as f64 / 1e3));
+        let processor_s_per_gb = (bytes >= LEAST_BYTES_FOR_PROCESSOR).then(|| {
+            let gigabytes = (bytes * case.row()) as f64 * samples.processor_s.len() as f64 / 1e9;
+            samples.processor_s.iter().sum::<f64>() / gigabytes
+        });
+        Some(Self { verified, done_us, returned_us, gb_per_s, processor_s_per_gb, samples })
+    }
+}
+
+impl CaseRecord {
+    /// The figures of a target.
+    pub fn figures(&self, target: usize) -> Option<&Figures> {
+        match self.outcomes.get(target)?.as_ref()? {
+            Outcome::Measured(figures) => Some(figures),
+            Outcome::Refused { .. } | Outcome::Wrong { .. } => None,
+        }
+    }
+}
+
+impl Run {
+    /// The target that others are compared with: the native one, else the first.
+    pub fn reference(&self) -> usize {
+        self.targets.iter().position(|record| record.target.place == Place::Native).unwrap_or(0)
+    }
+
+    /// What went wrong, as sentences; nothing when every target was measured to the end and no byte was wrong.
+    pub fn troubles(&self) -> Vec<String> {
+        let lost = self.targets.iter().filter_map(|record| {
+            record.trouble.as_ref().map(|reason| format!("{}: {reason}", record.target.name))
+        });
+        let wrong = self.cases.iter().flat_map(|record| {
+            let outcomes = record.outcomes.iter().zip(&self.targets);
+            outcomes.filter_map(move |(outcome, target)| match outcome {
+                Some(Outcome::Wrong { reason }) => {
+                    Some(format!("{}: {}: WRONG CONTENT: {reason}", target.target.name, record.case))
+                }
+                _ => None,
+            })
+        });
+        lost.chain(wrong).collect()
+    }
+
+    /// Cases that some target cannot measure, as sentences; the same reason is told once a target.
+    pub fn refusals(&self) -> Vec<String> {
+        let mut told: Vec<(usize, &str)> = Vec::new();
+        let mut lines = Vec::new();
+        for record in &self.cases {
+            for (target, outcome) in record.outcomes.iter().enumerate() {
+                let Some(Outcome::Refused { reason }) = outcome else { continue };
+                if !told.contains(&(target, reason)) {
+                    told.push((target, reason));
+                    lines.push(format!(
+                        "{}: {}: not measured: {reason}",
+                        self.targets[target].target.name, record.case
+                    ));
+                }
+            }
+        }
+        lines
+    }
+
+    /// Whether anything at all was measured.
+    pub fn has_figures(&self) -> bool {
+        let mut all = self.cases.iter().flat_map(|record| &record.outcomes);
+        all.any(|outcome| matches!(outcome, Some(Outcome::Measured(_))))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::case::{Path, Wait};
+
+    /// A run of copies: natively at 2 GB/s, with a server at 1 GB/s, which has no peer.
+    pub(crate) fn example() -> Run {
+        let record = |name: &str, place| TargetRecord {
+            target: Target { name: name.into(), place },
+            introduction: Some(Introduction {
+                library: "libcuda.so.1".into(),
+                device: "a GPU".into(),
+                devices: 1,
+                driver_version: 13000,
+            }),
+            trouble: None,
+        };
+        let figures = |case: Case, rate: f64| {
+            let time = |spread: f64| case.bytes() as f64 / 1e3 / rate * spread;
+            let times = vec![time(0.9), time(1.0), time(1.2)];
+            let samples = Samples { returned_us: times.clone(), done_us: times, processor_s: vec![1e-6; 3] };
+            Figures::of(case, true, samples).map(|figures| Outcome::Measured(Box::new(figures)))
+        };
+        let copies = |path| (0..4).map(move |step| Case::Copy { path, bytes: 1 << (8 * step) });
+        let mut cases: Vec<CaseRecord> = [Path::PageableToDevice, Path::PinnedFromDevice]
+            .into_iter()
+            .flat_map(copies)
+            .map(|case| CaseRecord { case, outcomes: vec![figures(case, 2.0), figures(case, 1.0)] })
+            .collect();
+        let peer = Case::Copy { path: Path::Peer, bytes: 1 };
+        let refused = Some(Outcome::Refused { reason: "there is one device only".into() });
+        cases.push(CaseRecord { case: peer, outcomes: vec![figures(peer, 1.0), refused] });
+        Run {
+            kind: Kind::Copy,
+            command: "causeway bench copy --native --on server".into(),
+            version: "0.0.0".into(),
+            date: "2000-01-01T00:00:00Z".into(),
+            machine: Machine::this(),
+            targets: vec![
+                record("native", Place::Native),
+                record("server", Place::Server { address: "server:7690".into(), via: None }),
+            ],
+            cases,
+        }
+    }
+
+    fn samples() -> Samples {
+        Samples { returned_us: vec![1.0; 2], done_us: vec![1000.0; 2], processor_s: vec![0.5e-3; 2] }
+    }
+
+    #[test]
+    fn a_megabyte_in_a_millisecond_is_a_gigabyte_in_a_second() {
+        let case = Case::Copy { path: Path::PinnedToDevice, bytes: 1_000_000 };
+        let figures = Figures::of(case, true, samples()).unwrap();
+        assert!((figures.gb_per_s.unwrap().median - 1.0).abs() < 1e-9);
+        assert!((figures.processor_s_per_gb.unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(figures.returned_us.unwrap().median, 1.0);
+    }
+
+    #[test]
+    fn processor_time_of_a_row_is_for_all_its_copies() {
+        let case = Case::Copy { path: Path::AsyncToDevice, bytes: 1_000_000 };
+        let figures = Figures::of(case, true, samples()).unwrap();
+        assert!((figures.processor_s_per_gb.unwrap() - 0.5 / 16.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_copies_nothing_has_no_rate() {
+        let figures = Figures::of(Case::Wait { wait: Wait::QueryIdle }, true, samples()).unwrap();
+        assert!(figures.gb_per_s.is_none() && figures.processor_s_per_gb.is_none());
+        assert!(figures.returned_us.is_none());
+    }
+}

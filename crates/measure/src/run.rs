@@ -1,0 +1,288 @@
+//! How do all cases get measured on all targets?
+
+use core::time::Duration;
+use std::process::Command;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::case::Case;
+use crate::machine::{self, Machine};
+use crate::plan::{Plan, order, untimed_before_each};
+use crate::protocol::{Reply, Request, Samples};
+use crate::results::{CaseRecord, Figures, Kind, Outcome, Run, TargetRecord};
+use crate::target::{Measurer, Process, Target, TargetError};
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Order {
+    /// The subcommand.
+    pub kind: Kind,
+    /// The command line for the record, without keys.
+    pub command: String,
+    /// Causeway's version.
+    pub version: String,
+    /// What is measured on each target.
+    pub cases: Vec<Case>,
+    /// How much.
+    pub plan: Plan,
+    /// On what: each target with the command that starts its measuring process, or why there is none.
+    pub targets: Vec<(Target, Result<Command, String>)>,
+}
+
+/// Starts a process for each target, measures, and ends them. Shows on standard error, if that is a terminal, how far it is.
+pub fn run(order: Order) -> Run {
+    let date = machine::now();
+    let (targets, mut states): (Vec<_>, Vec<_>) = order
+        .targets
+        .into_iter()
+        .map(|(target, command)| {
+            let started =
+                command.and_then(|command| Process::start(command).map_err(|error| error.to_string()));
+            (target, started.map_or_else(State::Lost, State::Measuring))
+        })
+        .unzip();
+    let introductions: Vec<_> = states
+        .iter()
+        .map(|state| match state {
+            State::Measuring(process) => Some(process.introduction().clone()),
+            State::Lost(_) => None,
+        })
+        .collect();
+    let bar = progress_bar();
+    let cases = measure_all(&order.cases, &order.plan, &mut states, &bar);
+    bar.finish_and_clear();
+    let targets = targets.into_iter().zip(introductions).zip(states);
+    let targets = targets.map(|((target, introduction), state)| {
+        let trouble = match state {
+            State::Measuring(_) => None,
+            State::Lost(reason) => Some(reason),
+        };
+        TargetRecord { target, introduction, trouble }
+    });
+    Run {
+        kind: order.kind,
+        command: order.command,
+        version: order.version,
+        date,
+        machine: Machine::this(),
+        targets: targets.collect(),
+        cases,
+    }
+}
+
+fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len}, {elapsed}  {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
+}
+
+/// A target while the cases are measured.
+#[derive(Debug)]
+pub enum State<M> {
+    /// It answers.
+    Measuring(M),
+    /// It is measured no longer; the text says why.
+    Lost(String),
+}
+
+impl<M: Measurer> State<M> {
+    /// Asks it. A target that fails is lost, and has no answer then and later.
+    fn ask(&mut self, request: &Request) -> Option<Reply> {
+        let Self::Measuring(measurer) = self else { return None };
+        let error = match measurer.ask(request) {
+            Ok(Reply::Unable { reason }) => TargetError::Unable(reason),
+            Ok(reply) => return Some(reply),
+            Err(error) => error,
+        };
+        *self = Self::Lost(error.to_string());
+        None
+    }
+}
+
+/// What has come of the current case on one target so far.
+enum Progress {
+    /// Samples so far.
+    Going(Samples),
+    /// It is over before its time; none where the target is lost.
+    Over(Option<Outcome>),
+}
+
+/// Measures the cases one after the other, each on all targets in turns. A target that fails is left out from then on; the others
+/// go on.
+pub fn measure_all<M: Measurer>(
+    cases: &[Case],
+    plan: &Plan,
+    targets: &mut [State<M>],
+    bar: &ProgressBar,
+) -> Vec<CaseRecord> {
+    bar.set_length(cases.len() as u64);
+    let mut records = Vec::with_capacity(cases.len());
+    for case in cases {
+        if targets.iter().all(|target| matches!(target, State::Lost(_))) {
+            break;
+        }
+        bar.set_message(case.to_string());
+        records.push(CaseRecord { case: *case, outcomes: measure_case(*case, plan, targets) });
+        bar.inc(1);
+    }
+    records
+}
+
+fn measure_case<M: Measurer>(case: Case, plan: &Plan, targets: &mut [State<M>]) -> Vec<Option<Outcome>> {
+    let mut all: Vec<Progress> = Vec::with_capacity(targets.len());
+    let mut slowest = Duration::ZERO;
+    for target in targets.iter_mut() {
+        let (progress, took) = prepare(case, plan, target);
+        all.push(progress);
+        slowest = slowest.max(took);
+    }
+    let request = Request::Measure { untimed: untimed_before_each(case), timed: 1 };
+    for repetition in 0..plan.repetitions_of(case, slowest) {
+        for index in order(repetition, targets.len()) {
+            let progress = &mut all[index];
+            if let Progress::Going(samples) = progress {
+                match targets[index].ask(&request) {
+                    Some(Reply::Measured(more)) => samples.append(more),
+                    other => *progress = Progress::Over(other.map(outcome)),
+                }
+            }
+        }
+    }
+    all.into_iter()
+        .map(|progress| match progress {
+            Progress::Going(samples) => {
+                let figures = Figures::of(case, plan.verify, samples)?;
+                Some(Outcome::Measured(Box::new(figures)))
+            }
+            Progress::Over(outcome) => outcome,
+        })
+        .collect()
+}
+
+/// Gets a target ready for a case and warms it up; also says how long the last repetition took.
+fn prepare<M: Measurer>(case: Case, plan: &Plan, target: &mut State<M>) -> (Progress, Duration) {
+    match target.ask(&Request::Prepare { case, verify: plan.verify }) {
+        Some(Reply::Prepared) => {}
+        other => return (Progress::Over(other.map(outcome)), Duration::ZERO),
+    }
+    match target.ask(&Request::Measure { untimed: 0, timed: plan.warm_up_of(case) }) {
+        Some(Reply::Measured(samples)) => {
+            let last = samples.done_us.last().copied().unwrap_or(0.0) * case.row() as f64;
+            // A clock that gives more than a duration holds is nobody's; the case then gets the fewest repetitions.
+            let took = Duration::try_from_secs_f64(last / 1e6).unwrap_or(Duration::MAX);
+            (Progress::Going(Samples::default()), took)
+        }
+        other => (Progress::Over(other.map(outcome)), Duration::ZERO),
+    }
+}
+
+/// What a reply means that is not the one that was hoped for.
+fn outcome(reply: Reply) -> Outcome {
+    match reply {
+        Reply::Wrong { reason } => Outcome::Wrong { reason },
+        Reply::Refused { reason } | Reply::Unable { reason } => Outcome::Refused { reason },
+        Reply::Ready(_) | Reply::Prepared | Reply::Measured(_) => {
+            Outcome::Refused { reason: "the process that measures answered another question".to_owned() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::case::{Path, Wait};
+
+    /// What a target answers to a request; none for the usual.
+    type Answer<'a> = Box<dyn FnMut(&Request) -> Option<Result<Reply, TargetError>> + 'a>;
+
+    /// A target that notes when it was measured.
+    struct Noting<'a> {
+        name: char,
+        log: &'a RefCell<String>,
+        answer: Answer<'a>,
+    }
+
+    impl Measurer for Noting<'_> {
+        fn ask(&mut self, request: &Request) -> Result<Reply, TargetError> {
+            if let Some(answer) = (self.answer)(request) {
+                return answer;
+            }
+            match request {
+                Request::Prepare { .. } => Ok(Reply::Prepared),
+                Request::Measure { timed, .. } => {
+                    self.log.borrow_mut().push(self.name);
+                    let times = vec![2.0; *timed as usize];
+                    let (returned_us, done_us) = (times.clone(), times.clone());
+                    Ok(Reply::Measured(Samples { returned_us, done_us, processor_s: times }))
+                }
+            }
+        }
+    }
+
+    fn noting<'a>(
+        name: char,
+        log: &'a RefCell<String>,
+        answer: impl FnMut(&Request) -> Option<Result<Reply, TargetError>> + 'a,
+    ) -> State<Noting<'a>> {
+        State::Measuring(Noting { name, log, answer: Box::new(answer) })
+    }
+
+    const PLAN: Plan = Plan { repetitions: 4, budget: Duration::from_secs(1), verify: true };
+    const CASES: [Case; 2] =
+        [Case::Wait { wait: Wait::QueryIdle }, Case::Copy { path: Path::Peer, bytes: 1 << 20 }];
+
+    #[test]
+    fn targets_are_measured_in_turns() {
+        let log = RefCell::default();
+        let mut targets = ['a', 'b', 'c'].map(|name| noting(name, &log, |_| None));
+        let records = measure_all(&CASES[..1], &PLAN, &mut targets, &ProgressBar::hidden());
+        // The warm-up, then four repetitions.
+        assert_eq!(*log.borrow(), "abc".to_owned() + "abc" + "bca" + "cab" + "abc");
+        for target in 0..3 {
+            assert_eq!(records[0].figures(target).unwrap().done_us.count, 4);
+        }
+    }
+
+    #[test]
+    fn a_target_that_fails_in_the_middle_does_not_stop_the_others() {
+        let log = RefCell::default();
+        let mut asked = 0;
+        let failing = noting('a', &log, move |_| {
+            asked += 1;
+            // It prepares, warms up and is measured once.
+            (asked > 3).then_some(Err(TargetError::Ended("signal: 9".into())))
+        });
+        let mut targets = [failing, noting('b', &log, |_| None)];
+        let records = measure_all(&CASES, &PLAN, &mut targets, &ProgressBar::hidden());
+        assert!(matches!(&targets[0], State::Lost(reason) if reason.contains("signal: 9")));
+        for record in &records {
+            assert!(record.outcomes[0].is_none());
+            assert_eq!(record.figures(1).unwrap().done_us.count, 4);
+        }
+    }
+
+    #[test]
+    fn a_case_that_cannot_be_measured_costs_only_itself() {
+        let log = RefCell::default();
+        let refusing = noting('a', &log, |request| match request {
+            Request::Prepare { case: Case::Copy { .. }, .. } => {
+                Some(Ok(Reply::Refused { reason: "one device".into() }))
+            }
+            _ => None,
+        });
+        let wrong = noting('b', &log, |request| match request {
+            Request::Prepare { case: Case::Copy { .. }, .. } => {
+                Some(Ok(Reply::Wrong { reason: "byte 3".into() }))
+            }
+            _ => None,
+        });
+        let mut targets = [refusing, wrong];
+        let records = measure_all(&CASES, &PLAN, &mut targets, &ProgressBar::hidden());
+        assert!(records[0].figures(0).is_some() && records[0].figures(1).is_some());
+        assert!(matches!(records[1].outcomes[0], Some(Outcome::Refused { .. })));
+        assert!(matches!(records[1].outcomes[1], Some(Outcome::Wrong { .. })));
+        assert!(targets.iter().all(|target| matches!(target, State::Measuring(_))));
+    }
+}

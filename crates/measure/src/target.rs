@@ -1,0 +1,199 @@
+//! How is a measuring process started, asked and ended?
+
+use std::io::{self, BufReader};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::protocol::{self, Introduction, MessageError, Reply, Request};
+
+/// How long a target may take for one answer: the largest copy, made and checked by a software GPU on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a process gets to end its session.
+const END: Duration = Duration::from_secs(5);
+
+/// Where a target's GPU is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "place")]
+pub enum Place {
+    /// In this machine, by NVIDIA's driver.
+    Native,
+    /// At a server.
+    Server {
+        /// Its address, without the key.
+        address: String,
+        /// The module of the fabric that was asked for; none where it was left to choose.
+        via: Option<String>,
+    },
+}
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Target {
+    /// What tables and plots call it.
+    pub name: String,
+    /// Where it is.
+    #[serde(flatten)]
+    pub place: Place,
+}
+
+/// Why a target is no longer measured.
+#[derive(Debug, Error)]
+pub enum TargetError {
+    /// No process can be started.
+    #[error("the process that measures cannot be started: {0}")]
+    NotStarted(io::Error),
+    /// It has ended.
+    #[error("the process that measures has ended by itself ({0})")]
+    Ended(String),
+    /// It does not answer.
+    #[error("the process that measures has not answered for {} s", PATIENCE.as_secs())]
+    Silent,
+    /// It talks nonsense.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// It cannot measure.
+    #[error("{0}")]
+    Unable(String),
+}
+
+/// Who answers requests.
+pub trait Measurer {
+    /// Carries out one request.
+    fn ask(&mut self, request: &Request) -> Result<Reply, TargetError>;
+}
+
+/// A measuring process; it ends with this value.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// Closed, it tells the process to end.
+    requests: Option<ChildStdin>,
+    replies: Receiver<Result<Reply, MessageError>>,
+    introduction: Introduction,
+}
+
+impl Process {
+    /// Starts the process and waits until it has a GPU.
+    pub fn start(mut command: Command) -> Result<Self, TargetError> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(TargetError::NotStarted)?;
+        let requests = child.stdin.take();
+        let mut from = BufReader::new(child.stdout.take().expect("its standard output is a pipe"));
+        let (sender, replies) = channel();
+        // It ends when the process does, or says something that makes no sense.
+        thread::spawn(move || {
+            while let Some(reply) = protocol::read_reply(&mut from).transpose() {
+                let damaged = reply.is_err();
+                if sender.send(reply).is_err() || damaged {
+                    return;
+                }
+            }
+        });
+        let introduction =
+            Introduction { library: String::new(), device: String::new(), devices: 0, driver_version: 0 };
+        let mut process = Self { child, requests, replies, introduction };
+        match process.reply()? {
+            Reply::Ready(introduction) => process.introduction = introduction,
+            Reply::Unable { reason } => return Err(TargetError::Unable(reason)),
+            other => return Err(TargetError::Unable(format!("it began with {other:?}"))),
+        }
+        Ok(process)
+    }
+
+    /// What it measures with.
+    pub fn introduction(&self) -> &Introduction {
+        &self.introduction
+    }
+
+    /// Tells it to end, and waits until it has done so.
+    pub fn end(&mut self) {
+        drop(self.requests.take());
+        let deadline = Instant::now() + END;
+        while self.exit_status().is_none() {
+            if Instant::now() > deadline {
+                // It has had its time; whatever becomes of these calls, nothing more can be done.
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    fn reply(&mut self) -> Result<Reply, TargetError> {
+        match self.replies.recv_timeout(PATIENCE) {
+            Ok(reply) => Ok(reply?),
+            Err(RecvTimeoutError::Timeout) => Err(TargetError::Silent),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.end();
+                let status =
+                    self.exit_status().map_or_else(|| "killed".to_owned(), |status| status.to_string());
+                Err(TargetError::Ended(status))
+            }
+        }
+    }
+}
+
+impl Measurer for Process {
+    fn ask(&mut self, request: &Request) -> Result<Reply, TargetError> {
+        if let Some(requests) = &mut self.requests {
+            // That it has ended is noticed, and told better, when its reply does not come.
+            let _ = protocol::write(requests, request);
+        }
+        self.reply()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    const READY: &str = r#"echo '{"ready":{"library":"l","device":"d","devices":1,"driver_version":13000}}'"#;
+
+    #[test]
+    fn a_process_is_asked_and_answers() {
+        let mut process =
+            Process::start(shell(&format!("{READY}; read line; echo '\"prepared\"'; cat"))).unwrap();
+        assert_eq!(process.introduction().driver_version, 13000);
+        let reply = process.ask(&Request::Measure { untimed: 0, timed: 1 }).unwrap();
+        assert_eq!(reply, Reply::Prepared);
+    }
+
+    #[test]
+    fn trouble_of_a_process_is_told() {
+        let missing = Process::start(Command::new("/no/such/program")).unwrap_err();
+        assert!(matches!(missing, TargetError::NotStarted(_)), "{missing}");
+        let unable = Process::start(shell(r#"echo '{"unable":{"reason":"no GPU"}}'"#)).unwrap_err();
+        assert_eq!(unable.to_string(), "no GPU");
+        assert!(matches!(Process::start(shell("echo what")).unwrap_err(), TargetError::Message(_)));
+        let ended = Process::start(shell("exit 3")).unwrap_err();
+        assert!(ended.to_string().contains("exit status: 3"), "{ended}");
+        // It ends in the middle.
+        let mut process = Process::start(shell(&format!("{READY}; read line; kill -9 $$"))).unwrap();
+        let error = process.ask(&Request::Measure { untimed: 0, timed: 1 }).unwrap_err();
+        assert!(error.to_string().contains("signal: 9"), "{error}");
+        assert!(process.ask(&Request::Measure { untimed: 0, timed: 1 }).is_err());
+    }
+}
