@@ -26,6 +26,8 @@ int main(int argc, char **argv) {
     for (int repetition = 0; repetition < repetitions; repetition++) {
         for (size_t i = 0; i < source.size(); i++) source[i] = word(i, repetition);
         std::fill(back.begin(), back.end(), 0);
+        printf("repetition %d begins\n", repetition);
+        fflush(stdout);
         double begun = seconds();
         CHECK_CUDA(cudaMemcpy(device, source.data(), bytes, cudaMemcpyHostToDevice));
         double sent = seconds();
@@ -36,6 +38,7 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < source.size(); i++)
             REQUIRE(back[i] == source[i], "word %zu of repetition %d came back as %llx", i, repetition, (long long)back[i]);
         printf("to_device_MB/s %.1f from_device_MB/s %.1f\n", to_device.back(), from_device.back());
+        fflush(stdout);
     }
     std::sort(to_device.begin(), to_device.end());
     std::sort(from_device.begin(), from_device.end());

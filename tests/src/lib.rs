@@ -10,11 +10,13 @@
 //! | [`programs`] | Which CUDA programs are there, and what must each of them do?                  |
 //! | [`hostile`]  | How does one talk to a server as no client would?                              |
 //! | [`raw_session`] | How does one send commands that no client would send?                    |
+//! | [`network`]  | How are client and server put on two ends of a network of known length and rate?  |
 //! | [`tap`]      | What travels between a client and a server?                                    |
 
 pub mod built;
 pub mod client;
 pub mod hostile;
+pub mod network;
 pub mod process;
 pub mod programs;
 pub mod raw_session;

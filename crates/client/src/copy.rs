@@ -402,7 +402,7 @@ unsafe fn from_device(
     session()?.flush()?;
     // Each is waited for, whatever became of the one before: the memory is the program's again afterwards.
     let outcomes: Vec<_> = expected.iter().map(|transfer| transfer.wait()).collect();
-    statistics::count_wait(begun.elapsed());
+    statistics::count_wait("copy_from_device", begun.elapsed());
     session()?.faults().take()?;
     outcomes.into_iter().collect::<Result<(), _>>()?;
     stream.reach(newest);

@@ -2,6 +2,8 @@
 
 use crate::entry::Carried;
 use causeway_api::coverage::FUNCTIONS;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -19,6 +21,15 @@ static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
 static BYTES_TO_DEVICE: AtomicU64 = AtomicU64::new(0);
 static BYTES_FROM_DEVICE: AtomicU64 = AtomicU64::new(0);
 static WAITS: AtomicU64 = AtomicU64::new(0);
+/// What the program waited for, and how often.
+static WAITED_FOR: Mutex<BTreeMap<&str, Waited>> = Mutex::new(BTreeMap::new());
+
+/// How often something was waited for.
+#[derive(Clone, Copy, Default)]
+struct Waited {
+    before_first_launch: u64,
+    all: u64,
+}
 
 const NAMES: [&str; 3] = ["local", "posted", "called"];
 
@@ -28,9 +39,14 @@ pub fn count_call(index: usize, carried: Carried) {
     CALLS[index].0[carried as usize].fetch_add(1, Relaxed);
 }
 
-/// Counts a wait for the server.
-pub fn count_wait(time: Duration) {
+/// Counts a wait for the server's answer to `what`: a round trip at least.
+pub fn count_wait(what: &'static str, time: Duration) {
     WAITS.fetch_add(1, Relaxed);
+    let mut waited_for = WAITED_FOR.lock();
+    let waited = waited_for.entry(what).or_default();
+    waited.all += 1;
+    waited.before_first_launch += u64::from(WAITS_BEFORE_LAUNCH.load(Relaxed) == NONE_YET);
+    drop(waited_for);
     WAIT_NANOSECONDS.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
 }
 
@@ -57,8 +73,18 @@ pub fn count_from_device(bytes: usize) {
     BYTES_FROM_DEVICE.fetch_add(bytes as u64, Relaxed);
 }
 
-/// The report. `device` and `backend` are for people; `started` is when the session was opened.
-pub fn report(device: &str, backend: &str, started: Instant) -> String {
+/// The waits by what was waited for, as a JSON object.
+fn waits(count: impl Fn(&Waited) -> u64) -> String {
+    let waited_for = WAITED_FOR.lock();
+    let counted =
+        waited_for.iter().map(|(what, waited)| (what, count(waited))).filter(|(_, count)| *count > 0);
+    let fields: Vec<_> = counted.map(|(what, count)| format!("{}: {count}", quoted(what))).collect();
+    format!("{{{}}}", fields.join(", "))
+}
+
+/// The report. `device` and `backend` are for people; `started` is when the session was opened, which took
+/// the round trips `opening`.
+pub fn report(device: &str, backend: &str, started: Instant, opening: &[&str]) -> String {
     let mut totals = [0_u64; 3];
     let mut calls = String::new();
     for (function, counts) in FUNCTIONS.iter().zip(CALLS.iter()) {
@@ -82,13 +108,17 @@ pub fn report(device: &str, backend: &str, started: Instant) -> String {
     let wait_seconds = WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9;
     format!(
         "{{\n  \"device\": {},\n  \"backend\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
-         \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
+         \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"round_trips\": {{\n    \"opening\": [{}],\n    \
+         \"before_first_launch\": {},\n    \"all\": {}\n  }},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
          \"bytes_to_device\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \
          \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
         quoted(device),
         quoted(backend),
         WAITS.load(Relaxed),
         WAITS_BEFORE_LAUNCH.load(Relaxed).min(WAITS.load(Relaxed)),
+        opening.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(", "),
+        waits(|waited| waited.before_first_launch),
+        waits(|waited| waited.all),
         BYTES_TO_DEVICE.load(Relaxed),
         BYTES_FROM_DEVICE.load(Relaxed),
         MODULE_BYTES.load(Relaxed),
@@ -121,7 +151,17 @@ mod tests {
         let index = FUNCTIONS.iter().position(|function| function.symbol == "cuProfilerStop").unwrap();
         count_call(index, Carried::Posted);
         count_call(index, Carried::Called);
-        let text = report("a \"device\"", "none\n", Instant::now());
+        count_wait("cuCtxSynchronize", Duration::ZERO);
+        note_launch();
+        count_wait("cuCtxSynchronize", Duration::ZERO);
+        let text = report("a \"device\"", "none\n", Instant::now(), &["connection", "hello"]);
+        for part in [
+            r#""opening": ["connection", "hello"]"#,
+            r#""before_first_launch": {"cuCtxSynchronize": 1}"#,
+            r#""all": {"cuCtxSynchronize": 2}"#,
+        ] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
         assert!(text.contains("\"cuProfilerStop\": {\"posted\": 1, \"called\": 1}"), "{text}");
         assert!(text.contains(r#""device": "a \"device\"""#) && text.contains(r#""none\u000a""#), "{text}");
     }

@@ -15,7 +15,7 @@ use crate::link::{Link, Receiver};
 use crate::target::Target;
 use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
 use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
-use crate::tcp::socket::{DialError, dial};
+use crate::tcp::socket::{DialError, dial, round_trip};
 
 /// Bulk lanes that a client asks for unless `CAUSEWAY_LANES` says otherwise. Measured over TCP on a machine
 /// with an H200, 1 / 2 / 4 / 8 lanes carry 6.9 / 12.9 / 24.6 / 39.0 GB/s; a lane costs a thread at each end.
@@ -24,6 +24,20 @@ pub const DEFAULT_LANES: u32 = 4;
 /// The most lanes a session may have.
 pub const MOST_LANES: u32 = 32;
 
+/// The most lanes that a session opens because its network is long.
+const MOST_FOR_DISTANCE: u32 = 16;
+
+/// The round trip that one more lane is opened for. The kernel keeps up to 4 MiB under way on a connection (the
+/// third number of `net.ipv4.tcp_wmem`), and fills two thirds of it with data, so that a lane carries 2.7 MiB in each
+/// round trip: 2.2 GB/s at this one, and with [`DEFAULT_LANES`] 10 Gbit/s up to 8 ms.
+const A_LANE_EACH: Duration = Duration::from_micros(1250);
+
+/// How many lanes keep a network full whose round trip is this long: what is under way must grow with it.
+fn lanes_for(round_trip: Duration) -> u32 {
+    let wanted = round_trip.as_micros().div_ceil(A_LANE_EACH.as_micros());
+    (wanted.min(MOST_FOR_DISTANCE.into()) as u32).max(DEFAULT_LANES)
+}
+
 /// How long a client waits for what.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
@@ -31,11 +45,17 @@ pub struct ConnectOptions {
     pub connect_timeout: Duration,
     /// For the server's answer, which comes after its worker has started the GPU.
     pub answer_timeout: Duration,
+    /// Open as many lanes as the length of the network asks for, not all that were granted.
+    pub lanes_by_distance: bool,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(5), answer_timeout: Duration::from_secs(60) }
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(60),
+            lanes_by_distance: lanes_asked_for().is_none(),
+        }
     }
 }
 
@@ -48,6 +68,8 @@ pub struct Session {
     pub receiver: Receiver,
     /// What the server said.
     pub welcome: Welcome,
+    /// The round trips that it took, each by what it was for.
+    pub round_trips: Vec<&'static str>,
 }
 
 /// Why a client got no session.
@@ -110,9 +132,9 @@ pub enum ConnectError {
 
 /// What this process says of itself in a handshake. `fingerprint` is that of the list of driver functions,
 /// `environment` what the worker sets before it starts the GPU. The number of lanes is taken from
-/// `CAUSEWAY_LANES` where that is a number from 1 to [`MOST_LANES`].
+/// `CAUSEWAY_LANES` where that is a number from 1 to [`MOST_LANES`]; otherwise it is the most that
+/// [`ConnectOptions::lanes_by_distance`] may make of it.
 pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) -> ClientHello {
-    let lanes = std::env::var("CAUSEWAY_LANES").ok().and_then(|text| text.parse().ok());
     ClientHello {
         offer: Offer { versions: VERSIONS, fingerprint, release: env!("CARGO_PKG_VERSION").to_owned() },
         pid: std::process::id(),
@@ -122,8 +144,14 @@ pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) ->
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default(),
         environment,
-        lanes: lanes.filter(|lanes| (1..=MOST_LANES).contains(lanes)).unwrap_or(DEFAULT_LANES),
+        lanes: lanes_asked_for().unwrap_or(MOST_FOR_DISTANCE),
     }
+}
+
+/// What `CAUSEWAY_LANES` says, if that is a number of lanes that a session may have.
+fn lanes_asked_for() -> Option<u32> {
+    let lanes = std::env::var("CAUSEWAY_LANES").ok()?.parse().ok()?;
+    (1..=MOST_LANES).contains(&lanes).then_some(lanes)
 }
 
 /// Connects to a server and asks for a session, in one round trip after the connection is authenticated.
@@ -135,18 +163,25 @@ pub fn connect(
     let (connection, answer) = open(target, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
     match answer {
         Answer::Welcome(welcome) => {
+            let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
+            if options.lanes_by_distance {
+                lanes = lanes.min(lanes_for(round_trip(connection.socket()).unwrap_or_default()));
+            }
             let lanes = LaneDialer {
                 target: target.clone(),
                 options: options.clone(),
                 hello: LaneHello { session: welcome.session, token: welcome.token, lane: 0 },
-                lanes: welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES),
+                lanes,
             };
             let (link, receiver) =
                 Link::dialled(connection, lanes).map_err(|cause| ConnectError::Failed {
                     target: target.to_string(),
                     text: format!("no thread could be started: {cause}"),
                 })?;
-            Ok(Session { link, receiver, welcome })
+            // The key's proofs travel each way before the hello; without a key the hello goes with the first words.
+            let keys = target.key.as_ref().map(|_| "keys");
+            let round_trips = ["connection"].into_iter().chain(keys).chain(["hello"]).collect();
+            Ok(Session { link, receiver, welcome, round_trips })
         }
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a session", &other)),
@@ -319,5 +354,17 @@ fn explain(target: &Target, options: &ConnectOptions, error: HandshakeReadError)
             _ => ConnectError::Failed { target, text: error.to_string() },
         },
         other => ConnectError::Failed { target, text: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_follow_the_length_of_the_network() {
+        let lanes = |microseconds| lanes_for(Duration::from_micros(microseconds));
+        assert_eq!([0, 50, 5_000].map(lanes), [DEFAULT_LANES; 3]);
+        assert_eq!([5_001, 10_000, 20_000, 300_000].map(lanes), [5, 8, 16, 16]);
     }
 }

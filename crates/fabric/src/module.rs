@@ -22,6 +22,11 @@ pub(crate) trait SendMessages: Send {
     /// Sends all of `bytes`, which are one frame. Blocks while the peer takes nothing; what is kept on the way is
     /// bounded.
     fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError>;
+
+    /// Whether the peer is so far away that frames are worth compressing. Asked for long frames only.
+    fn is_far(&mut self) -> bool {
+        false
+    }
 }
 
 /// The direction from the peer.

@@ -27,7 +27,9 @@ fn receive_commands(receiver: &mut Receiver) -> Vec<(u32, u32)> {
             match message.unwrap() {
                 ClientMessage::Command(command) => commands.push((command.thread, command.call)),
                 ClientMessage::Goodbye => return commands,
-                ClientMessage::HostDone { .. } => panic!("nobody sends this here"),
+                ClientMessage::HostDone { .. } | ClientMessage::Image { .. } => {
+                    panic!("nobody sends this here")
+                }
             }
         }
     }

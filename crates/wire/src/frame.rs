@@ -39,6 +39,8 @@ pub enum FrameKind {
     Handshake = 1,
     /// Messages of [`crate::message`].
     Messages = 2,
+    /// The same, compressed as [`crate::compressed`] says.
+    CompressedMessages = 3,
 }
 
 /// The fixed part in front of a frame's body.
@@ -100,6 +102,7 @@ impl FrameHeader {
         let kind = match kind {
             1 => FrameKind::Handshake,
             2 => FrameKind::Messages,
+            3 => FrameKind::CompressedMessages,
             other => return Err(FrameError::UnknownKind(other)),
         };
         let length = u32::from_le_bytes([l0, l1, l2, l3]);

@@ -14,6 +14,7 @@
 
 pub mod chunk;
 pub mod codec;
+pub mod compressed;
 pub mod frame;
 pub mod handshake;
 pub mod message;

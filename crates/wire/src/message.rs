@@ -58,6 +58,13 @@ pub enum ClientMessage<'a> {
         /// The token of that call.
         token: u64,
     },
+    /// The bytes of an image that the worker has asked for, where they are few enough to travel with the messages.
+    Image {
+        /// The number of the transfer that the worker named.
+        transfer: u64,
+        /// The image.
+        bytes: &'a [u8],
+    },
     /// The client's process ends; nothing follows.
     Goodbye,
 }
@@ -131,6 +138,7 @@ mod tag {
     pub const COMMAND: u8 = 1;
     pub const HOST_DONE: u8 = 2;
     pub const GOODBYE: u8 = 3;
+    pub const IMAGE: u8 = 4;
     pub const REPLY: u8 = 1;
     pub const FAILED: u8 = 2;
     pub const HOST_CALL: u8 = 3;
@@ -209,6 +217,11 @@ impl Encode for ClientMessage<'_> {
                 tag::HOST_DONE.encode(out);
                 token.encode(out);
             }
+            Self::Image { transfer, bytes } => {
+                tag::IMAGE.encode(out);
+                transfer.encode(out);
+                bytes.encode(out);
+            }
             Self::Goodbye => tag::GOODBYE.encode(out),
         }
     }
@@ -222,6 +235,7 @@ impl<'a> Decode<'a> for ClientMessage<'a> {
                 Ok(Self::Command(Command { call, thread, context, opcode, payload: input.value()? }))
             }
             tag::HOST_DONE => Ok(Self::HostDone { token: input.value()? }),
+            tag::IMAGE => Ok(Self::Image { transfer: input.value()?, bytes: input.value()? }),
             tag::GOODBYE => Ok(Self::Goodbye),
             other => Err(DecodeError::UnknownTag { what: "message of a client", value: u64::from(other) }),
         }

@@ -13,11 +13,12 @@ use causeway_wire::message::{ClientMessage, Command, Messages, WorkerMessage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A message of a client that owns its payload: the fields of a command, a token, or the end.
+/// A message of a client that owns its payload: the fields of a command, a token, an image, or the end.
 #[derive(Debug, Clone)]
 enum FromClient {
     Command(u32, u32, u64, u16, Vec<u8>),
     HostDone(u64),
+    Image(u64, Vec<u8>),
     Goodbye,
 }
 
@@ -32,6 +33,7 @@ impl FromClient {
                 payload,
             }),
             Self::HostDone(token) => ClientMessage::HostDone { token: *token },
+            Self::Image(transfer, bytes) => ClientMessage::Image { transfer: *transfer, bytes },
             Self::Goodbye => ClientMessage::Goodbye,
         }
     }
@@ -45,6 +47,8 @@ fn from_client() -> impl Strategy<Value = FromClient> {
             }
         ),
         any::<u64>().prop_map(FromClient::HostDone),
+        (any::<u64>(), vec(any::<u8>(), 0..200))
+            .prop_map(|(transfer, bytes)| FromClient::Image(transfer, bytes)),
         Just(FromClient::Goodbye),
     ]
 }

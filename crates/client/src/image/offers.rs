@@ -10,6 +10,8 @@ use crate::statistics;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
 use causeway_fabric::threads;
+use causeway_wire::codec::Encode;
+use causeway_wire::message::ClientMessage;
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
@@ -134,6 +136,13 @@ fn send(number: u64, bytes: &Bytes) {
     };
     let Ok(session) = session() else { return };
     statistics::count_module(length);
+    if length <= INLINE_BYTES {
+        // SAFETY: ours, or lent by a caller who waits until the offer is settled.
+        let bytes = unsafe { core::slice::from_raw_parts(address, length) };
+        // The lanes may not be open yet, and one that has been quiet starts slowly.
+        let _ = session.link().send(|out| ClientMessage::Image { transfer: number, bytes }.encode(out));
+        return;
+    }
     let _bar = session.watch_upload(length);
     // A lost link has been reported by the thread that lost it.
     // SAFETY: ours, or lent by a caller who waits until the offer is settled.

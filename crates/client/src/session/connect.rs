@@ -112,6 +112,7 @@ fn connect() -> Result<(), String> {
         synchronous: environment::is_on("CAUSEWAY_SYNC"),
         launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),
         started,
+        opening: opened.round_trips,
     }));
     session.link.start(Arc::new(receive::Events(session)));
     let receiver = opened.receiver;

@@ -49,6 +49,8 @@ pub struct Session {
     /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
     pub launches_wait: bool,
     started: Instant,
+    /// The round trips that opening it took.
+    opening: Vec<&'static str>,
 }
 
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
@@ -129,7 +131,7 @@ pub fn call_reading<C: Call, R>(
         }),
         failure => Err(failure),
     });
-    statistics::count_wait(begun.elapsed());
+    statistics::count_wait(C::OPCODE.name(), begun.elapsed());
     if let Err(status) = result
         && faults::is_sticky(status)
     {
@@ -216,7 +218,7 @@ pub fn close() {
     session.link.close();
     if let Some(path) = environment::read("CAUSEWAY_STATS") {
         let device = session.devices.first().map_or("", |device| device.info.name.as_str());
-        let report = statistics::report(device, &session.snapshot.backend, session.started);
+        let report = statistics::report(device, &session.snapshot.backend, session.started, &session.opening);
         if let Err(cause) = std::fs::write(&path, report) {
             error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");
         }

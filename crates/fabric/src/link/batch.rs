@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-use causeway_wire::frame::{HEADER_SIZE, MAX_MESSAGE};
+use causeway_wire::compressed::{WORTH_COMPRESSING, compress};
+use causeway_wire::frame::{FrameHeader, FrameKind, HEADER_SIZE, MAX_MESSAGE};
 use parking_lot::Mutex;
 
 use super::{LinkError, Shared, count};
@@ -48,6 +49,36 @@ struct Writer {
     outgoing: Box<dyn SendMessages>,
     /// Swapped with the batch; between frames it is an empty frame.
     spare: Vec<u8>,
+    /// The frame as it travels where it is compressed.
+    packed: Vec<u8>,
+}
+
+impl Writer {
+    /// Sends the frame in `spare`, which `header` is to precede.
+    fn send(&mut self, header: FrameHeader) -> Result<(), LinkError> {
+        let Self { outgoing, spare, packed } = self;
+        let messages = &spare[HEADER_SIZE..];
+        packed.resize(HEADER_SIZE, 0);
+        if messages.len() >= WORTH_COMPRESSING && outgoing.is_far() && compress(messages, packed) {
+            let length = (packed.len() - HEADER_SIZE) as u32;
+            let header = FrameHeader { kind: FrameKind::CompressedMessages, length, ..header };
+            packed[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
+            outgoing.send(packed)
+        } else {
+            spare[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
+            outgoing.send(spare)
+        }
+    }
+
+    /// Makes room for the next frame.
+    fn clear(&mut self) {
+        self.spare.truncate(HEADER_SIZE);
+        if self.spare.capacity() > KEEP {
+            self.spare = empty_frame();
+        }
+        self.packed.truncate(HEADER_SIZE);
+        self.packed.shrink_to(KEEP);
+    }
 }
 
 fn empty_frame() -> Vec<u8> {
@@ -60,7 +91,7 @@ impl Sending {
     pub(super) fn new(outgoing: Box<dyn SendMessages>) -> Self {
         Self {
             batch: Mutex::new(empty_frame()),
-            writer: Mutex::new(Writer { outgoing, spare: empty_frame() }),
+            writer: Mutex::new(Writer { outgoing, spare: empty_frame(), packed: Vec::new() }),
             waiting: AtomicBool::new(false),
             flusher: OnceLock::new(),
             flusher_parked: AtomicBool::new(false),
@@ -118,7 +149,6 @@ pub(super) fn append<R>(
 pub(super) fn flush(shared: &Shared) -> Result<(), LinkError> {
     let sending = &shared.sending;
     let mut writer = sending.writer.lock();
-    let Writer { outgoing, spare } = &mut *writer;
     {
         let mut batch = sending.batch.lock();
         if batch.len() == HEADER_SIZE {
@@ -126,17 +156,13 @@ pub(super) fn flush(shared: &Shared) -> Result<(), LinkError> {
             drop(batch);
             return shared.check();
         }
-        core::mem::swap(&mut *batch, spare);
+        core::mem::swap(&mut *batch, &mut writer.spare);
         sending.waiting.store(false, Ordering::SeqCst);
     }
-    let length = spare.len() - HEADER_SIZE;
+    let length = writer.spare.len() - HEADER_SIZE;
     let header = shared.numbers.lock().number(length as u32);
-    spare[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
-    let sent = outgoing.send(spare);
-    spare.truncate(HEADER_SIZE);
-    if spare.capacity() > KEEP {
-        *spare = empty_frame();
-    }
+    let sent = writer.send(header);
+    writer.clear();
     drop(writer);
     match sent {
         Ok(()) => {

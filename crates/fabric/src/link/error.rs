@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use causeway_wire::chunk::ChunkError;
+use causeway_wire::compressed::CompressionError;
 use causeway_wire::frame::FrameError;
 use causeway_wire::sequence::SequenceError;
 use thiserror::Error;
@@ -28,6 +29,9 @@ pub enum LinkError {
     /// The peer sent something that is no frame.
     #[error("the other end broke the protocol: {0}")]
     Frame(#[from] FrameError),
+    /// The peer sent a compressed frame that is none.
+    #[error("the other end broke the protocol: {0}")]
+    Compression(#[from] CompressionError),
     /// The peer's frames do not follow one another.
     #[error("the other end broke the protocol: {0}")]
     Sequence(#[from] SequenceError),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_wire::frame::{Frame, FrameReader, MAX_BODY};
+use causeway_wire::compressed::decompress;
+use causeway_wire::frame::{Frame, FrameKind, FrameReader, MAX_BODY};
 
 use super::{LinkError, Shared, count};
 use crate::module::ReceiveMessages;
@@ -40,6 +41,8 @@ pub struct Receiver {
     shared: Arc<Shared>,
     incoming: Box<dyn ReceiveMessages>,
     frames: FrameReader,
+    /// The messages of a frame that came compressed.
+    unpacked: Vec<u8>,
     /// Whether a frame was handed out that has not been marked as dealt with.
     handed_out: bool,
     spins_in_vain: u32,
@@ -53,7 +56,14 @@ impl core::fmt::Debug for Receiver {
 
 impl Receiver {
     pub(super) fn new(shared: Arc<Shared>, incoming: Box<dyn ReceiveMessages>) -> Self {
-        Self { shared, incoming, frames: FrameReader::new(MAX_BODY), handed_out: false, spins_in_vain: 0 }
+        Self {
+            shared,
+            incoming,
+            frames: FrameReader::new(MAX_BODY),
+            unpacked: Vec::new(),
+            handed_out: false,
+            spins_in_vain: 0,
+        }
     }
 
     /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on.
@@ -76,9 +86,14 @@ impl Receiver {
     ) -> Result<&[u8], LinkError> {
         let next = self.next_frame(budget, meanwhile);
         meanwhile.stop();
-        match next {
-            Ok(frame) => Ok(self.frames.body(&frame)),
-            Err(error) => Err(self.shared.lose(error)),
+        let frame = next.map_err(|error| self.shared.lose(error))?;
+        let body = self.frames.body(&frame);
+        if frame.header.kind != FrameKind::CompressedMessages {
+            return Ok(body);
+        }
+        match decompress(body, &mut self.unpacked) {
+            Ok(()) => Ok(&self.unpacked),
+            Err(error) => Err(self.shared.lose(error.into())),
         }
     }
 

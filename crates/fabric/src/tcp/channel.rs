@@ -173,6 +173,11 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
+    /// The socket.
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Sends all of `bytes`.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Self { socket, cipher, scratch } = self;

@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -190,24 +191,28 @@ impl Lanes {
         }
     }
 
+    /// Opens all lanes at once, each on a thread of its own: one takes three round trips, two without a key.
     fn open_in_background(&self, link: &Arc<Shared>, dialer: LaneDialer) {
-        let lanes = self.clone();
-        spawn_or_lose(link, "lanes", move |link| {
-            for lane in 0..dialer.lanes() {
-                match dialer.open(lane) {
-                    Ok(connection) => lanes.add(link, connection, Some(lane)),
-                    Err(_) if link.check().is_err() => return,
-                    Err(error) if lane == 0 => {
-                        link.lose(LinkError::NoLane(error.to_string()));
-                        return;
-                    }
-                    Err(error) => {
-                        tracing::warn!("going on with {lane} bulk lanes: {error}");
-                        return;
-                    }
+        let dialer = Arc::new(dialer);
+        let left = Arc::new(AtomicUsize::new(dialer.lanes() as usize));
+        for lane in 0..dialer.lanes() {
+            let (lanes, dialer, left) = (self.clone(), Arc::clone(&dialer), Arc::clone(&left));
+            spawn_or_lose(link, "lanes", move |link| {
+                let opened = dialer.open(lane).map(|connection| lanes.add(link, connection, Some(lane)));
+                let is_last = left.fetch_sub(1, Ordering::SeqCst) == 1;
+                if link.check().is_err() {
+                    return;
                 }
-            }
-        });
+                // Whoever comes last knows whether there is one at all.
+                match opened {
+                    Err(error) if is_last && lanes.0.open.read().is_empty() => {
+                        link.lose(LinkError::NoLane(error.to_string()));
+                    }
+                    Err(error) => tracing::warn!("going on without bulk lane {lane}: {error}"),
+                    Ok(()) => {}
+                }
+            });
+        }
     }
 
     /// Wakes up to `most` threads if there is something to send, or starts one if all of them have work.

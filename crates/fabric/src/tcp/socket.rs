@@ -120,11 +120,26 @@ impl PeerWatch {
     }
 }
 
+/// The shortest round trip that the kernel has seen on a connection. Longer ones say little of the network, since a
+/// peer may keep its acknowledgement back for 40 ms. Nothing where the kernel does not know.
+pub fn round_trip(socket: impl AsFd) -> Option<Duration> {
+    let (info, size) = information(socket)?;
+    let known = size >= core::mem::offset_of!(libc::tcp_info, tcpi_min_rtt) + 4;
+    (known && info.tcpi_min_rtt != u32::MAX).then(|| Duration::from_micros(u64::from(info.tcpi_min_rtt)))
+}
+
 /// How long ago the peer's kernel acknowledged anything, when something is waiting to be acknowledged.
 fn last_acknowledgement(socket: impl AsFd) -> Option<Duration> {
+    let (info, size) = information(socket)?;
+    let known = size >= core::mem::offset_of!(libc::tcp_info, tcpi_last_ack_recv) + 4;
+    (known && info.tcpi_unacked > 0).then(|| Duration::from_millis(u64::from(info.tcpi_last_ack_recv)))
+}
+
+/// What the kernel knows of a connection, and how many bytes of that it has filled in.
+fn information(socket: impl AsFd) -> Option<(libc::tcp_info, usize)> {
     use std::os::fd::AsRawFd as _;
     // SAFETY: tcp_info is plain data; getsockopt writes at most `size` bytes of it.
-    let (info, size) = unsafe {
+    unsafe {
         let mut info: libc::tcp_info = core::mem::zeroed();
         let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
         let status = libc::getsockopt(
@@ -134,11 +149,6 @@ fn last_acknowledgement(socket: impl AsFd) -> Option<Duration> {
             (&raw mut info).cast(),
             &mut size,
         );
-        if status != 0 {
-            return None;
-        }
-        (info, size)
-    };
-    let known = size as usize >= core::mem::offset_of!(libc::tcp_info, tcpi_last_ack_recv) + 4;
-    (known && info.tcpi_unacked > 0).then(|| Duration::from_millis(u64::from(info.tcpi_last_ack_recv)))
+        (status == 0).then_some((info, size as usize))
+    }
 }

@@ -96,7 +96,8 @@ pub fn pair(lanes: u32, encrypted: bool) -> Pair {
     let (address, sessions, _) = listen(key.clone());
     let mut hello = describe_process(FINGERPRINT, vec![("CUDA_VISIBLE_DEVICES".into(), "0".into())]);
     hello.lanes = lanes;
-    let client = connect(&target(address, key.as_ref()), hello, &ConnectOptions::default()).unwrap();
+    let options = ConnectOptions { lanes_by_distance: false, ..ConnectOptions::default() };
+    let client = connect(&target(address, key.as_ref()), hello, &options).unwrap();
     let (worker, worker_receiver) = sessions.recv().unwrap();
     Pair { client, worker, worker_receiver }
 }

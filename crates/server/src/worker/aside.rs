@@ -40,6 +40,15 @@ impl Engine {
         });
     }
 
+    /// The client has sent an image that it was asked for among its messages.
+    pub(super) fn image_came(self: &Arc<Self>, number: u64, bytes: &[u8]) {
+        if self.incoming.put(number, bytes) {
+            self.wake();
+        } else {
+            tracing::warn!("the client sent an image that it was not asked for");
+        }
+    }
+
     /// Carries out a slow command on another thread. When nobody waits for it, what names an object that it makes is
     /// held up until it has ended.
     pub(super) fn execute_aside(

@@ -133,6 +133,17 @@ impl Incoming {
         table.slots.insert(number, slot);
     }
 
+    /// Takes in the bytes of an image that the client was asked for; false when it was not.
+    pub fn put(&self, number: u64, bytes: &[u8]) -> bool {
+        let mut table = self.table.lock();
+        let is_wanted = matches!(table.slots.get(&number), Some(Slot::Wanted));
+        if is_wanted {
+            table.waiting += bytes.len() as u64;
+            table.slots.insert(number, Slot::Arrived(Buffer::Plain(bytes.to_vec())));
+        }
+        is_wanted
+    }
+
     /// Takes the bytes of a settled transfer; `length` is what the command says they should be.
     pub fn take(&self, number: u64, length: u64) -> Result<Buffer, CUresult> {
         let mut table = self.table.lock();

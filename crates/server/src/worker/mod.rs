@@ -159,6 +159,7 @@ fn handle(engine: &Arc<Engine>, body: &[u8]) -> Result<bool, ProtocolError> {
         match message? {
             ClientMessage::Command(command) => engine.command(&command)?,
             ClientMessage::HostDone { token } => engine.host_done(token),
+            ClientMessage::Image { transfer, bytes } => engine.image_came(transfer, bytes),
             ClientMessage::Goodbye => return Ok(false),
         }
     }

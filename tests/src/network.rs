@@ -1,0 +1,179 @@
+//! Two network namespaces of this machine, joined by a cable of which the length and the rate are known.
+//!
+//! Making them takes root's rights. Where those are missing the reason comes back instead, and the test that wanted
+//! a network says so and ends.
+
+use crate::built::source_tree;
+use crate::process::{Running, run};
+use crate::server::Server;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The server's address in every network.
+pub const SERVER: &str = "10.213.79.2";
+
+/// The client's address in every network.
+const CLIENT: &str = "10.213.79.1";
+
+/// The name of the device at either end of a plain cable.
+const DEVICE: &str = "eth0";
+
+/// How long one command that sets a network up may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What joins the two namespaces.
+#[derive(Debug, Clone, Copy)]
+pub enum Cable<'a> {
+    /// A pair of virtual devices of the kernel, at most as fast as `tc tbf` allows (`1gbit`, `10gbit`) where a rate is
+    /// given.
+    Plain {
+        /// The rate, as `tc` writes it.
+        rate: Option<&'a str>,
+    },
+    /// A process that carries the frames (`tests/net/netwire.c`, which says what its arguments mean).
+    Carried {
+        /// Delay, loss, rate and the like.
+        arguments: &'a [&'a str],
+    },
+}
+
+/// One end of the cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Where programs run.
+    Client,
+    /// Where `causeway serve` runs.
+    Server,
+}
+
+/// Two namespaces and their cable, which go with this value.
+#[derive(Debug)]
+pub struct Network {
+    namespaces: [String; 2],
+    /// What carries the frames of a [`Cable::Carried`].
+    carrier: Option<Running>,
+}
+
+impl Network {
+    /// Makes the namespaces and lays the cable; otherwise a sentence that says what is missing for that.
+    pub fn lay(cable: Cable<'_>) -> Result<Self, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = |side| format!("causeway-{}-{number}-{side}", std::process::id());
+        let mut network = Self { namespaces: [name("client"), name("server")], carrier: None };
+        for namespace in &network.namespaces {
+            must_run(Command::new("ip").args(["netns", "add", namespace]))?;
+        }
+        for side in [Side::Client, Side::Server] {
+            network.ip(side, &["link", "set", "lo", "up"])?;
+        }
+        match cable {
+            Cable::Plain { rate } => network.join(rate)?,
+            Cable::Carried { arguments } => network.carrier = Some(network.carry(arguments)?),
+        }
+        Ok(network)
+    }
+
+    fn name(&self, side: Side) -> &str {
+        &self.namespaces[side as usize]
+    }
+
+    /// Runs `ip` for the namespace at this side.
+    pub fn ip(&self, side: Side, arguments: &[&str]) -> Result<(), String> {
+        must_run(Command::new("ip").args(["-n", self.name(side)]).args(arguments))
+    }
+
+    fn join(&self, rate: Option<&str>) -> Result<(), String> {
+        let far = self.name(Side::Server);
+        self.ip(
+            Side::Client,
+            &["link", "add", DEVICE, "type", "veth", "peer", "name", DEVICE, "netns", far],
+        )?;
+        for (side, address) in [(Side::Client, CLIENT), (Side::Server, SERVER)] {
+            self.ip(side, &["address", "add", &format!("{address}/24"), "dev", DEVICE])?;
+            self.ip(side, &["link", "set", DEVICE, "up"])?;
+            if let Some(rate) = rate {
+                let mut limit = Command::new("tc");
+                limit.args(["qdisc", "replace", "dev", DEVICE, "root", "tbf", "rate", rate]);
+                limit.args(["burst", "2mb", "latency", "5ms"]);
+                must_run(&mut self.inside(side, &limit))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn carry(&self, arguments: &[&str]) -> Result<Running, String> {
+        let folder = tempfile::tempdir().map_err(|cause| format!("there is no temporary folder: {cause}"))?;
+        let program = folder.path().join("netwire");
+        let source = source_tree().join("tests/net/netwire.c");
+        must_run(Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source))?;
+        let mut command = Command::new(&program);
+        command.args([self.name(Side::Client), &format!("{CLIENT}/24")]);
+        command.args([self.name(Side::Server), &format!("{SERVER}/24")]).args(arguments);
+        let carrier = Running::start(&mut command);
+        // Its file may go: the process has it.
+        match carrier.find(LIMIT, |printed| printed.contains("ready").then_some(())) {
+            Some(()) => Ok(carrier),
+            None => Err(format!("the cable could not be laid: {}", carrier.stderr().trim())),
+        }
+    }
+
+    /// The command as it runs in the namespace at this side.
+    pub fn inside(&self, side: Side, command: &Command) -> Command {
+        let mut inside = Command::new("nsenter");
+        inside.arg(format!("--net=/run/netns/{}", self.name(side))).arg("--");
+        inside.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
+    }
+
+    /// Starts a server at the far side, with a key in `folder` as every server has that others can reach.
+    pub fn server(&self, folder: &Path, more: &[&str]) -> Server {
+        let key = folder.join("key");
+        let key = key.to_str().expect("temporary folders have plain names");
+        let command = Server::command(&[&["--listen", SERVER, "--key-file", key], more].concat());
+        Server::start_command(self.inside(Side::Server, &command))
+    }
+
+    /// Cuts the cable at the server's end, without either end being told; or mends it.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn cut(&self, is_cut: bool) {
+        let state = if is_cut { "down" } else { "up" };
+        self.ip(Side::Server, &["link", "set", DEVICE, state]).expect("the device can be set");
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // Ends the carrier first: its devices are in the namespaces.
+        self.carrier = None;
+        for namespace in &self.namespaces {
+            // One that could not be made is not there.
+            let _ = must_run(Command::new("ip").args(["netns", "delete", namespace]));
+        }
+    }
+}
+
+/// Runs a command that must succeed; otherwise says what it said.
+fn must_run(command: &mut Command) -> Result<(), String> {
+    let what = format!("{command:?}");
+    if std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .all(|folder| !folder.join(command.get_program()).exists())
+    {
+        return Err(format!("`{}` is not installed", command.get_program().to_string_lossy()));
+    }
+    let outcome = run(command, LIMIT);
+    match outcome.code() {
+        Some(0) => Ok(()),
+        _ => Err(format!("{what} failed: {}", outcome.stderr.trim())),
+    }
+}
