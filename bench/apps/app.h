@@ -14,7 +14,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <errno.h>
@@ -89,6 +91,29 @@ class Arguments {
 
   private:
     std::map<std::string, std::string> values;
+};
+
+// Calls `body(i)` for each i below `count`, from all processors: to make the data and to check results, never on the clock.
+template <class Body>
+void in_parallel(size_t count, Body body) {
+    const size_t workers = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::thread> threads;
+    for (size_t worker = 0; worker < workers; worker++)
+        threads.emplace_back([=] {
+            for (size_t i = count * worker / workers; i < count * (worker + 1) / workers; i++) body(i);
+        });
+    for (std::thread &thread : threads) thread.join();
+}
+
+// Ordinary (pageable) memory of the host for `count` elements, which have no value yet.
+template <class T>
+class HostArray {
+  public:
+    explicit HostArray(size_t count) : elements(new T[count]) {}
+    operator T *() const { return elements.get(); }
+
+  private:
+    std::unique_ptr<T[]> elements;
 };
 
 // Memory of the device for `count` elements.

@@ -112,7 +112,7 @@ static double element_of_matrix(int n, int row, int column) {
 }
 
 // Checks all of L in n^2 steps: L * (L^T * x) must be A * x for a vector x of random signs (Freivalds 1977).
-static void check(int n, const double *l, const std::vector<double> &a) {
+static void check(int n, const double *l, const double *a) {
     std::vector<double> x(n), turned(n), got(n), want(n);
     for (int i = 0; i < n; i++) x[i] = random_sign(i);
     for (int column = 0; column < n; column++)
@@ -137,15 +137,18 @@ int main(int count, char **words) {
 
     for (int n : arguments.numbers("sizes")) {
         size_t elements = size_t(n) * n;
-        std::vector<double> a(elements);
-        for (int column = 0; column < n; column++)
-            for (int row = column; row < n; row++) a[row + size_t(column) * n] = element_of_matrix(n, row, column);
+        HostArray<double> a(elements);
+        in_parallel(n, [&](size_t column) {
+            for (int row = int(column); row < n; row++) a[row + column * n] = element_of_matrix(n, row, int(column));
+        });
         start = now();
         PinnedArray<double> l(elements);
         Cholesky cholesky(n, arguments.number("block"), arguments.own_kernels());
         double setup = context + now() - start;
 
-        auto restore = [&] { std::copy(a.begin(), a.end(), (double *)l); };
+        auto restore = [&] {
+            in_parallel(n, [&](size_t column) { std::copy(a + column * (n + 1), a + (column + 1) * n, l + column * (n + 1)); });
+        };
         Timing timing = measure(arguments.number("repetitions"), restore, [&] { cholesky.factorise(l); });
 
         check(n, l, a);

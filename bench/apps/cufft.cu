@@ -3,6 +3,7 @@
 #include "library.h"
 
 #include <complex>
+#include <numeric>
 
 #include <cuComplex.h>
 
@@ -84,8 +85,8 @@ static std::vector<Complex> transformed_chirp(int64_t n, int64_t s) {
 // The sum of the elements of an n x n matrix, each times the weights of its row and its column.
 static Complex weighted_sum(const cuFloatComplex *matrix, const std::vector<Complex> &rows, const std::vector<Complex> &columns) {
     size_t n = rows.size();
-    Complex total = 0;
-    for (size_t row = 0; row < n; row++) {
+    std::vector<Complex> sums(n);
+    in_parallel(n, [&](size_t row) {
         // Written out: the library's product also looks after infinities, which costs ten times as much.
         double real = 0, imaginary = 0;
         for (size_t column = 0; column < n; column++) {
@@ -94,17 +95,17 @@ static Complex weighted_sum(const cuFloatComplex *matrix, const std::vector<Comp
             real += a.x * b.real() - a.y * b.imag();
             imaginary += a.x * b.imag() + a.y * b.real();
         }
-        total += rows[row] * Complex(real, imaginary);
-    }
-    return total;
+        sums[row] = rows[row] * Complex(real, imaginary);
+    });
+    return std::accumulate(sums.begin(), sums.end(), Complex(0));
 }
 
 // Checks all of the result against the CPU in n^2 steps: the sum of the transform's elements, weighted with r for the row and c for the
 // column, is the sum of the data weighted with the transforms of r and c.  With chirps every element counts alike on either side,
 // and those of rows and columns differ, so that a transform that is transposed or backwards is seen as well.
-static void check(int n, const std::vector<cuFloatComplex> &in, const std::vector<cuFloatComplex> &out) {
-    Complex got = weighted_sum(out.data(), chirp(n, 1), chirp(n, 3));
-    Complex want = weighted_sum(in.data(), transformed_chirp(n, 1), transformed_chirp(n, 3));
+static void check(int n, const cuFloatComplex *in, const cuFloatComplex *out) {
+    Complex got = weighted_sum(out, chirp(n, 1), chirp(n, 3));
+    Complex want = weighted_sum(in, transformed_chirp(n, 1), transformed_chirp(n, 3));
     // An element of the transform is about 0.8 * n, so that one wrong element is seen among the rounding errors of all.
     REQUIRE(std::abs(got - want) <= 0.05 * n, "size %d: the weighted sum of the transform should be %g%+gi, came out as %g%+gi", n,
             want.real(), want.imag(), got.real(), got.imag());
@@ -119,9 +120,10 @@ int main(int count, char **words) {
     for (int n : arguments.numbers("sizes")) {
         REQUIRE(n % 2 == 0, "size %d: the check needs an even number of rows", n);
         size_t elements = size_t(n) * n, bytes = elements * sizeof(cuFloatComplex);
-        std::vector<cuFloatComplex> in(elements), out(elements);
-        for (size_t i = 0; i < elements; i++)
+        HostArray<cuFloatComplex> in(elements), out(elements);
+        in_parallel(elements, [&](size_t i) {
             in[i] = make_cuFloatComplex(float(random_value(2 * i)), float(random_value(2 * i + 1)));
+        });
         start = now();
         Transform transform(arguments.own_kernels(), n);
         DeviceArray<cuFloatComplex> device_in(elements), device_out(elements);
@@ -129,14 +131,14 @@ int main(int count, char **words) {
 
         auto nothing = [] {};
         Timing timing = measure(arguments.number("repetitions"), nothing, [&] {
-            CHECK(cudaMemcpy(device_in, in.data(), bytes, cudaMemcpyHostToDevice));
+            CHECK(cudaMemcpy(device_in, in, bytes, cudaMemcpyHostToDevice));
             transform.run(device_in, device_out);
-            CHECK(cudaMemcpy(out.data(), device_out, bytes, cudaMemcpyDeviceToHost));
+            CHECK(cudaMemcpy(out, device_out, bytes, cudaMemcpyDeviceToHost));
         });
 
         check(n, in, out);
         double squares = 0;
-        for (cuFloatComplex element : out) squares += double(element.x) * element.x + double(element.y) * element.y;
+        for (size_t i = 0; i < elements; i++) squares += double(out[i].x) * out[i].x + double(out[i].y) * out[i].y;
         print_result(n, timing, setup, squares);
     }
     return 0;

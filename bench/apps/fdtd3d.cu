@@ -57,7 +57,7 @@ __global__ void step(Volume volume, Weights weights, const float *in, float *out
 }
 
 // The value of one point after `steps` steps, on the CPU, from the cube of points that it depends on.
-static double point_on_cpu(const Volume &volume, const std::vector<float> &start, int steps, int x, int y, int z) {
+static double point_on_cpu(const Volume &volume, const float *start, int steps, int x, int y, int z) {
     const int reach = RADIUS * steps, edge = 2 * reach + 1;
     const auto local = [&](int dx, int dy, int dz) { return (dx + reach) + (dy + reach) * edge + (dz + reach) * edge * edge; };
     const auto within = [&](int i) { return i >= 0 && i < volume.width; };
@@ -87,15 +87,15 @@ static double point_on_cpu(const Volume &volume, const std::vector<float> &start
 }
 
 // Compares points everywhere in the volume, corners and tiles' edges among them, with the CPU's.
-static void check(const Volume &volume, const std::vector<float> &start, const std::vector<float> &result, int steps) {
+static void check(const Volume &volume, const float *start, const float *result, int steps) {
     const int last = volume.size + RADIUS - 1;
     std::vector<int> picks = {RADIUS, last, RADIUS + TILE_X - 1, RADIUS + TILE_X};
     for (int i = 0; i < 36; i++) picks.push_back(RADIUS + int((random_value(i) + 1) / 2 * volume.size));
-    for (size_t i = 0; i < picks.size(); i++) {
+    in_parallel(picks.size(), [&](size_t i) {
         int x = std::min(picks[i], last), y = std::min(picks[i * 7 % picks.size()], last), z = std::min(picks[i * 11 % picks.size()], last);
         double want = point_on_cpu(volume, start, steps, x, y, z), got = result[volume.at(x, y, z)];
         REQUIRE(fabs(got - want) <= 1e-6, "size %d: point (%d, %d, %d) should be %g, came out as %g", volume.size, x, y, z, want, got);
-    }
+    });
 }
 
 int main(int count, char **words) {
@@ -108,8 +108,8 @@ int main(int count, char **words) {
     for (int size : arguments.numbers("sizes")) {
         const Volume volume(size);
         const size_t bytes = volume.points * sizeof(float);
-        std::vector<float> start(volume.points), result(volume.points);
-        for (size_t i = 0; i < volume.points; i++) start[i] = float(random_value(i));
+        HostArray<float> start(volume.points), result(volume.points);
+        in_parallel(volume.points, [&](size_t i) { start[i] = float(random_value(i)); });
         begin = now();
         DeviceArray<float> first(volume.points), second(volume.points);
         double setup = context + now() - begin;
@@ -117,19 +117,19 @@ int main(int count, char **words) {
         auto nothing = [] {};
         Timing timing = measure(arguments.number("repetitions"), nothing, [&] {
             float *in = first, *out = second;
-            CHECK(cudaMemcpy(in, start.data(), bytes, cudaMemcpyHostToDevice));
+            CHECK(cudaMemcpy(in, start, bytes, cudaMemcpyHostToDevice));
             CHECK(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice));  // for the halo
             for (int i = 0; i < steps; i++) {
                 step<<<dim3((size + TILE_X - 1) / TILE_X, (size + TILE_Y - 1) / TILE_Y), dim3(TILE_X, TILE_Y)>>>(volume, WEIGHTS, in, out);
                 CHECK(cudaGetLastError());
                 std::swap(in, out);
             }
-            CHECK(cudaMemcpy(result.data(), in, bytes, cudaMemcpyDeviceToHost));
+            CHECK(cudaMemcpy(result, in, bytes, cudaMemcpyDeviceToHost));
         });
 
         check(volume, start, result, steps);
         double squares = 0;
-        for (float value : result) squares += double(value) * value;
+        for (size_t i = 0; i < volume.points; i++) squares += double(result[i]) * result[i];
         print_result(size, timing, setup, squares);
     }
     return 0;
