@@ -21,6 +21,7 @@ help:
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
 	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python, the yardstick and the applications'
 	@echo '                 natively and through Causeway; PARTS="programs python counts yardstick apps" picks parts'
+	@echo 'make net-test    measure copies and launches over networks of known rate and length, beside iperf3; needs root'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:
@@ -52,9 +53,12 @@ gpu-bundle: programs
 	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
 	@scripts/gpu-bundle.sh
 
+net-test: programs
+	@tests/net/run
+
 # A bundle that was packed elsewhere is used as it is where there is no Rust to build one with.
 gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs apps demo test lint bench gpu-bundle gpu-test
+.PHONY: help setup programs apps demo test lint bench net-test gpu-bundle gpu-test

@@ -118,7 +118,7 @@ fn a_short_interruption_is_survived() {
     let mut copying = Running::start(&mut program(&network, &server, "copy_rate", &["32", "3"]));
     copying.must_print("to_device", LIMIT);
     network.cut(true);
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(200));
     network.cut(false);
     copying.finish(LIMIT).must_succeed();
 }
