@@ -11,6 +11,7 @@
 use crate::array;
 use crate::capture;
 use crate::completion;
+use crate::dedup;
 use crate::host_memory;
 use crate::memory;
 use crate::session::callbacks::{self, Task};
@@ -214,7 +215,13 @@ unsafe fn to_device(
     }
     // SAFETY: readable now, and CUDA forbids the program to change it before the copy is done.
     unsafe {
-        if source.is_contiguous() {
+        if let DevicePlace::Memory(region) = destination
+            && region.is_contiguous()
+            && source.is_contiguous()
+            && dedup::suits(source.bytes())
+        {
+            dedup::copy(region.address, source.address, source.bytes(), stream)?;
+        } else if source.is_contiguous() {
             send_now(destination, slice::from_raw_parts(source.address, source.bytes()), stream, publish)?;
         } else {
             send_now(destination, &source.pack(), stream, publish)?;

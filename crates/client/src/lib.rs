@@ -29,6 +29,7 @@ mod capture;
 mod completion;
 mod context;
 mod copy;
+mod dedup;
 mod device;
 mod entry;
 pub mod environment;

@@ -19,6 +19,7 @@ const NONE_YET: u64 = u64::MAX;
 static WAIT_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
 static BYTES_TO_DEVICE: AtomicU64 = AtomicU64::new(0);
+static BYTES_NOT_SENT: AtomicU64 = AtomicU64::new(0);
 static BYTES_FROM_DEVICE: AtomicU64 = AtomicU64::new(0);
 static WAITS: AtomicU64 = AtomicU64::new(0);
 /// What the program waited for, and how often.
@@ -68,6 +69,11 @@ pub fn count_to_device(bytes: usize) {
     BYTES_TO_DEVICE.fetch_add(bytes as u64, Relaxed);
 }
 
+/// Counts bytes copied to a device that the server had already.
+pub fn count_not_sent(bytes: usize) {
+    BYTES_NOT_SENT.fetch_add(bytes as u64, Relaxed);
+}
+
 /// Counts bytes copied from a device.
 pub fn count_from_device(bytes: usize) {
     BYTES_FROM_DEVICE.fetch_add(bytes as u64, Relaxed);
@@ -110,7 +116,7 @@ pub fn report(device: &str, backend: &str, started: Instant, opening: &[&str]) -
         "{{\n  \"device\": {},\n  \"backend\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
          \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"round_trips\": {{\n    \"opening\": [{}],\n    \
          \"before_first_launch\": {},\n    \"all\": {}\n  }},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
-         \"bytes_to_device\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \
+         \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \
          \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
         quoted(device),
         quoted(backend),
@@ -120,6 +126,7 @@ pub fn report(device: &str, backend: &str, started: Instant, opening: &[&str]) -
         waits(|waited| waited.before_first_launch),
         waits(|waited| waited.all),
         BYTES_TO_DEVICE.load(Relaxed),
+        BYTES_NOT_SENT.load(Relaxed),
         BYTES_FROM_DEVICE.load(Relaxed),
         MODULE_BYTES.load(Relaxed),
         started.elapsed().as_secs_f64(),

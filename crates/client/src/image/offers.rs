@@ -27,6 +27,8 @@ enum Bytes {
     Lent(usize, usize),
     /// A copy of ours.
     Kept(Vec<u8>),
+    /// In the program's memory, as `Lent`: not an image but what a copy brings to a device.
+    Data(usize, usize),
 }
 
 /// Offers by the number of the transfer as which the bytes would be sent.
@@ -80,17 +82,22 @@ pub fn lend(image: &Image<'_>) -> Offer {
     insert(bytes, Bytes::Lent(bytes.as_ptr() as usize, bytes.len()))
 }
 
+/// Offers what a copy brings to a device, whose bytes the program leaves as they are until the offer is settled.
+pub fn lend_data(bytes: &[u8]) -> Offer {
+    insert_named(bytes.len(), blake3::hash(bytes), Bytes::Data(bytes.as_ptr() as usize, bytes.len()))
+}
+
 /// Offers a copy of an image.
 pub fn keep(image: &Image<'_>) -> Offer {
     insert(image.bytes(), Bytes::Kept(image.bytes().to_vec()))
 }
 
 fn insert(bytes: &[u8], kept: Bytes) -> Offer {
-    let offer = Offer {
-        number: transfers::fresh_number(),
-        length: bytes.len() as u64,
-        hash: hashes::of(bytes).into(),
-    };
+    insert_named(bytes.len(), hashes::of(bytes), kept)
+}
+
+fn insert_named(length: usize, hash: blake3::Hash, kept: Bytes) -> Offer {
+    let offer = Offer { number: transfers::fresh_number(), length: length as u64, hash: hash.into() };
     OFFERS.lock().insert(offer.number, Some(kept));
     offer
 }
@@ -100,7 +107,9 @@ pub fn known(number: u64) {
     // Its bytes are freed here, after the lock.
     let settled = OFFERS.lock().remove(&number);
     SETTLED.notify_all();
-    drop(settled);
+    if let Some(Some(Bytes::Data(_, length))) = settled {
+        statistics::count_not_sent(length);
+    }
 }
 
 /// The server wants the image. Sending takes long, and the thread that calls this must not.
@@ -131,12 +140,15 @@ fn start_sender() -> Sender<u64> {
 
 fn send(number: u64, bytes: &Bytes) {
     let (address, length) = match bytes {
-        Bytes::Lent(address, length) => (*address as *const u8, *length),
+        Bytes::Lent(address, length) | Bytes::Data(address, length) => (*address as *const u8, *length),
         Bytes::Kept(bytes) => (bytes.as_ptr(), bytes.len()),
     };
     let Ok(session) = session() else { return };
-    statistics::count_module(length);
-    if length <= INLINE_BYTES {
+    let is_image = !matches!(bytes, Bytes::Data(..));
+    if is_image {
+        statistics::count_module(length);
+    }
+    if is_image && length <= INLINE_BYTES {
         // SAFETY: ours, or lent by a caller who waits until the offer is settled.
         let bytes = unsafe { core::slice::from_raw_parts(address, length) };
         // The lanes may not be open yet, and one that has been quiet starts slowly.

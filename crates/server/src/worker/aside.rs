@@ -19,9 +19,9 @@ fn is_of_linker(request: &Request<'_>) -> bool {
 }
 
 impl Engine {
-    /// Looks for the image that a command names. The command can be issued when it is found, or else when the client,
+    /// Looks for the image that a command names, or for the bytes of a copy. The command can be issued when it is found, or else when the client,
     /// which is asked for it, has sent it.
-    pub(super) fn seek_image(self: &Arc<Self>, number: u64, length: u64, hash: [u8; 32]) {
+    pub(super) fn seek_image(self: &Arc<Self>, number: u64, length: u64, hash: [u8; 32], is_copy: bool) {
         if !self.incoming.seek(number) {
             return;
         }
@@ -33,7 +33,7 @@ impl Engine {
                 Some(_) => WorkerMessage::ImageKnown { transfer: number },
                 None => WorkerMessage::ImageWanted { transfer: number },
             };
-            engine.incoming.sought(number, found);
+            engine.incoming.sought(number, found, is_copy);
             // A lost link is noticed by the receiving thread.
             let _ = engine.link.send(|out| message.encode(out));
             engine.wake();

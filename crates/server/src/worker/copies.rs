@@ -21,6 +21,9 @@ const MOST_LENT_PIECES: usize = 16;
 /// Bytes of copies to the client that may be under way; a copy beyond it is parked.
 const MOST_OUTGOING: usize = 512 << 20;
 
+/// Bytes of copies that may wait for being written to the cache.
+const MOST_BEING_KEPT: usize = 512 << 20;
+
 /// The longest reply that carries its bytes itself; the client asks for longer ones as transfers.
 const MOST_INLINE: u64 = 1 << 20;
 
@@ -47,7 +50,9 @@ impl Engine {
                 Buffer::Staged(staging)
             }
             Payload::Transfer { number, length } => self.incoming.take(number, length)?,
-            Payload::Image { .. } => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            Payload::Image { number, length, hash } => {
+                self.keep_copied(self.incoming.take(number, length)?, hash)
+            }
         };
         let destination = request.destination.natives(&self.objects)?;
         let bytes = buffer.as_slice().len();
@@ -63,6 +68,33 @@ impl Engine {
             self.gpu.start_copy_to_device(&destination, buffer.as_slice().as_ptr(), stream)?;
         }
         self.lend(state, stream, buffer)
+    }
+
+    /// Keeps the bytes of a copy for later ones that name the same content, if they have just come. What would have to
+    /// wait too long for the disk is not kept.
+    fn keep_copied(&self, buffer: Buffer, named: [u8; 32]) -> Buffer {
+        let Some(cache) = self.cache.as_ref().filter(|_| !matches!(buffer, Buffer::Mapped(_))) else {
+            return buffer;
+        };
+        let bytes = buffer.as_slice().len();
+        if self.keeping.fetch_add(bytes, Ordering::Relaxed) + bytes > MOST_BEING_KEPT {
+            self.keeping.fetch_sub(bytes, Ordering::Relaxed);
+            return buffer;
+        }
+        let (cache, keeping) = (Arc::clone(cache), Arc::clone(&self.keeping));
+        let shared = Arc::new(buffer);
+        let kept = Arc::clone(&shared);
+        self.keeper.run(move || {
+            // Stored under the hash that is computed here: nobody gets what another name promised.
+            if cache.keep(kept.as_slice()) != named {
+                tracing::warn!(
+                    "the client sent other bytes than it had named; they are kept by their own hash"
+                );
+            }
+            drop(kept);
+            keeping.fetch_sub(bytes, Ordering::Relaxed);
+        });
+        Buffer::Shared(shared)
     }
 
     /// Starts a copy of device memory to the client, as a transfer.

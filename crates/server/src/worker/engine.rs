@@ -124,6 +124,8 @@ pub struct Engine {
     pub(super) cache: Option<Arc<ImageCache>>,
     /// The thread that writes images to the cache.
     pub(super) keeper: Pool,
+    /// Bytes of copies that it has still to write.
+    pub(super) keeping: Arc<AtomicUsize>,
     /// Objects whose making aside has ended since the lock was last taken.
     pub(super) made: Mutex<Vec<u64>>,
     gates: Mutex<Gates>,
@@ -154,6 +156,7 @@ impl Engine {
             senders: Pool::new("causeway-send", 2),
             cache: cache.map(Arc::new),
             keeper: Pool::new("causeway-keep", 1),
+            keeping: Arc::default(),
             made: Mutex::default(),
             gates: Mutex::default(),
             state: Mutex::default(),
@@ -169,7 +172,7 @@ impl Engine {
         let head = Head { call: command.call, context: Handle::from_value(command.context), opcode };
         let place = order::place(&request);
         if let Some(Payload::Image { number, length, hash }) = request.payload() {
-            self.seek_image(number, length, hash);
+            self.seek_image(number, length, hash, matches!(request, Request::copy_to_device(_)));
         }
         let mut state = self.state.lock();
         match &request {

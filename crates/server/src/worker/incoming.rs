@@ -24,6 +24,8 @@ pub enum Buffer {
     Plain(Vec<u8>),
     /// In a file of the image cache.
     Mapped(Mmap),
+    /// Anywhere, and being kept for later sessions at the same time.
+    Shared(Arc<Buffer>),
 }
 
 impl Buffer {
@@ -33,6 +35,7 @@ impl Buffer {
             Self::Staged(staging) => staging.as_slice(),
             Self::Plain(bytes) => bytes,
             Self::Mapped(bytes) => bytes,
+            Self::Shared(buffer) => buffer.as_slice(),
         }
     }
 }
@@ -40,8 +43,10 @@ impl Buffer {
 enum Slot {
     /// An image that a command names, which is looked for in the cache.
     Sought,
-    /// An image that the client has been asked for.
-    Wanted,
+    /// What the client has been asked for: bytes of a copy, or an image.
+    Wanted {
+        is_copy: bool,
+    },
     Arriving,
     Arrived(Buffer),
     Failed(CUresult),
@@ -72,7 +77,7 @@ impl Incoming {
         let mut table = self.table.lock();
         let is_image = match table.slots.get(&number) {
             None => false,
-            Some(Slot::Wanted) => true,
+            Some(Slot::Wanted { is_copy }) => !is_copy,
             Some(_) => return None,
         };
         let length =
@@ -120,15 +125,13 @@ impl Incoming {
         fresh
     }
 
-    /// Ends the search for an image: here it is, or the client has to send it.
-    pub fn sought(&self, number: u64, found: Option<Mmap>) {
+    /// Ends the search for an image, or for the bytes of a copy: here they are, or the client has to send them.
+    pub fn sought(&self, number: u64, found: Option<Mmap>, is_copy: bool) {
         let mut table = self.table.lock();
         let slot = match found {
-            Some(map) => {
-                table.waiting += map.len() as u64;
-                Slot::Arrived(Buffer::Mapped(map))
-            }
-            None => Slot::Wanted,
+            // It takes no memory that the system could not have back.
+            Some(map) => Slot::Arrived(Buffer::Mapped(map)),
+            None => Slot::Wanted { is_copy },
         };
         table.slots.insert(number, slot);
     }
@@ -136,7 +139,7 @@ impl Incoming {
     /// Takes in the bytes of an image that the client was asked for; false when it was not.
     pub fn put(&self, number: u64, bytes: &[u8]) -> bool {
         let mut table = self.table.lock();
-        let is_wanted = matches!(table.slots.get(&number), Some(Slot::Wanted));
+        let is_wanted = matches!(table.slots.get(&number), Some(Slot::Wanted { is_copy: false }));
         if is_wanted {
             table.waiting += bytes.len() as u64;
             table.slots.insert(number, Slot::Arrived(Buffer::Plain(bytes.to_vec())));
@@ -150,11 +153,15 @@ impl Incoming {
         match table.slots.remove(&number) {
             Some(Slot::Arrived(buffer)) => {
                 let arrived = buffer.as_slice().len() as u64;
-                table.waiting -= arrived;
+                if !matches!(buffer, Buffer::Mapped(_)) {
+                    table.waiting -= arrived;
+                }
                 if arrived == length { Ok(buffer) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
             }
             Some(Slot::Failed(error)) => Err(error),
-            Some(Slot::Sought | Slot::Wanted | Slot::Arriving) | None => Err(CUresult::CUDA_ERROR_UNKNOWN),
+            Some(Slot::Sought | Slot::Wanted { .. } | Slot::Arriving) | None => {
+                Err(CUresult::CUDA_ERROR_UNKNOWN)
+            }
         }
     }
 }
