@@ -8,6 +8,7 @@
 //! | `api`       | Which driver functions are supported?                                        |
 //! | `bench`     | How fast are copies, launches and waits, here and there?                     |
 //! | `demo`      | Does all of it work on this machine?                                         |
+//! | `tune`      | Which plans for copies suit this server, and how are they kept?               |
 //! | `embedded`  | How does a command bring its own server?                                     |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
 //! | `library`   | Where is the client library?                                                 |
@@ -25,6 +26,7 @@ mod logging;
 mod report;
 mod run;
 mod serve;
+mod tune;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -50,10 +52,14 @@ enum Command {
     Devices(devices::Arguments),
     Api(api::Arguments),
     Demo(demo::Arguments),
+    Tune(tune::Arguments),
     Bench(bench::Arguments),
     /// Measure one target; started by `causeway bench`.
     #[command(hide = true)]
     Measure(bench::MeasureArguments),
+    /// Measure plans in a process that uses the client library; started by `causeway tune`.
+    #[command(hide = true)]
+    TuneHere(tune::HereArguments),
     /// Serve one client; started by `causeway serve`.
     #[command(hide = true)]
     Worker(logging::Options),
@@ -65,7 +71,10 @@ Environment variables:
   CAUSEWAY_ON       The server: HOST:PORT, or the connect string that `causeway serve` printed.
                     `causeway run` sets it for the program; a program that is started with it
                     and finds our libcuda.so.1 needs no `causeway run`.
-  CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; 4 if not set.
+  CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set: 8 on a machine with
+                    8 cores or more, else 4.
+  CAUSEWAY_PIPELINE How copies are cut and carried, by their size, such as
+                    "..1M: 4x256K; 1M..: 8x4M, 8 lanes, 4 threads"; docs/environment.md explains it.
   CAUSEWAY_SYNC     1: every call waits for its outcome, so that errors appear where they are made.
   CAUSEWAY_STATS    A file that gets counts of calls and bytes, as JSON, when the program ends.
   CAUSEWAY_LOG      What the client library says on standard error: off, error (if not set), info,
@@ -92,6 +101,8 @@ fn main() -> ExitCode {
         }
         Command::Bench(arguments) => bench::bench(&arguments).map_err(Trouble::of(1)),
         Command::Measure(arguments) => bench::measure(&arguments).map_err(Trouble::of(1)),
+        Command::Tune(arguments) => tune::tune(&arguments).map_err(Trouble::of(1)),
+        Command::TuneHere(arguments) => tune::tune_here(&arguments).map_err(Trouble::of(1)),
         Command::Worker(arguments) => {
             logging::start(&arguments);
             Ok(causeway_server::broker::worker_main())

@@ -38,6 +38,7 @@ pub static VARIABLES: &[Variable] = &[
     client("CAUSEWAY_LANES", "how many connections carry large copies"),
     client("CAUSEWAY_LOG", "off, error (the default), info, debug, or trace: lines on standard error"),
     client("CAUSEWAY_ON", "the server: HOST:PORT, or the connect string that `causeway serve` prints"),
+    client("CAUSEWAY_PIPELINE", "how copies are cut and carried, by their size; see docs/environment.md"),
     client("CAUSEWAY_STATS", "a file that gets counts of calls and bytes, as JSON, when the program ends"),
     client("CAUSEWAY_SYNC", "1: every call waits for its outcome, so that errors appear where they are made"),
     client("CUDA_DEVICE_ORDER", "FASTEST_FIRST (the server's order, the default) or PCI_BUS_ID"),

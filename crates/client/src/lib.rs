@@ -11,6 +11,7 @@
 //! | `session` | How do commands leave, and how do replies come back? |
 //! | `handles`, `context`, `stream`, `event`, `module` | What is known here of the program's objects? |
 //! | `memory`, `host_memory`, `copy` | What is an address, and how do bytes move? |
+//! | `pipeline` | Into which pieces is a copy cut, and how are they carried? |
 //! | [`visible`] | How do kernels reach memory of the program? |
 //! | `address`, `pool` | Which memory is given out without asking the server, and when again? |
 //! | `virtual_memory`, `ipc`, `exchange` | What does the program map itself, and share with other processes? |
@@ -46,6 +47,7 @@ mod linker;
 mod log;
 mod memory;
 mod module;
+mod pipeline;
 mod pool;
 mod private;
 mod process;

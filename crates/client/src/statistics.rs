@@ -1,6 +1,7 @@
 //! Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names.
 
 use crate::entry::Carried;
+use crate::pipeline;
 use causeway_api::coverage::FUNCTIONS;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -113,13 +114,14 @@ pub fn report(device: &str, backend: &str, started: Instant, opening: &[&str]) -
     let [local, posted, called] = totals;
     let wait_seconds = WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9;
     format!(
-        "{{\n  \"device\": {},\n  \"backend\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
+        "{{\n  \"device\": {},\n  \"backend\": {},\n  \"pipeline\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
          \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"round_trips\": {{\n    \"opening\": [{}],\n    \
          \"before_first_launch\": {},\n    \"all\": {}\n  }},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
          \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \
          \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
         quoted(device),
         quoted(backend),
+        quoted(&pipeline::source()),
         WAITS.load(Relaxed),
         WAITS_BEFORE_LAUNCH.load(Relaxed).min(WAITS.load(Relaxed)),
         opening.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(", "),

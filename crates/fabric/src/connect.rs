@@ -10,6 +10,7 @@ use causeway_wire::handshake::{
 };
 use thiserror::Error;
 
+use crate::copiers;
 use crate::exchange::Exchange;
 use crate::link::{Link, Receiver};
 use crate::target::Target;
@@ -17,9 +18,17 @@ use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
 use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
 use crate::tcp::socket::{DialError, dial, round_trip};
 
-/// Bulk lanes that a client asks for unless `CAUSEWAY_LANES` says otherwise. Measured over TCP on a machine
+/// Bulk lanes that a client opens at least unless `CAUSEWAY_LANES` says otherwise. Measured over TCP on a machine
 /// with an H200, 1 / 2 / 4 / 8 lanes carry 6.9 / 12.9 / 24.6 / 39.0 GB/s; a lane costs a thread at each end.
 pub const DEFAULT_LANES: u32 = 4;
+
+/// The same where there are cores for that many threads.
+const LANES_OF_MANY_CORES: u32 = 8;
+
+/// How many lanes a client with so many cores opens at least.
+fn least_lanes(cores: usize) -> u32 {
+    if cores >= LANES_OF_MANY_CORES as usize { LANES_OF_MANY_CORES } else { DEFAULT_LANES }
+}
 
 /// The most lanes a session may have.
 pub const MOST_LANES: u32 = 32;
@@ -33,9 +42,9 @@ const MOST_FOR_DISTANCE: u32 = 16;
 const A_LANE_EACH: Duration = Duration::from_micros(1250);
 
 /// How many lanes keep a network full whose round trip is this long: what is under way must grow with it.
-fn lanes_for(round_trip: Duration) -> u32 {
+fn lanes_for(round_trip: Duration, cores: usize) -> u32 {
     let wanted = round_trip.as_micros().div_ceil(A_LANE_EACH.as_micros());
-    (wanted.min(MOST_FOR_DISTANCE.into()) as u32).max(DEFAULT_LANES)
+    (wanted.min(MOST_FOR_DISTANCE.into()) as u32).max(least_lanes(cores))
 }
 
 /// How long a client waits for what.
@@ -165,7 +174,8 @@ pub fn connect(
         Answer::Welcome(welcome) => {
             let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
             if options.lanes_by_distance {
-                lanes = lanes.min(lanes_for(round_trip(connection.socket()).unwrap_or_default()));
+                let length = round_trip(connection.socket()).unwrap_or_default();
+                lanes = lanes.min(lanes_for(length, copiers::cores()));
             }
             let lanes = LaneDialer {
                 target: target.clone(),
@@ -363,8 +373,9 @@ mod tests {
 
     #[test]
     fn lanes_follow_the_length_of_the_network() {
-        let lanes = |microseconds| lanes_for(Duration::from_micros(microseconds));
+        let lanes = |microseconds| lanes_for(Duration::from_micros(microseconds), 2);
         assert_eq!([0, 50, 5_000].map(lanes), [DEFAULT_LANES; 3]);
         assert_eq!([5_001, 10_000, 20_000, 300_000].map(lanes), [5, 8, 16, 16]);
+        assert_eq!(lanes_for(Duration::ZERO, 16), 8);
     }
 }

@@ -17,52 +17,44 @@ use crate::numa;
 use crate::threads;
 
 /// What a thread takes at a time, in bytes: about 20 us of work, so that a thread which comes late is not waited for.
-const PART: usize = 256 << 10;
+pub const PART: usize = 256 << 10;
 
 /// The most threads for a node.
 const MOST_THREADS: usize = 64;
 
-/// A copy that several threads work on.
+/// Work that is cut into parts.
 struct Job {
-    to: *mut u8,
-    from: *const u8,
-    length: usize,
+    work: *const (dyn Fn(usize) + Sync),
+    parts: usize,
     next: AtomicUsize,
     /// Parts that are done.
     done: Mutex<usize>,
     all_done: Condvar,
 }
 
-// SAFETY: the memory is touched only for parts that were taken, and `copy` returns only when each part that exists is
-// done; until then its caller vouches for the memory. No two threads take the same part.
+// SAFETY: the work may be shared by threads, and is looked at only for a part that was taken; `share` returns only when
+// each part is done, and until then it borrows the work.
 unsafe impl Send for Job {}
-// SAFETY: as above; the rest is shared through atomics and a lock.
+// SAFETY: as above; the rest is shared through an atomic and a lock.
 unsafe impl Sync for Job {}
 
 impl Job {
-    fn parts(&self) -> usize {
-        self.length.div_ceil(PART)
-    }
-
-    /// Copies parts until there are none left to take.
+    /// Does parts until there are none left to take.
     fn work(&self) {
-        let mut copied = 0;
+        let mut count = 0;
         loop {
             let part = self.next.fetch_add(1, Ordering::Relaxed);
-            if part >= self.parts() {
+            if part >= self.parts {
                 break;
             }
-            let start = part * PART;
-            let length = PART.min(self.length - start);
-            // SAFETY: the part was taken by this thread alone and lies within memory that the caller of `copy` vouches
-            // for until all parts are done.
-            unsafe { core::ptr::copy_nonoverlapping(self.from.add(start), self.to.add(start), length) };
-            copied += 1;
+            // SAFETY: the part is not done yet, so `share` has not returned and the work is still borrowed.
+            unsafe { (*self.work)(part) };
+            count += 1;
         }
-        if copied > 0 {
+        if count > 0 {
             let mut done = self.done.lock();
-            *done += copied;
-            if *done == self.parts() {
+            *done += count;
+            if *done == self.parts {
                 self.all_done.notify_all();
             }
         }
@@ -107,38 +99,52 @@ impl Pool {
 static POOLS: [std::sync::OnceLock<Pool>; numa::MOST_NODES + 1] =
     [const { std::sync::OnceLock::new() }; numa::MOST_NODES + 1];
 
-/// Copies `length` bytes with up to `threads` threads, of which the calling one is the first.
-///
-/// # Safety
-/// The bytes must be readable at `from` and writable at `to`, and may not overlap. Other threads may write to the source
-/// meanwhile; then either value is copied.
-pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, threads: usize) {
-    let helpers = threads.min(length.div_ceil(PART)).min(cores()).saturating_sub(1);
+/// Does `work` for each number below `parts`, on up to `threads` threads, of which the calling one is the first; the others
+/// are near the memory at `near`. The work must not panic.
+pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize) + Sync) {
+    let helpers = threads.min(parts).min(cores()).saturating_sub(1);
     if helpers == 0 {
-        // SAFETY: the caller vouches for both sides.
-        unsafe { core::ptr::copy_nonoverlapping(from, to, length) };
+        (0..parts).for_each(work);
         return;
     }
-    let node = numa::node_of(from);
-    let pool = POOLS[node.map_or(numa::MOST_NODES, |node| node)].get_or_init(Pool::new);
+    let node = numa::node_of(near);
+    let pool = POOLS[node.unwrap_or(numa::MOST_NODES)].get_or_init(Pool::new);
     let helpers = pool.grow(helpers, node);
-    let job = Arc::new(Job {
-        to,
-        from,
-        length,
-        next: AtomicUsize::new(0),
-        done: Mutex::new(0),
-        all_done: Condvar::new(),
-    });
+    let work: *const (dyn Fn(usize) + Sync + '_) = &raw const work;
+    // SAFETY: only the lifetime changes; nobody looks at the work after this function has returned, see `Job`.
+    let work: *const (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(work) };
+    let (done, all_done) = (Mutex::new(0), Condvar::new());
+    let job = Arc::new(Job { work, parts, next: AtomicUsize::new(0), done, all_done });
     for _ in 0..helpers {
         // The queue cannot be closed while its receiving end is kept beside it.
         let _ = pool.jobs.send(Arc::clone(&job));
     }
     job.work();
     let mut done = job.done.lock();
-    while *done < job.parts() {
+    while *done < job.parts {
         job.all_done.wait(&mut done);
     }
+}
+
+/// Memory that several threads copy between, each its own part.
+struct Ends(*mut u8, *const u8);
+
+// SAFETY: the addresses are used by `copy` alone, whose caller vouches for them, and no two threads write to one place.
+unsafe impl Sync for Ends {}
+
+/// Copies `length` bytes with up to `threads` threads, of which the calling one is the first.
+///
+/// # Safety
+/// The bytes must be readable at `from` and writable at `to`, and may not overlap. Other threads may write to the source
+/// meanwhile; then either value is copied.
+pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, threads: usize) {
+    let ends = Ends(to, from);
+    share(length.div_ceil(PART), threads, from, |part| {
+        let Ends(to, from) = &ends;
+        let start = part * PART;
+        // SAFETY: the part lies within what the caller vouches for, and only this call copies it.
+        unsafe { core::ptr::copy_nonoverlapping(from.add(start), to.add(start), PART.min(length - start)) };
+    });
 }
 
 /// Cores that this process may use.

@@ -2,11 +2,12 @@
 
 use super::{SESSION, Session, faults::Faults, receive, replies::Replies};
 use crate::log::{Level, debug, info};
-use crate::{context, device, environment, log, process, visible};
+use crate::{context, device, environment, log, pipeline, process, visible};
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{ConnectOptions, Target, describe_process, threads};
+use causeway_fabric::pipeline::Module;
+use causeway_fabric::{ConnectOptions, DEFAULT_LANES, Target, describe_process, threads};
 use causeway_wire::codec::Decoder;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -73,9 +74,14 @@ fn ask() -> Result<Granted, String> {
     let target: Target = on.parse().map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
     let for_worker = environment::for_worker();
     debug!("variables for the worker: {for_worker:?}");
-    let hello = describe_process(FINGERPRINT, for_worker);
-    let opened = causeway_fabric::connect(&target, hello, &ConnectOptions::default())
-        .map_err(|cause| cause.to_string())?;
+    let mut hello = describe_process(FINGERPRINT, for_worker);
+    let mut options = ConnectOptions::default();
+    let planned = pipeline::of_user().most_lanes(Module::Tcp);
+    if options.lanes_by_distance && planned > 0 {
+        // As many as the user's plans ask for, so that they can be had.
+        (hello.lanes, options.lanes_by_distance) = (planned.max(DEFAULT_LANES), false);
+    }
+    let opened = causeway_fabric::connect(&target, hello, &options).map_err(|cause| cause.to_string())?;
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
         .value()
         .map_err(|cause| format!("the server's list of devices makes no sense: {cause}"))?;
@@ -101,6 +107,8 @@ fn connect() -> Result<(), String> {
         snapshot.devices.len(),
         devices[0].info.name
     );
+    let first = snapshot.devices.first().map(|device| device.uuid_text()).unwrap_or_default();
+    pipeline::open(&target.host, &first, Module::Tcp);
     context::prepare(devices.len());
     visible::window::open(snapshot.host_window);
     let session: &'static Session = Box::leak(Box::new(Session {

@@ -11,6 +11,7 @@ mod progress;
 mod receive;
 mod replies;
 pub mod transfers;
+pub mod uploads;
 
 pub use connect::{abandon_held_after_fork, early_driver_version, open};
 

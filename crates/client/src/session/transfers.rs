@@ -5,6 +5,7 @@
 
 use super::faults::LOST;
 use super::session;
+use super::uploads;
 use crate::log::info;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -114,8 +115,9 @@ pub fn of_context(context: Handle<Context>) -> Vec<Arc<Transfer>> {
     PENDING.lock().values().filter(|transfer| transfer.context == context).cloned().collect()
 }
 
-/// Waits for every transfer into this range of the program's memory, which is about to be freed.
+/// Waits for every transfer into or from this range of the program's memory, which is about to be freed.
 pub fn wait_for_range(start: usize, end: usize) {
+    uploads::wait_for_range(start, end);
     if !any_pending() {
         return;
     }

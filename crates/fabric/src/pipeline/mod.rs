@@ -25,8 +25,8 @@ pub mod table;
 pub use cut::{Piece, Shape, cut};
 pub use language::PipelineError;
 pub use plan::{Direction, Module, Plan, Size, chunk_bytes};
-pub use profile::{Profile, ProfileError};
-pub use table::{Rule, Table};
+pub use profile::{Measured, Profile, ProfileError};
+pub use table::{Change, Rule, Table, built_in};
 
 /// The variable that holds the user's table.
 pub const VARIABLE: &str = "CAUSEWAY_PIPELINE";

@@ -86,7 +86,7 @@ pub enum ProfileError {
         cause: String,
     },
     /// The file cannot be written.
-    #[error("the profile {} cannot be written: {cause}", path.display())]
+    #[error("{} cannot be written, so that no profile can be kept: {cause}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -100,6 +100,15 @@ pub fn folder() -> Result<PathBuf, ProfileError> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
     Ok(config.ok_or(ProfileError::NoFolder)?.join("causeway/profiles"))
+}
+
+/// Makes the folder if it is not there, and finds out whether a profile can be written to it.
+pub fn prepare(folder: &Path) -> Result<(), ProfileError> {
+    let probe = folder.join(format!(".probe.{}", std::process::id()));
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::File::create(&probe))
+        .and_then(|_| std::fs::remove_file(&probe))
+        .map_err(|cause| ProfileError::Write { path: folder.to_owned(), cause })
 }
 
 impl Pair {
@@ -256,7 +265,10 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_written_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let error = profile().write(file.path()).unwrap_err().to_string();
-        assert!(error.contains("cannot be written"), "{error}");
+        for error in [profile().write(file.path()).map(drop), prepare(file.path())] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("cannot be written"), "{error}");
+        }
+        assert!(prepare(&tempfile::tempdir().unwrap().path().join("new")).is_ok());
     }
 }

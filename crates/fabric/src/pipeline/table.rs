@@ -4,6 +4,8 @@ use core::ops::Range;
 
 use super::plan::{Direction, Module, Plan};
 
+/// All lanes that a session has.
+const ALL: usize = Plan::MOST_LANES;
 const K: usize = 1 << 10;
 const M: usize = 1 << 20;
 
@@ -19,13 +21,14 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
 // more, and those of short ones as small as overlapping their stages at all demands. One, 2, 4 and 8 TCP connections
 // carry 6.9, 12.9, 24.6 and 39.0 GB/s; memcpy with 1, 2, 4 and 8 threads 11.5, 23, 27 and 45 GB/s.
 
-/// Over TCP the lanes' threads are what copies to and from the program's memory.
+/// Over TCP the lanes' threads are what copies to and from the program's memory; a session has as many as the length of its
+/// network asks for, and a plan takes all of them.
 const TCP: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
-    (M, plan(1, M, 4, 1)),
-    (4 * M, plan(4, M, 4, 1)),
-    (32 * M, plan(8, 4 * M, 8, 2)),
-    (usize::MAX, plan(8, 8 * M, 8, 4)),
+    (M, plan(1, M, ALL, 1)),
+    (4 * M, plan(4, M, ALL, 1)),
+    (32 * M, plan(8, 4 * M, ALL, 2)),
+    (usize::MAX, plan(8, 8 * M, ALL, 4)),
 ];
 
 /// Over shared memory the copying threads are the first stage, and small pieces let the GPU begin early.
@@ -139,12 +142,10 @@ impl Table {
         self.rules.is_empty()
     }
 
-    /// The most lanes that any of its plans for a module asks for.
-    pub fn most_lanes(&self, module: Module) -> usize {
-        let built_in = [0, M / 2, 2 * M, 16 * M, usize::MAX].map(|bytes| built_in(module, bytes).lanes);
+    /// The most lanes that its rules for a module ask for, 0 when they leave it open.
+    pub fn most_lanes(&self, module: Module) -> u32 {
         let own = self.rules.iter().filter(|rule| rule.module.is_none_or(|own| own == module));
-        let asked = own.filter_map(|rule| rule.change.lanes).max();
-        asked.unwrap_or(0).max(built_in.into_iter().max().unwrap_or(1)).clamp(1, Plan::MOST_LANES)
+        own.filter_map(|rule| rule.change.lanes).max().unwrap_or(0) as u32
     }
 }
 
@@ -181,6 +182,6 @@ mod tests {
         assert_eq!(given(Module::Tcp, usize::MAX), 3, "no end includes the largest number");
         let untouched = Plan { lanes: 7, ..built_in(Module::Tcp, 15) };
         assert_eq!(table.plan(Module::Tcp, Direction::FromDevice, 15), untouched.within_limits());
-        assert_eq!(table.most_lanes(Module::Tcp), 8);
+        assert_eq!((table.most_lanes(Module::Tcp), Table::default().most_lanes(Module::Tcp)), (7, 0));
     }
 }

@@ -11,6 +11,7 @@ mod clock;
 mod copies;
 mod driver;
 mod memory;
+pub mod tuner;
 
 use crate::case::Case;
 use crate::protocol::{self, Introduction, MessageError, Reply, Request, Samples};

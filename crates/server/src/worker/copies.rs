@@ -6,8 +6,9 @@ use causeway_api::calls::{copy_from_device, copy_from_device_now, copy_to_device
 use causeway_api::handle::{Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, Payload};
-use causeway_gpu::CuResult;
+use causeway_fabric::Carriage;
 use causeway_gpu::objects::Translate;
+use causeway_gpu::{CuResult, Staging};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
@@ -32,6 +33,19 @@ const MOST_INLINE: u64 = 1 << 20;
 pub struct Lent {
     buffers: Vec<Buffer>,
     bytes: usize,
+}
+
+/// A filled piece on its way to the client.
+struct Outgoing {
+    engine: Arc<Engine>,
+    staging: Staging,
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.engine.outgoing.fetch_sub(self.staging.len(), Ordering::Relaxed);
+        self.engine.wake();
+    }
 }
 
 impl Engine {
@@ -104,18 +118,12 @@ impl Engine {
         request: &copy_from_device,
     ) -> CuResult<()> {
         let transfer = request.transfer;
+        let carriage =
+            Carriage { flow: request.stream.value(), lanes: request.lanes as usize, ..Carriage::default() };
         let started = self.start_from_device(state, request.source, request.stream, {
             let engine = Arc::clone(self);
             move |outcome| match outcome {
-                Ok(staging) => {
-                    let sender = Arc::clone(&engine);
-                    engine.senders.run(move || {
-                        // A lost link is noticed by the receiving thread.
-                        let _ = sender.link.send_transfer(transfer, staging.as_slice());
-                        sender.outgoing.fetch_sub(staging.len(), Ordering::Relaxed);
-                        sender.wake();
-                    });
-                }
+                Ok(staging) => engine.put_in_line(transfer, staging, carriage),
                 Err(error) => engine.transfer_failed(transfer, error),
             }
         });
@@ -123,6 +131,15 @@ impl Engine {
             self.transfer_failed(transfer, error);
         }
         started
+    }
+
+    /// Hands filled staging to the link's threads.
+    fn put_in_line(self: &Arc<Self>, transfer: u64, staging: Staging, carriage: Carriage) {
+        let (start, length) = (staging.as_slice().as_ptr(), staging.len());
+        let keeper = Outgoing { engine: Arc::clone(self), staging };
+        // SAFETY: the memory belongs to the staging, which the keeper owns and nobody writes to. A lost link is noticed by
+        // the receiving thread.
+        let _ = unsafe { self.link.post_transfer(transfer, start, length, carriage, keeper) };
     }
 
     /// Starts a short copy of device memory whose bytes come in the reply.
@@ -154,7 +171,7 @@ impl Engine {
         state: &mut State,
         source: DevicePlace,
         stream: Handle<Stream>,
-        done: impl FnOnce(CuResult<causeway_gpu::Staging>) + Send + 'static,
+        done: impl FnOnce(CuResult<Staging>) + Send + 'static,
     ) -> CuResult<()> {
         let native = self.objects.native(stream)?;
         let place = source.natives(&self.objects)?;

@@ -118,8 +118,6 @@ pub struct Engine {
     pub(super) aside: Pool,
     /// The one thread for the linker of device code.
     pub(super) linker: Pool,
-    /// Threads that send bulk data.
-    pub(super) senders: Pool,
     /// Images of earlier sessions, if they are kept.
     pub(super) cache: Option<Arc<ImageCache>>,
     /// The thread that writes images to the cache.
@@ -153,7 +151,6 @@ impl Engine {
             outgoing: AtomicUsize::new(0),
             aside: Pool::new("causeway-aside", 4),
             linker: Pool::new("causeway-link", 1),
-            senders: Pool::new("causeway-send", 2),
             cache: cache.map(Arc::new),
             keeper: Pool::new("causeway-keep", 1),
             keeping: Arc::default(),

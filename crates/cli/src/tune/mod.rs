@@ -1,0 +1,256 @@
+//! Which plans for copies suit this server, and how are they kept?
+//!
+//! | Module   | Question it answers                                             |
+//! |----------|-----------------------------------------------------------------|
+//! | `search` | Which plans are tried, and which one is the best?                 |
+//! | `show`   | How does a person read what was measured?                         |
+
+mod search;
+mod show;
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use causeway_fabric::pipeline::profile::{self, FORM, Pair};
+use causeway_fabric::pipeline::{
+    Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table, built_in,
+};
+use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check, copiers, describe_process};
+use causeway_measure::child::tuner::{Tuner, TunerError};
+use causeway_server::broker::StartError;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use thiserror::Error;
+
+use crate::embedded::Embedded;
+use crate::launch::{self, LaunchError};
+use crate::library::{self, LibraryError};
+use search::{Found, Limits, Step};
+
+/// How long all repetitions may take.
+const TIME: Duration = Duration::from_secs(45);
+const QUICK_TIME: Duration = Duration::from_secs(2);
+
+/// Repetitions of a plan: below these a median says nothing, above those it says nothing new.
+const LEAST_REPETITIONS: usize = 4;
+const MOST_REPETITIONS: usize = 60;
+
+/// Measure which way of carrying copies is the fastest to a server, and keep it for later runs.
+///
+/// Copies of several sizes go both ways with the built-in plans and with others, in turns, in less than a minute. What is
+/// faster beyond doubt is written to a profile for this pair of machines, which programs use from then on; CAUSEWAY_PIPELINE
+/// goes before it. Nothing else should use the server or the network meanwhile.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: a private
+    /// server with the software GPU.
+    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
+    on: Option<String>,
+    /// Draw the profiles that are kept, and measure nothing.
+    #[arg(long)]
+    show: bool,
+    /// Measure fewer sizes, in a few seconds.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// The arguments of the process that measures.
+#[derive(Debug, Args)]
+pub struct HereArguments {
+    /// The client library.
+    #[arg(long)]
+    library: PathBuf,
+    /// Whether fewer sizes are measured.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Why nothing was measured or kept.
+#[derive(Debug, Error)]
+pub enum TuneError {
+    /// The server's address makes no sense.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The server does not answer as it should.
+    #[error(transparent)]
+    Server(#[from] ConnectError),
+    /// The private server does not start.
+    #[error(transparent)]
+    Embedded(#[from] StartError),
+    /// There is no client library.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The process that measures does not start.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The session cannot be measured.
+    #[error(transparent)]
+    Tuner(#[from] TunerError),
+    /// The client library carries copies in a way that this program does not know.
+    #[error("the client library carries copies over `{0}`, which this program does not know: they are of two releases")]
+    UnknownModule(String),
+    /// The profile cannot be kept or read.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The system does not say where this program is.
+    #[error("the system does not say where the program causeway is: {0}")]
+    Executable(io::Error),
+    /// Nobody reads the results.
+    #[error("the results cannot be printed: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Measures in a process that has the client library in front of the machine's own, or draws what is kept.
+pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
+    if arguments.show {
+        return draw_all(&profile::folder()?);
+    }
+    // Before a minute is spent for nothing.
+    profile::prepare(&profile::folder()?)?;
+    let folder = library::folder()?;
+    let on = arguments.on.as_deref().map(str::trim).filter(|on| !on.is_empty());
+    let mut embedded = None;
+    let target: Target = match on {
+        Some(on) => {
+            let target = on.parse()?;
+            check(&target, &ConnectOptions::default())?;
+            target
+        }
+        None => embedded.insert(Embedded::start(false)?).target().clone(),
+    };
+    let executable = std::env::current_exe().map_err(TuneError::Executable)?;
+    let mut program: Vec<OsString> = vec![executable.into(), "tune-here".into(), "--library".into()];
+    program.push(folder.join("libcuda.so.1").into());
+    program.extend(arguments.quick.then(|| "--quick".into()));
+    let status = launch::run_program(launch::command(&program, &target, &folder))?;
+    drop(embedded);
+    Ok(launch::end_like(status))
+}
+
+fn draw_all(folder: &Path) -> Result<ExitCode, TuneError> {
+    let profiles = Profile::all(folder)?;
+    let mut out = io::stdout().lock();
+    if profiles.is_empty() {
+        writeln!(out, "There are no profiles in {}; `causeway tune --on SERVER` makes one.", folder.display())?;
+    }
+    for (at, profile) in profiles.into_iter().enumerate() {
+        match profile {
+            Ok(profile) => {
+                let gap = if at == 0 { "" } else { "\n" };
+                write!(out, "{gap}{}", show::text(&profile, SystemTime::now()))?;
+            }
+            Err(error) => {
+                // When nobody reads our standard error there is nobody to tell.
+                let _ = writeln!(io::stderr(), "causeway: {error}");
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures, prints the gain for each size, and keeps the profile.
+pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
+    let steps = search::steps(arguments.quick);
+    let most = steps.iter().map(|step| step.bytes).max().unwrap_or_default();
+    let tuner = Tuner::open(&arguments.library, most)?;
+    let [server, device, name, client] = tuner.pair().clone();
+    let module = Module::ALL.into_iter().find(|module| module.name() == name);
+    let module = module.ok_or_else(|| TuneError::UnknownModule(name.clone()))?;
+    let lanes = describe_process(0, Vec::new()).lanes as usize;
+    let limits = Limits { lanes, cores: copiers::cores() };
+    let cases: Vec<_> =
+        Direction::ALL.into_iter().flat_map(|direction| steps.iter().map(move |step| (direction, step))).collect();
+    let time = if arguments.quick { QUICK_TIME } else { TIME };
+    let measuring =
+        Measuring { tuner: &tuner, module, limits, time: time / (2 * cases.len() as u32), bar: bar(cases.len()) };
+    let mut table = Table::default();
+    let mut sizes = Vec::new();
+    for (direction, step) in cases {
+        measuring.bar.set_message(format!("{direction} {}", Size(step.bytes as u64)));
+        let (plan, medians) = measuring.find(direction, step)?;
+        let before = built_in(module, step.bytes);
+        if plan != before {
+            table.rules.push(search::rule(module, direction, step, plan));
+        }
+        sizes.push(Measured {
+            direction: direction.name().to_owned(),
+            bytes: step.bytes as u64,
+            plans: [before, plan].map(|plan| plan.to_string()),
+            rates: medians.map(|median| step.bytes as f64 / median),
+        });
+    }
+    measuring.bar.finish_and_clear();
+    let now = SystemTime::now();
+    let profile = Profile {
+        form: FORM,
+        pair: Pair { server, device, module: name, client },
+        device_name: tuner.device_name()?,
+        measured_at: now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        pipeline: table.to_string(),
+        sizes,
+    };
+    let path = profile.write(&profile::folder()?)?;
+    let mut out = io::stdout().lock();
+    write!(out, "{}", show::text(&profile, now))?;
+    let (changed, all) = (profile.sizes.iter().filter(|size| size.plans[0] != size.plans[1]).count(), profile.sizes.len());
+    writeln!(out, "\n{changed} of {all} plans are faster than the built-in ones. Kept in {}", path.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bar(cases: usize) -> ProgressBar {
+    let bar = ProgressBar::new(2 * cases as u64);
+    let style = ProgressStyle::with_template("causeway: measuring [{bar:30}] {percent}% {msg}, {eta} left");
+    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+}
+
+/// What all measurements have in common.
+struct Measuring<'a> {
+    tuner: &'a Tuner,
+    module: Module,
+    limits: Limits,
+    /// For one comparison of plans.
+    time: Duration,
+    bar: ProgressBar,
+}
+
+impl Measuring<'_> {
+    /// The best plan for a size, and the median times of the built-in plan and of that one, in seconds.
+    fn find(&self, direction: Direction, step: &Step) -> Result<(Plan, [f64; 2]), TuneError> {
+        let pieces = search::by_pieces(self.module, step.bytes);
+        let best = pieces[search::quickest(&self.compare(direction, step.bytes, &pieces)?)];
+        let workers = search::by_workers(self.module, step.bytes, best, self.limits);
+        let Found { plan, medians } = search::choose(&self.compare(direction, step.bytes, &workers)?);
+        Ok((workers[plan], medians))
+    }
+
+    /// Repeats a copy with each plan in turns; the times of each, in seconds.
+    fn compare(&self, direction: Direction, bytes: usize, plans: &[Plan]) -> Result<Vec<Vec<f64>>, TuneError> {
+        let texts: Vec<_> = plans.iter().map(|plan| fixed(*plan)).collect();
+        let mut times = vec![Vec::new(); plans.len()];
+        let begun = Instant::now();
+        // The first round makes staging and threads, and is not counted.
+        for round in 0..=MOST_REPETITIONS {
+            if round > LEAST_REPETITIONS && begun.elapsed() > self.time {
+                break;
+            }
+            for (text, times) in texts.iter().zip(&mut times) {
+                self.tuner.use_plans(text)?;
+                let time = self.tuner.time_copy(direction == Direction::ToDevice, bytes)?;
+                if round > 0 {
+                    times.push(time.as_secs_f64());
+                }
+            }
+        }
+        self.bar.inc(1);
+        Ok(times)
+    }
+}
+
+/// A table that has one plan for everything.
+fn fixed(plan: Plan) -> String {
+    let rule = Rule { module: None, direction: None, sizes: 0..u64::MAX, change: Change::to(plan) };
+    Table { rules: vec![rule] }.to_string()
+}

@@ -1,0 +1,137 @@
+//! Copies between the program's memory and a device, and within devices.
+//!
+//! *To the device*: the source is read before the call returns, with one exception. An asynchronous copy from pinned
+//! memory is read when its stream reaches it, and what lies ahead there may still change the memory: a host function,
+//! a wait-value that another thread ends, a copy from a device. Then the stream tells us when it gets there, and the
+//! bytes are read and sent at that moment. With nothing of that kind ahead, pinned memory is put in line for the link's
+//! threads, which read it while the program goes on: CUDA forbids the program to change it before the copy is done, and
+//! the copy is not done before the bytes have come.
+//!
+//! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is done
+//! waits for them; into pageable memory, and for synchronous copies, the call waits.
+//!
+//! | Module        | Question it answers                                                              |
+//! |---------------|----------------------------------------------------------------------------------|
+//! | `region`      | Where does the program's memory begin and end, and how is it packed?               |
+//! | `pieces`      | Which pieces has a copy, by the plan for its size?                                 |
+//! | `to_device`   | When is the source read, and how does it get to the server?                        |
+//! | `from_device` | Where do the bytes go, and who waits for them?                                    |
+
+mod from_device;
+mod pieces;
+mod region;
+mod to_device;
+
+use crate::capture;
+use crate::session::callbacks::{self, Task};
+use crate::session::{self, session};
+use crate::stream::StreamState;
+use crate::visible;
+use causeway_api::calls;
+use causeway_api::sys::CUresult;
+use causeway_api::types::DevicePlace;
+use from_device::from_device;
+use to_device::to_device;
+
+pub use region::HostRegion;
+
+/// One side of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Device memory, or a part of an array.
+    Device(DevicePlace),
+    /// The program's memory.
+    Host(HostRegion),
+}
+
+impl Place {
+    /// Whether it is the same kind of memory.
+    pub fn is_like(&self, other: &Self) -> bool {
+        core::mem::discriminant(self) == core::mem::discriminant(other)
+    }
+}
+
+/// When a copying call returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// When CUDA's synchronous copies do.
+    Synchronous,
+    /// When the copy has been put into its stream.
+    Asynchronous,
+    /// As [`Asynchronous`](Self::Asynchronous), but the source need not wait for its turn in the stream.
+    SourceAtOnce,
+    /// As an asynchronous one; memory that is not pinned stays valid and as it is until the stream has passed the copy,
+    /// too, since a launch of a graph copies and not the call that made the copy's node.
+    InGraph,
+}
+
+/// Copies in the order of `stream`.
+///
+/// # Safety
+/// The program's memory must be valid as `cuMemcpy` and its like demand it.
+pub unsafe fn copy(
+    destination: Place,
+    source: Place,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    session()?.faults().check()?;
+    if capture::of(stream) != 0 {
+        if mode == Mode::Synchronous {
+            return capture::refuse_wait(stream);
+        }
+        return capture::add_copy(&destination, &source, stream);
+    }
+    let (destination, source) = (visible::place(destination), visible::place(source));
+    // SAFETY: as this function demands, for all of these.
+    unsafe {
+        match (destination, source) {
+            (Place::Device(destination), Place::Device(source)) => within_device(destination, source, stream),
+            (Place::Device(destination), Place::Host(source)) => to_device(destination, source, stream, mode),
+            (Place::Host(destination), Place::Device(source)) => {
+                from_device(destination, source, stream, mode)
+            }
+            (Place::Host(destination), Place::Host(source)) => within_host(destination, source, stream, mode),
+        }?;
+    }
+    match (destination, mode) {
+        // The program reads there next, with no call in between.
+        (Place::Device(DevicePlace::Memory(written)), Mode::Synchronous)
+            if visible::reaches(written.address) =>
+        {
+            stream.synchronize()
+        }
+        _ => Ok(()),
+    }
+}
+
+fn within_device(
+    destination: DevicePlace,
+    source: DevicePlace,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let request = calls::copy_within_device { destination, source, stream: stream.handle };
+    session::post_in(stream.context, &request)
+}
+
+/// # Safety
+/// `destination` must be writable and `source` readable, in a graph until the stream has passed the copy.
+unsafe fn within_host(
+    destination: HostRegion,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    if mode == Mode::InGraph {
+        let run = Box::new(move || {
+            let (destination, source) = (destination, source);
+            // SAFETY: the stream has come to the copy and not passed it.
+            unsafe { destination.unpack(&source.pack(), 1) };
+        });
+        return callbacks::post(stream, Task::Then { run, after: stream.ahead() });
+    }
+    stream.synchronize()?;
+    // SAFETY: as this function demands; the regions may overlap, so the bytes go through a buffer.
+    unsafe { destination.unpack(&source.pack(), 1) };
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! When is the source of a copy to a device read, and how does it get to the server?
+
+use super::pieces::{Part, pieces};
+use super::{HostRegion, Mode};
+use crate::array;
+use crate::dedup;
+use crate::memory;
+use crate::pipeline;
+use crate::session::callbacks::{self, Task};
+use crate::session::faults::LOST;
+use crate::session::transfers;
+use crate::session::uploads::Reading;
+use crate::session::{self, INLINE_BYTES, Session, session};
+use crate::statistics;
+use crate::stream::StreamState;
+use causeway_api::calls;
+use causeway_api::sys::CUresult;
+use causeway_api::types::{DevicePlace, Payload};
+use causeway_fabric::pipeline::{Direction, Plan};
+use causeway_fabric::{Carriage, Sending};
+use core::slice;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How many commands a synchronous copy may find unfinished without waiting for them. The server holds a copy back, and
+/// publishes it later, when its stream has more commands than the driver takes.
+const MOST_BEFORE_PUBLISHED: u64 = 400;
+
+/// # Safety
+/// `source` must be readable, for an asynchronous copy from pinned memory until the stream has passed it.
+pub(super) unsafe fn to_device(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let is_deferred = stream.ahead().is_unsettled();
+    if is_deferred && mode == Mode::Synchronous {
+        stream.synchronize()?;
+    }
+    let bytes = source.bytes();
+    statistics::count_to_device(bytes);
+    let is_pinned = mode == Mode::Asynchronous && (is_deferred || bytes > INLINE_BYTES) && source.is_pinned();
+    // SAFETY: as this function demands; CUDA forbids the program to change the source before the copy is done.
+    unsafe {
+        if is_deferred && (mode == Mode::InGraph || is_pinned) {
+            return read_later(destination, source, stream);
+        }
+        if bytes <= INLINE_BYTES {
+            return send_with_command(destination, source, stream, mode);
+        }
+        if let DevicePlace::Memory(region) = destination
+            && region.is_contiguous()
+            && source.is_contiguous()
+            && dedup::suits(bytes)
+        {
+            dedup::copy(region.address, source.address, bytes, stream)?;
+            return if mode == Mode::Synchronous { stream.synchronize() } else { Ok(()) };
+        }
+        if is_pinned && source.is_contiguous() {
+            return put_in_line(destination, source, stream);
+        }
+        send_now(destination, source, stream, mode)
+    }
+}
+
+/// Sends few bytes along with their command.
+///
+/// # Safety
+/// `source` must be readable.
+unsafe fn send_with_command(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    // Work that another stream gets right after this call finds the bytes on the device, as it does with a GPU
+    // that is near. Small ones travel with the commands and are published, so that the server keeps that order. An
+    // address that we do not know is judged by the server, and the caller of a synchronous copy must hear of it.
+    let is_known = match destination {
+        DevicePlace::Memory(region) => memory::is_writable(region.address),
+        DevicePlace::Array(part) => array::element_bytes(part.array).is_some(),
+    };
+    let publish = mode == Mode::Synchronous && is_known;
+    if publish && stream.unfinished() > MOST_BEFORE_PUBLISHED {
+        stream.synchronize()?;
+    }
+    let post = |bytes: &[u8]| {
+        let data = Payload::Inline(bytes);
+        let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
+        session::post_in(stream.context, &request)
+    };
+    // SAFETY: readable now, as this function demands.
+    unsafe {
+        if source.is_contiguous() {
+            post(slice::from_raw_parts(source.address, source.bytes()))?;
+        } else {
+            post(&source.pack())?;
+        }
+    }
+    if mode == Mode::Synchronous && !publish { stream.synchronize() } else { Ok(()) }
+}
+
+/// Posts the command of a piece whose bytes come as a transfer.
+fn post_piece(
+    destination: DevicePlace,
+    number: u64,
+    length: usize,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let data = Payload::Transfer { number, length: length as u64 };
+    let request = calls::copy_to_device { destination, stream: stream.handle, publish: false, data };
+    session::post_in(stream.context, &request)
+}
+
+fn plan(bytes: usize) -> Plan {
+    pipeline::plan(Direction::ToDevice, bytes)
+}
+
+/// Puts pinned memory in line for the link's threads and returns.
+///
+/// # Safety
+/// `source` must be readable, and stay as it is, until the stream has passed the copy.
+unsafe fn put_in_line(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let session = session()?;
+    let plan = plan(source.bytes());
+    let carriage = Carriage::planned(&plan, stream.id);
+    let (start, end) = source.span();
+    // Whoever frees the memory waits for this.
+    let reading = Arc::new(Reading::of(start, end));
+    for (place, part) in pieces(destination, source, plan.buffer_bytes) {
+        let number = transfers::fresh_number();
+        let length = part.bytes();
+        let put = || {
+            // SAFETY: the memory stays readable until the stream has passed the copy, for which the bytes must have come;
+            // and it is not freed before `reading` has been dropped.
+            let put = unsafe {
+                session.link().post_transfer(number, part.address, length, carriage, Arc::clone(&reading))
+            };
+            put.map_err(|_| LOST)
+        };
+        // A posted copy that is waited for must have its bytes on their way before it is.
+        if session.is_synchronous() {
+            put()?;
+        }
+        post_piece(place, number, length, stream)?;
+        if !session.is_synchronous() {
+            put()?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends a copy whose source may change when this returns.
+///
+/// # Safety
+/// `source` must be readable.
+unsafe fn send_now(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let session = session()?;
+    let _bar = session.watch_upload(source.bytes());
+    let plan = plan(source.bytes());
+    let numbered =
+        pieces(destination, source, plan.buffer_bytes).map(|part| (transfers::fresh_number(), part));
+    let post = |number: u64, (place, part): &Part| post_piece(*place, number, part.bytes(), stream);
+    // SAFETY: readable as this function demands, and held only as long as this function runs.
+    let held = unsafe { send_pieces(session, numbered, &plan, stream.id, post) }?;
+    if mode == Mode::Synchronous {
+        // Until the bytes are known to have come, what a lane loses can be sent again.
+        stream.synchronize()?;
+    }
+    drop(held);
+    Ok(())
+}
+
+/// Sends pieces, of which the plan says how many are under way at a time, and waits until their bytes have left the
+/// program's memory. What is returned still relies on that memory. `post` sends the command of a piece.
+///
+/// # Safety
+/// The pieces must be readable until the result has been dropped.
+unsafe fn send_pieces(
+    session: &Session,
+    pieces: impl Iterator<Item = (u64, Part)>,
+    plan: &Plan,
+    flow: u64,
+    post: impl Fn(u64, &Part) -> Result<(), CUresult>,
+) -> Result<Vec<Sending>, CUresult> {
+    let carriage = Carriage::planned(plan, flow);
+    let mut held = Vec::new();
+    // A transfer stands before the buffer that it sends, so that it is dropped first.
+    let mut under_way: VecDeque<(Sending, Option<Vec<u8>>)> = VecDeque::new();
+    let mut spare = Vec::new();
+    let mut leave = |(sending, buffer): (Sending, Option<Vec<u8>>)| {
+        let left = sending.wait().map_err(|_| LOST);
+        match buffer {
+            None => held.push(sending),
+            Some(buffer) => {
+                drop(sending);
+                spare.push(buffer);
+            }
+        }
+        left.map(|()| spare.pop())
+    };
+    for (number, part) in pieces {
+        let mut free = None;
+        if under_way.len() >= plan.buffers
+            && let Some(oldest) = under_way.pop_front()
+        {
+            free = leave(oldest)?;
+        }
+        let is_posted_first = !session.is_synchronous();
+        if is_posted_first {
+            post(number, &part)?;
+        }
+        let region = part.1;
+        let buffer = (!region.is_contiguous()).then(|| {
+            let mut buffer = free.unwrap_or_default();
+            // SAFETY: readable as this function demands.
+            unsafe { region.pack_into(&mut buffer, plan.threads) };
+            buffer
+        });
+        let start = buffer.as_ref().map_or(region.address.cast_const(), |buffer| buffer.as_ptr());
+        // SAFETY: the piece is readable as this function demands; a buffer is kept, unchanged, until the transfer has been
+        // dropped.
+        let begun = unsafe { session.link().begin_transfer(number, start, region.bytes(), carriage) };
+        let begun = begun.map_err(|_| LOST)?;
+        // A posted copy that is waited for must have its bytes on their way before it is.
+        if !is_posted_first {
+            begun.wait().map_err(|_| LOST)?;
+            post(number, &part)?;
+        }
+        under_way.push_back((begun, buffer));
+    }
+    while let Some(oldest) = under_way.pop_front() {
+        leave(oldest)?;
+    }
+    Ok(held)
+}
+
+/// Lets the stream tell us when it reaches the copy, and reads the source then.
+///
+/// # Safety
+/// `source` must be readable until the stream has passed the copy.
+unsafe fn read_later(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let (plan, flow) = (plan(source.bytes()), stream.id);
+    let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes)
+        .map(|part| (transfers::fresh_number(), part))
+        .collect();
+    let later = numbered.clone();
+    let send = Box::new(move || {
+        let Ok(session) = session() else { return };
+        // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the link
+        // is lost, which every call reports.
+        let _ = unsafe { send_pieces(session, later.into_iter(), &plan, flow, |_, _| Ok(())) };
+    });
+    let token = callbacks::register(Task::Read { send, after: stream.ahead() });
+    let reached = calls::host_function { stream: stream.handle, token };
+    session::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
+    for (number, (place, part)) in numbered {
+        post_piece(place, number, part.bytes(), stream)?;
+    }
+    Ok(())
+}

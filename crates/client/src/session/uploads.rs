@@ -1,0 +1,61 @@
+//! Memory of the program that the link's threads still read, for copies that were put in line.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+static RANGES: LazyLock<Mutex<HashMap<u64, (usize, usize)>>> = LazyLock::new(Mutex::default);
+static CHANGED: Condvar = Condvar::new();
+static NEXT: AtomicU64 = AtomicU64::new(0);
+/// How many there are, so that the common case of none costs one load.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A range that is being read, as long as this lives.
+pub struct Reading(u64);
+
+impl Reading {
+    /// The addresses from `start` to before `end`.
+    pub fn of(start: usize, end: usize) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        RANGES.lock().insert(number, (start, end));
+        COUNT.fetch_add(1, Ordering::AcqRel);
+        Self(number)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        RANGES.lock().remove(&self.0);
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        CHANGED.notify_all();
+    }
+}
+
+/// Waits until nothing reads in this range, which is about to be freed.
+pub fn wait_for_range(start: usize, end: usize) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let mut ranges = RANGES.lock();
+    while ranges.values().any(|range| range.0 < end && start < range.1) {
+        CHANGED.wait(&mut ranges);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_frees_memory_waits_for_its_readers_alone() {
+        let reading = Reading::of(0x1000, 0x2000);
+        wait_for_range(0x2000, 0x3000);
+        wait_for_range(0, 0x1000);
+        let waiting = std::thread::spawn(|| wait_for_range(0x1fff, 0x3000));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        drop(reading);
+        waiting.join().unwrap();
+    }
+}
