@@ -71,10 +71,10 @@ Environment variables:
   CAUSEWAY_ON       The server: HOST:PORT, or the connect string that `causeway serve` printed.
                     `causeway run` sets it for the program; a program that is started with it
                     and finds our libcuda.so.1 needs no `causeway run`.
-  CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set: 8 on a machine with
-                    8 cores or more, else 4.
-  CAUSEWAY_PIPELINE How copies are cut and carried, by their size, such as
-                    "..1M: 4x256K; 1M..: 8x4M, 8 lanes, 4 threads"; docs/environment.md explains it.
+  CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set, as many as the
+                    network's length asks for: 4 to 16, at least 8 where there are 8 cores.
+  CAUSEWAY_PIPELINE How copies are cut and carried, by their size: ..1M: 4x256K; 1M..: 8x4M, 8 lanes.
+                    docs/environment.md explains it; `causeway tune` measures what is best.
   CAUSEWAY_SYNC     1: every call waits for its outcome, so that errors appear where they are made.
   CAUSEWAY_STATS    A file that gets counts of calls and bytes, as JSON, when the program ends.
   CAUSEWAY_LOG      What the client library says on standard error: off, error (if not set), info,

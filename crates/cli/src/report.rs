@@ -92,6 +92,7 @@ impl Report {
             bytes("bytes_from_device"),
             bytes("module_bytes")
         );
+        let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
         let _ = writeln!(
             out,
             "  time     {:.3} s since the session was opened, {:.3} s of it in {} waits for the server",

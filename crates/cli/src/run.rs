@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use causeway_fabric::pipeline::{PipelineError, Table, VARIABLE};
 use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check};
 use causeway_server::broker::StartError;
 use clap::Args;
@@ -52,6 +53,9 @@ pub enum RunError {
     /// The server does not answer as it should.
     #[error(transparent)]
     Server(#[from] ConnectError),
+    /// The user's plans for copies have a mistake.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
     /// The private server does not start.
     #[error(transparent)]
     Embedded(#[from] StartError),
@@ -79,6 +83,8 @@ impl RunError {
 /// Runs the program; returns with its exit code, or ends this process by the same signal.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     let library = library::folder()?;
+    // The client library would go on without a table that has a mistake.
+    Table::parse(&std::env::var(VARIABLE).unwrap_or_default())?;
     let embedded = match arguments.server() {
         Some(_) => None,
         None => Some(Embedded::start(arguments.verbose)?),

@@ -90,7 +90,9 @@ pub enum TuneError {
     #[error(transparent)]
     Tuner(#[from] TunerError),
     /// The client library carries copies in a way that this program does not know.
-    #[error("the client library carries copies over `{0}`, which this program does not know: they are of two releases")]
+    #[error(
+        "the client library carries copies over `{0}`, which this program does not know: they are of two releases"
+    )]
     UnknownModule(String),
     /// The profile cannot be kept or read.
     #[error(transparent)]
@@ -134,7 +136,11 @@ fn draw_all(folder: &Path) -> Result<ExitCode, TuneError> {
     let profiles = Profile::all(folder)?;
     let mut out = io::stdout().lock();
     if profiles.is_empty() {
-        writeln!(out, "There are no profiles in {}; `causeway tune --on SERVER` makes one.", folder.display())?;
+        writeln!(
+            out,
+            "There are no profiles in {}; `causeway tune --on SERVER` makes one.",
+            folder.display()
+        )?;
     }
     for (at, profile) in profiles.into_iter().enumerate() {
         match profile {
@@ -161,11 +167,18 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     let module = module.ok_or_else(|| TuneError::UnknownModule(name.clone()))?;
     let lanes = describe_process(0, Vec::new()).lanes as usize;
     let limits = Limits { lanes, cores: copiers::cores() };
-    let cases: Vec<_> =
-        Direction::ALL.into_iter().flat_map(|direction| steps.iter().map(move |step| (direction, step))).collect();
+    let cases: Vec<_> = Direction::ALL
+        .into_iter()
+        .flat_map(|direction| steps.iter().map(move |step| (direction, step)))
+        .collect();
     let time = if arguments.quick { QUICK_TIME } else { TIME };
-    let measuring =
-        Measuring { tuner: &tuner, module, limits, time: time / (2 * cases.len() as u32), bar: bar(cases.len()) };
+    let measuring = Measuring {
+        tuner: &tuner,
+        module,
+        limits,
+        time: time / (2 * cases.len() as u32),
+        bar: bar(cases.len()),
+    };
     let mut table = Table::default();
     let mut sizes = Vec::new();
     for (direction, step) in cases {
@@ -195,8 +208,13 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     let path = profile.write(&profile::folder()?)?;
     let mut out = io::stdout().lock();
     write!(out, "{}", show::text(&profile, now))?;
-    let (changed, all) = (profile.sizes.iter().filter(|size| size.plans[0] != size.plans[1]).count(), profile.sizes.len());
-    writeln!(out, "\n{changed} of {all} plans are faster than the built-in ones. Kept in {}", path.display())?;
+    let (changed, all) =
+        (profile.sizes.iter().filter(|size| size.plans[0] != size.plans[1]).count(), profile.sizes.len());
+    writeln!(
+        out,
+        "\n{changed} of {all} plans are faster than the built-in ones. Kept in {}",
+        path.display()
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -227,7 +245,12 @@ impl Measuring<'_> {
     }
 
     /// Repeats a copy with each plan in turns; the times of each, in seconds.
-    fn compare(&self, direction: Direction, bytes: usize, plans: &[Plan]) -> Result<Vec<Vec<f64>>, TuneError> {
+    fn compare(
+        &self,
+        direction: Direction,
+        bytes: usize,
+        plans: &[Plan],
+    ) -> Result<Vec<Vec<f64>>, TuneError> {
         let texts: Vec<_> = plans.iter().map(|plan| fixed(*plan)).collect();
         let mut times = vec![Vec::new(); plans.len()];
         let begun = Instant::now();

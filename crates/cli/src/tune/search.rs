@@ -21,12 +21,19 @@ pub struct Step {
 
 /// The sizes that are measured.
 pub fn steps(quick: bool) -> Vec<Step> {
-    let sizes: &[usize] =
-        if quick { &[256 << 10, 4 << 20] } else { &[128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20] };
+    let sizes: &[usize] = if quick {
+        &[256 << 10, 4 << 20]
+    } else {
+        &[128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20]
+    };
     let middle = |at: usize| (sizes[at] as f64 * sizes[at + 1] as f64).sqrt() as u64;
     let step = |at: usize| Step {
         bytes: sizes[at],
-        serves: if at == 0 { 0 } else { middle(at - 1) }..if at + 1 == sizes.len() { u64::MAX } else { middle(at) },
+        serves: if at == 0 { 0 } else { middle(at - 1) }..if at + 1 == sizes.len() {
+            u64::MAX
+        } else {
+            middle(at)
+        },
     };
     (0..sizes.len()).map(step).collect()
 }
@@ -143,7 +150,9 @@ mod tests {
                 let workers = by_workers(module, step.bytes, pieces[pieces.len() - 1], limits);
                 for plans in [&pieces, &workers] {
                     assert_eq!(plans[0], built_in(module, step.bytes));
-                    assert!(plans.iter().all(|plan| plans.iter().filter(|other| *other == plan).count() == 1));
+                    assert!(
+                        plans.iter().all(|plan| plans.iter().filter(|other| *other == plan).count() == 1)
+                    );
                     assert!((2..=9).contains(&plans.len()), "{plans:?}");
                 }
             }

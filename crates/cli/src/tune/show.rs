@@ -43,7 +43,12 @@ fn lines(out: &mut String, size: &Measured, most: f64) {
             _ => ("", "tuned"),
         };
         let gain = if at == 1 { format!("  {}", gain(size.rates)) } else { String::new() };
-        let _ = writeln!(out, "  {label:>6}  {name:<14}  {}  {rate:>7} GB/s  {plan}{gain}", bar(rate, most), rate = giga(rate));
+        let _ = writeln!(
+            out,
+            "  {label:>6}  {name:<14}  {}  {rate:>7} GB/s  {plan}{gain}",
+            bar(rate, most),
+            rate = giga(rate)
+        );
         if kept {
             break;
         }

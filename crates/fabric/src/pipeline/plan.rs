@@ -108,8 +108,15 @@ pub fn chunk_bytes(length: usize, lanes: usize) -> usize {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (bytes, lanes, threads) = (Size(self.buffer_bytes as u64), self.lanes, self.threads);
-        write!(f, "{}x{bytes}, {lanes} lanes, {threads} threads", self.buffers)
+        let bytes = Size(self.buffer_bytes as u64);
+        let lanes = match self.lanes {
+            1 => "1 lane".to_owned(),
+            Self::MOST_LANES => "all lanes".to_owned(),
+            lanes => format!("{lanes} lanes"),
+        };
+        let threads =
+            if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
+        write!(f, "{}x{bytes}, {lanes}, {threads}", self.buffers)
     }
 }
 
