@@ -92,6 +92,10 @@ impl Report {
             bytes("bytes_from_device"),
             bytes("module_bytes")
         );
+        if self.number("bytes_not_sent") > 0 {
+            let spared = bytes("bytes_not_sent");
+            let _ = writeln!(out, "  spared   {spared} of those to the device, which the server had already");
+        }
         let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
         let _ = writeln!(
             out,
@@ -100,8 +104,26 @@ impl Report {
             seconds("wait_seconds"),
             self.number("waits")
         );
+        let waits = self.waits();
+        if !waits.is_empty() {
+            let _ = writeln!(out, "  waited for: {}", waits.join(", "));
+        }
         let _ = writeln!(out, "  most often called: {}", self.most_often().join(", "));
         out
+    }
+
+    /// What was waited for, a round trip each: the steps of opening the session, and then calls, the most frequent
+    /// first.
+    fn waits(&self) -> Vec<String> {
+        let opening = self.0["round_trips"]["opening"].as_array().into_iter().flatten();
+        let mut named: Vec<String> = opening.filter_map(Value::as_str).map(str::to_owned).collect();
+        let all = self.0["round_trips"]["all"].as_object().into_iter().flatten();
+        let mut calls: Vec<(u64, &str)> =
+            all.filter_map(|(name, count)| Some((count.as_u64()?, name.as_str()))).collect();
+        calls.sort_by_key(|(count, name)| (core::cmp::Reverse(*count), *name));
+        calls.truncate(NAMED);
+        named.extend(calls.into_iter().map(|(count, name)| format!("{name} {count}x")));
+        named
     }
 
     fn most_often(&self) -> Vec<String> {
@@ -151,7 +173,9 @@ mod tests {
         let report = Report(serde_json::json!({
             "device": "Causeway software GPU", "backend": "software GPU 0.1.0",
             "local": 20, "posted": 5, "called": 3, "waits": 4, "wait_seconds": 0.25, "seconds": 1.5,
-            "bytes_to_device": 2048, "bytes_from_device": 1024, "module_bytes": 100,
+            "bytes_to_device": 2048, "bytes_not_sent": 1024,
+            "round_trips": { "opening": ["connection", "hello"], "all": { "cuMemAlloc": 1, "cuCtxSynchronize": 3 } },
+            "bytes_from_device": 1024, "module_bytes": 100,
             "calls": { "cuLaunchKernel": { "posted": 5 }, "cuDeviceGetAttribute": { "local": 20, "called": 1 } },
         }));
         let text = report.summary();
@@ -159,7 +183,9 @@ mod tests {
             "Causeway software GPU (software GPU 0.1.0)",
             "28: 20 answered locally, 5 posted without waiting, 3 called",
             "2.0 KiB to the device, 1.0 KiB from the device, 100 bytes of code",
+            "spared   1.0 KiB of those to the device",
             "0.250 s of it in 4 waits",
+            "waited for: connection, hello, cuCtxSynchronize 3x, cuMemAlloc 1x",
             "cuDeviceGetAttribute 21x, cuLaunchKernel 5x",
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");

@@ -210,3 +210,76 @@ pub(super) fn start_flusher(shared: &Arc<Shared>) -> std::io::Result<()> {
     shared.sending.wake_flusher();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_wire::compressed::decompress;
+    use causeway_wire::frame::{FrameReader, MAX_BODY};
+    use causeway_wire::sequence::Sequencer;
+
+    /// Keeps what is sent.
+    struct Kept {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        is_far: bool,
+    }
+
+    impl SendMessages for Kept {
+        fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+            self.bytes.lock().extend_from_slice(bytes);
+            Ok(())
+        }
+
+        fn is_far(&mut self) -> bool {
+            self.is_far
+        }
+    }
+
+    /// Sends bodies of this length; the kinds of the frames and their bodies as they travel.
+    fn sent(is_far: bool, lengths: &[usize]) -> Vec<(FrameKind, Vec<u8>)> {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let outgoing = Box::new(Kept { bytes: Arc::clone(&bytes), is_far });
+        let mut writer = Writer { outgoing, spare: empty_frame(), packed: Vec::new() };
+        let mut numbers = Sequencer::new();
+        for length in lengths {
+            writer.spare.extend((0..*length).map(|i| (i % 90) as u8));
+            writer.send(numbers.number(*length as u32)).unwrap();
+            writer.clear();
+        }
+        let (bytes, mut reader, mut receiver) = (bytes.lock(), FrameReader::new(MAX_BODY), Sequencer::new());
+        let (mut rest, mut frames) = (&bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let count = rest.len().min(reader.space().len());
+            reader.space()[..count].copy_from_slice(&rest[..count]);
+            reader.filled(count);
+            rest = &rest[count..];
+            while let Some(frame) = reader.next_frame().unwrap() {
+                receiver.accept(&frame.header).unwrap();
+                frames.push((frame.header.kind, reader.body(&frame).to_vec()));
+            }
+        }
+        frames
+    }
+
+    #[test]
+    fn long_frames_to_a_peer_far_away_are_compressed() {
+        let frames = sent(true, &[100, 60_000, WORTH_COMPRESSING]);
+        let kinds: Vec<_> = frames.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(
+            kinds,
+            [FrameKind::Messages, FrameKind::CompressedMessages, FrameKind::CompressedMessages]
+        );
+        let (_, body) = &frames[1];
+        assert!(body.len() < 6_000, "{}", body.len());
+        let mut messages = Vec::new();
+        decompress(body, &mut messages).unwrap();
+        assert!(
+            messages.len() == 60_000 && messages.iter().enumerate().all(|(i, byte)| *byte == (i % 90) as u8)
+        );
+    }
+
+    #[test]
+    fn frames_to_a_peer_near_by_are_left_as_they_are() {
+        assert!(sent(false, &[100, 60_000]).iter().all(|(kind, _)| *kind == FrameKind::Messages));
+    }
+}
