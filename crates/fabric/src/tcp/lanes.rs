@@ -362,12 +362,7 @@ impl Lanes {
                     return Err(Ending::Lane(LinkError::PeerGone));
                 }
             }
-            LaneRecord::Received(chunks) => {
-                let mut line = self.0.line.lock();
-                line.schedule.acknowledged(lane, chunks)?;
-                drop(self.settle(line));
-                return Ok(());
-            }
+            LaneRecord::Received(chunks) => self.0.line.lock().schedule.acknowledged(lane, chunks)?,
             LaneRecord::Ended { lane, received } => {
                 let ended = self.0.line.lock().schedule.peer_report(lane, received, MOST_LANES)?;
                 if let Some(ended) = ended {
@@ -375,7 +370,9 @@ impl Lanes {
                 }
             }
         }
-        self.call(link, self.0.line.lock(), 1);
+        // Memory may have become free, and chunks may have to be sent again.
+        let line = self.settle(self.0.line.lock());
+        self.call(link, line, 1);
         Ok(())
     }
 }
