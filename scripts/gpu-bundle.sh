@@ -33,6 +33,7 @@ cp bench/yardstick/* "$bundle/yardstick/"
 "$cuda/bin/nvcc" -O2 -std=c++17 -arch=sm_90 -cudart shared bench/yardstick/cuda_bench.cu -o "$bundle/yardstick/cuda_bench" \
     -L"$programs/objects" -lcuda
 strip "$bundle/yardstick/cuda_bench"
+gcc -O2 -s -static -pthread bench/yardstick/tcp_lanes.c -o "$bundle/yardstick/tcp_lanes"
 
 cp bench/apps/*.py "$bundle/apps/"
 for program in build/apps/*; do

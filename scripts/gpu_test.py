@@ -5,11 +5,12 @@ Everything runs natively and through Causeway, with client and server on this ma
 than ten minutes; a program that hangs costs only itself. Words behind a part choose what of it is run: a title must contain
 one of them.
 
-    gpu-test.sh                                    programs, python, counts, the yardstick and the applications
+    gpu-test.sh                                    all parts: programs, python, nvml, counts, yardstick, apps, bench
     gpu-test.sh programs errors                    the programs with `errors` in their title
     gpu-test.sh python torch_graphs jax nvml       some files of tests/python, then NVML
     gpu-test.sh --quick yardstick gpt conv         fewer repetitions of some pieces of the yardstick
     gpu-test.sh --quick apps cublas cufft          overhead of some of the applications of bench/apps
+    gpu-test.sh bench                              causeway bench over each module, beside plain TCP and what is required
 
 Results are appended to gpu-results.md, and the numbers written to gpu-results.json, in $OUT or beside the bundle."""
 
@@ -20,6 +21,7 @@ import sys
 import time
 
 import gpu_apps
+import gpu_bench
 import gpu_counts
 import gpu_nvml
 import gpu_programs
@@ -34,6 +36,7 @@ PARTS = {
     "counts": gpu_counts.run_counts,
     "yardstick": yardstick.run_yardstick,
     "apps": gpu_apps.run_apps,
+    "bench": gpu_bench.run_bench,
 }
 
 
@@ -53,7 +56,7 @@ def read_parts(parser, words):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART [WORD...]", help=f"any of: {', '.join(PARTS)} (default: $PARTS, or all)")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions of the yardstick and the applications")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions of the yardstick, the applications and the benchmarks")
     parser.add_argument("--gpu", default="driver", help="the server's GPU: driver, or cpu to try this script without a GPU")
     arguments = parser.parse_args()
     chosen = read_parts(parser, arguments.parts or os.environ.get("PARTS", "").split() or list(PARTS))

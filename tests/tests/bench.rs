@@ -177,3 +177,20 @@ fn mistakes_are_told_before_anything_is_measured() {
     );
     must_fail(&run(&mut bench(&["latency", "--on", "host:port"]), LIMIT), &["port"]);
 }
+
+#[test]
+fn plans_by_size_are_compared_with_fixed_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = bench(&["pipeline", "--sizes", "64K,1M", "--memory", "pinned", "--repetitions", "6"]);
+    command.args(["--fixed", "1x256K, 1 lane", "--fixed", "4x1M, 2 lanes", "--out", text(folder.path())]);
+    let outcome = run(&mut command, LIMIT).must_succeed();
+    for word in ["software GPU", "1 MiB pinned to the device", "ahead on average", "required are 0"] {
+        assert!(outcome.stdout.contains(word), "nothing is said of {word:?}: {outcome}");
+    }
+    let results = json(folder.path(), "pipeline");
+    assert_eq!(results["targets"].as_array().map(Vec::len), Some(3), "{results:#}");
+    assert_eq!(results["comparisons"].as_array().map(Vec::len), Some(4), "{results:#}");
+    assert_eq!(results["verdicts"].as_array().map(Vec::len), Some(1), "{results:#}");
+    let outcome = run(&mut bench(&["pipeline", "--fixed", "many lanes"]), LIMIT);
+    assert!(outcome.code() == Some(2) && outcome.stderr.contains("many lanes"), "{outcome}");
+}

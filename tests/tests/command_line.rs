@@ -34,8 +34,18 @@ fn number(report: &Value, field: &str) -> u64 {
 
 #[test]
 fn every_command_has_a_help_that_explains_each_option() {
-    let commands =
-        ["serve", "run", "devices", "api", "demo", "bench", "bench copy", "bench latency", "bench launch"];
+    let commands = [
+        "serve",
+        "run",
+        "devices",
+        "api",
+        "demo",
+        "bench",
+        "bench copy",
+        "bench latency",
+        "bench launch",
+        "bench pipeline",
+    ];
     let overview = causeway_with(&["--help"]).must_succeed();
     for command in commands {
         let words: Vec<_> = command.split(' ').collect();

@@ -4,9 +4,11 @@ use core::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::case::Case;
+use crate::pipeline::{self, Comparison, Verdict};
 use crate::plot::{self, PlotError};
 use crate::results::{Figures, Kind, Run};
 use crate::statistics::Summary;
@@ -67,9 +69,20 @@ fn put(path: &Path, content: &[u8]) -> Result<(), FilesError> {
 
 /// The run as JSON.
 pub fn json(run: &Run) -> String {
-    let mut text = serde_json::to_string(run).expect("a run has no maps with keys that are not text");
-    text.push('\n');
-    text
+    /// The run, and what follows from it.
+    #[derive(Serialize)]
+    struct Document<'a> {
+        #[serde(flatten)]
+        run: &'a Run,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        comparisons: &'a [Comparison],
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        verdicts: &'a [Verdict],
+    }
+    let comparisons = &pipeline::compare(run);
+    let verdicts = &pipeline::verdicts(comparisons);
+    let text = serde_json::to_string(&Document { run, comparisons, verdicts });
+    text.expect("a run has no maps with keys that are not text") + "\n"
 }
 
 const COLUMNS: &str = "case,bytes,arguments,target,device,quantity,unit,repetitions,median,p5,p95,mean,relative_deviation,\

@@ -15,6 +15,7 @@
 //! | [`target`]     | How is a measuring process started, asked and ended?                         |
 //! | [`run`]        | How do all cases get measured on all targets?                                |
 //! | [`statistics`] | What do many samples say?                                                    |
+//! | [`pipeline`]   | Does a choice by size do as well as the best fixed choice?                   |
 //! | [`results`]    | What was measured, where and by which command?                               |
 //! | [`table`]      | How does a person read it in a terminal?                                     |
 //! | [`files`]      | How is it written as CSV, JSON and plots?                                    |
@@ -25,6 +26,7 @@ pub mod case;
 pub mod child;
 pub mod files;
 pub mod machine;
+pub mod pipeline;
 pub mod plan;
 pub mod plot;
 pub mod protocol;

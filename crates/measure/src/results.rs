@@ -40,6 +40,8 @@ pub enum Kind {
     Latency,
     /// `causeway bench launch`.
     Launch,
+    /// `causeway bench pipeline`.
+    Pipeline,
 }
 
 impl Kind {
@@ -49,12 +51,13 @@ impl Kind {
             Self::Copy => "copy",
             Self::Latency => "latency",
             Self::Launch => "launch",
+            Self::Pipeline => "pipeline",
         }
     }
 }
 
 /// A target and how it fared.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct TargetRecord {
     /// What was measured.
     #[serde(flatten)]
@@ -62,6 +65,8 @@ pub struct TargetRecord {
     /// What it measured with; none if it never began.
     #[serde(flatten)]
     pub introduction: Option<Introduction>,
+    /// The module of the fabric that carried its calls and copies, as its client library has reported at its end.
+    pub module: Option<String>,
     /// Why it was not measured to the end.
     pub trouble: Option<String>,
 }
@@ -201,6 +206,7 @@ pub(crate) mod tests {
                 devices: 1,
                 driver_version: 13000,
             }),
+            module: None,
             trouble: None,
         };
         let figures = |case: Case, rate: f64| {
@@ -226,7 +232,7 @@ pub(crate) mod tests {
             machine: Machine::this(),
             targets: vec![
                 record("native", Place::Native),
-                record("server", Place::Server { address: "server:7690".into(), via: None }),
+                record("server", Place::Server { address: "server:7690".into(), via: None, pipeline: None }),
             ],
             cases,
         }

@@ -57,7 +57,7 @@ pub fn run(order: Order) -> Run {
             State::Measuring(_) => None,
             State::Lost(reason) => Some(reason),
         };
-        TargetRecord { target, introduction, trouble }
+        TargetRecord { target, introduction, module: None, trouble }
     });
     Run {
         kind: order.kind,

@@ -3,6 +3,7 @@
 use core::fmt::Write as _;
 
 use crate::case::{Case, Path};
+use crate::pipeline;
 use crate::results::{CaseRecord, Figures, Kind, Run};
 use crate::sizes::Size;
 use crate::statistics::Summary;
@@ -42,6 +43,9 @@ pub fn text(run: &Run) -> String {
         Kind::Launch => {
             let _ = write!(out, "\n{}", launches(run));
         }
+        Kind::Pipeline => {
+            let _ = write!(out, "\n{}", comparisons(run));
+        }
     }
     for line in run.refusals() {
         let _ = writeln!(out, "\n{line}");
@@ -58,9 +62,10 @@ fn head(run: &Run) -> String {
     for record in &run.targets {
         let Some(introduction) = &record.introduction else { continue };
         let version = introduction.driver_version;
+        let module = record.module.as_ref().map(|module| format!(" over {module}")).unwrap_or_default();
         let _ = writeln!(
             out,
-            "{}: {}, CUDA {}.{}, by {}",
+            "{}: {}, CUDA {}.{}, by {}{module}",
             record.target.name,
             introduction.device,
             version / 1000,
@@ -211,6 +216,39 @@ fn launches(run: &Run) -> String {
         ]);
     });
     aligned(&lines)
+}
+
+fn comparisons(run: &Run) -> String {
+    let comparisons = pipeline::compare(run);
+    let mut lines = vec![
+        ["copy", "target", "adaptive GB/s", "best fixed GB/s", "ahead", "best fixed plan"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let name = |target: usize| run.targets[target].target.name.clone();
+    for comparison in &comparisons {
+        lines.push(vec![
+            comparison.case.to_string(),
+            name(comparison.adaptive),
+            significant(comparison.adaptive_gb_per_s),
+            significant(comparison.best_gb_per_s),
+            percent(comparison.ahead),
+            name(comparison.best),
+        ]);
+    }
+    let mut out = aligned(&lines);
+    for verdict in pipeline::verdicts(&comparisons) {
+        let _ = writeln!(
+            out,
+            "{}: {} ahead on average, {} at worst; required are 0 and {}: {}",
+            name(verdict.adaptive),
+            percent(verdict.mean),
+            percent(verdict.worst),
+            percent(-pipeline::MAY_BE_BEHIND),
+            if verdict.holds { "met" } else { "MISSED" }
+        );
+    }
+    out
 }
 
 #[cfg(test)]

@@ -156,6 +156,7 @@ pub fn names(kind: Kind) -> &'static [&'static str] {
         Kind::Copy => &["copy-bandwidth", "copy-latency"],
         Kind::Latency => &["latency"],
         Kind::Launch => &["launch"],
+        Kind::Pipeline => &["pipeline"],
     }
 }
 
@@ -166,6 +167,7 @@ pub fn figures(run: &Run) -> Vec<Figure> {
             copies(run, "GB/s", |figures| figures.gb_per_s),
             copies(run, "us", |figures| Some(figures.done_us)),
         ],
+        Kind::Pipeline => vec![copies(run, "GB/s", |figures| figures.gb_per_s)],
         Kind::Latency => vec![vec![waits(run)]],
         Kind::Launch => vec![vec![
             launches(run, "time of a call", |figures| figures.returned_us.unwrap_or(figures.done_us)),
@@ -175,6 +177,7 @@ pub fn figures(run: &Run) -> Vec<Figure> {
     let titles: &[&str] = match run.kind {
         Kind::Copy => &["Bandwidth of copies", "Time of copies"],
         Kind::Latency => &["Calls that wait"],
+        Kind::Pipeline => &["Bandwidth of copies by plan"],
         Kind::Launch => &["Launches of an empty kernel, by bytes of arguments"],
     };
     let legend: Vec<String> = run.targets.iter().map(|record| printable(&record.target.name)).collect();

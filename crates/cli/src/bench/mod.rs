@@ -1,0 +1,117 @@
+//! How fast are copies, launches and waits, here and there? The measuring itself is `causeway-measure`'s.
+//!
+//! | Module      | Question it answers                                       |
+//! |-------------|-----------------------------------------------------------|
+//! | `arguments` | What can be asked, and which cases follow?                |
+//! | `targets`   | Which processes measure what?                             |
+
+mod arguments;
+mod targets;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use causeway_fabric::TargetError;
+use causeway_measure::files::{self, FilesError};
+use causeway_measure::protocol::MessageError;
+use causeway_measure::results::Run;
+use causeway_measure::run::{Order, run};
+use causeway_measure::table;
+use causeway_server::broker::StartError;
+use clap::Args;
+use thiserror::Error;
+
+use crate::library::LibraryError;
+use crate::report::ReportError;
+pub use arguments::Arguments;
+use targets::{Targets, command_line};
+
+/// The arguments of the process that measures one target.
+#[derive(Debug, Args)]
+pub struct MeasureArguments {
+    /// The library whose functions are called.
+    #[arg(long)]
+    library: PathBuf,
+    /// Whether it must be NVIDIA's own.
+    #[arg(long)]
+    native: bool,
+}
+
+/// Measures one target as its parent asks on standard input.
+pub fn measure(arguments: &MeasureArguments) -> Result<ExitCode, MessageError> {
+    causeway_measure::child::serve(&arguments.library, arguments.native)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why nothing was measured, or results are lost.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// A server's address makes no sense.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// There is no client library.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The private server does not start.
+    #[error(transparent)]
+    Embedded(#[from] StartError),
+    /// There is no place for what measuring processes report.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// The choice leaves no case.
+    #[error("there is nothing to measure: asynchronous copies go up to 64 MiB")]
+    Nothing,
+    /// The results cannot be written.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// Nobody reads the tables.
+    #[error("the results cannot be printed: {0}")]
+    Print(io::Error),
+    /// The system does not say where this program is.
+    #[error("the system does not say where the program causeway is: {0}")]
+    Executable(io::Error),
+}
+
+/// Measures; the exit code says whether all targets were measured to the end and every byte was right.
+pub fn bench(arguments: &Arguments) -> Result<ExitCode, BenchError> {
+    let cases = arguments.cases();
+    if cases.is_empty() {
+        return Err(BenchError::Nothing);
+    }
+    if let Some(folder) = &arguments.common().out {
+        files::prepare(folder)?;
+    }
+    let mut targets = Targets::new(arguments)?;
+    let mut run = run(Order {
+        kind: arguments.kind(),
+        command: command_line(std::env::args_os()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cases,
+        plan: arguments.plan(),
+        targets: core::mem::take(&mut targets.starts),
+    });
+    targets.finish(&mut run);
+    finish(&run, arguments)
+}
+
+/// Shows and keeps what was measured.
+fn finish(run: &Run, arguments: &Arguments) -> Result<ExitCode, BenchError> {
+    if run.has_figures() {
+        io::stdout().lock().write_all(table::text(run).as_bytes()).map_err(BenchError::Print)?;
+        if let Some(folder) = &arguments.common().out {
+            let written = files::write(folder, run)?;
+            let names: Vec<_> = written.iter().map(|path| path.display().to_string()).collect();
+            writeln!(io::stdout().lock(), "\nwritten: {}", names.join(", ")).map_err(BenchError::Print)?;
+        }
+    }
+    let mut troubles = run.troubles();
+    if !run.has_figures() {
+        troubles.extend(run.refusals());
+    }
+    for trouble in &troubles {
+        // When nobody reads our standard error the exit code still tells.
+        let _ = writeln!(io::stderr(), "causeway: {trouble}");
+    }
+    Ok(if troubles.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

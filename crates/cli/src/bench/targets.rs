@@ -1,0 +1,230 @@
+//! Which processes measure what?
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use causeway_fabric::pipeline::VARIABLE as PIPELINE;
+use causeway_fabric::{ConnectOptions, Target as Server, check};
+use causeway_measure::results::{Kind, Run};
+use causeway_measure::target::{Place, Target};
+
+use super::BenchError;
+use super::arguments::{Arguments, Common};
+use crate::embedded::Embedded;
+use crate::launch;
+use crate::library;
+use crate::report::{self, Report};
+
+/// A target with the command that measures it, or why it cannot be measured.
+pub type Start = (Target, Result<Command, String>);
+
+/// All targets, and what must be there while they are measured.
+pub struct Targets {
+    /// The native GPU first.
+    pub starts: Vec<Start>,
+    /// Where each target reports to at its end; none for the native one.
+    reports: Vec<Option<report::File>>,
+    embedded: Option<Embedded>,
+}
+
+impl Targets {
+    /// What the arguments name; a private server if they name none.
+    pub fn new(arguments: &Arguments) -> Result<Self, BenchError> {
+        let common = arguments.common();
+        let executable = std::env::current_exe().map_err(BenchError::Executable)?;
+        let mut targets = Self { starts: Vec::new(), reports: Vec::new(), embedded: None };
+        if common.native {
+            targets.starts.push(native(&executable));
+            targets.reports.push(None);
+        }
+        let servers = targets.servers(common)?;
+        if servers.is_empty() {
+            return Ok(targets);
+        }
+        let measurer = Measurer { executable, folder: library::folder()? };
+        // What is not named is left to Causeway.
+        let vias: Vec<_> =
+            if common.via.is_empty() { vec![None] } else { common.via.iter().cloned().map(Some).collect() };
+        let plans: Vec<Plans> = match arguments.kind() {
+            Kind::Pipeline => [Plans::BySize]
+                .into_iter()
+                .chain(arguments.fixed_plans().into_iter().map(Plans::Fixed))
+                .collect(),
+            _ => vec![Plans::Environment],
+        };
+        for (name, server) in &servers {
+            // Trouble is told here in one sentence; the others are measured all the same.
+            let reachable = check(server, &ConnectOptions::default()).map_err(|error| error.to_string());
+            for via in &vias {
+                for plans in &plans {
+                    let alone = servers.len() * vias.len() == 1;
+                    let name = name_of(name, via.as_deref(), plans.fixed(), alone);
+                    let place = Place::Server {
+                        address: server.to_string(),
+                        via: via.clone(),
+                        pipeline: plans.fixed().map(str::to_owned),
+                    };
+                    let report = report::File::new()?;
+                    let command = reachable.clone().map(|()| {
+                        let mut command = measurer.command(server, via.as_deref(), plans);
+                        report.ask_for(&mut command);
+                        command
+                    });
+                    targets.starts.push((Target { name, place }, command));
+                    targets.reports.push(Some(report));
+                }
+            }
+        }
+        Ok(targets)
+    }
+
+    /// The servers with what they are called.
+    fn servers(&mut self, common: &Common) -> Result<Vec<(String, Server)>, BenchError> {
+        let mut servers = Vec::new();
+        for on in common.servers() {
+            let server: Server = on.parse()?;
+            servers.push((server.to_string(), server));
+        }
+        if servers.is_empty() && !common.native {
+            let private = self.embedded.insert(Embedded::start(false)?);
+            servers.push(("software GPU".to_owned(), private.target().clone()));
+        }
+        Ok(servers)
+    }
+
+    /// When all processes have ended: notes which module each of them used, and ends the private server.
+    pub fn finish(self, run: &mut Run) {
+        for (record, file) in run.targets.iter_mut().zip(self.reports) {
+            // One that has not begun or was killed has left none, and its trouble is noted already.
+            let Some(Ok(report)) = file.map(|file| file.read()) else { continue };
+            record.module = report.module().map(str::to_owned);
+            if record.trouble.is_none() {
+                record.trouble = not_as_asked(&record.target, &report);
+            }
+        }
+        drop(self.embedded);
+    }
+}
+
+/// What a target was to use and has not used by its own report, as a sentence: its figures would be called what they are not.
+fn not_as_asked(target: &Target, report: &Report) -> Option<String> {
+    let Place::Server { via, pipeline, .. } = &target.place else { return None };
+    if let Some(via) = via.as_deref().filter(|via| *via != "auto" && report.module() != Some(*via)) {
+        let used = report.module().unwrap_or("another module");
+        return Some(format!("{via} was asked for, and {used} was used"));
+    }
+    let from_variable = report.plans().is_some_and(|sources| sources.contains(PIPELINE));
+    (pipeline.is_some() && !from_variable).then(|| "the plan that was asked for was not used".to_owned())
+}
+
+fn native(executable: &Path) -> Start {
+    let driver = std::env::var_os("CAUSEWAY_DRIVER").filter(|driver| !driver.is_empty());
+    let mut command = Command::new(executable);
+    command.args(["measure", "--native", "--library"]);
+    command.arg(driver.unwrap_or_else(|| "libcuda.so.1".into()));
+    (Target { name: "native".to_owned(), place: Place::Native }, Ok(command))
+}
+
+/// The plans of a target's copies.
+enum Plans {
+    /// As the environment of `causeway bench` has it.
+    Environment,
+    /// Causeway's own choice by size.
+    BySize,
+    /// One plan for all sizes.
+    Fixed(String),
+}
+
+impl Plans {
+    fn fixed(&self) -> Option<&str> {
+        match self {
+            Self::Fixed(plan) => Some(plan),
+            Self::Environment | Self::BySize => None,
+        }
+    }
+}
+
+/// What makes a process that measures a server.
+struct Measurer {
+    executable: PathBuf,
+    /// The folder with our client library.
+    folder: PathBuf,
+}
+
+impl Measurer {
+    fn command(&self, server: &Server, via: Option<&str>, plans: &Plans) -> Command {
+        let program = [
+            self.executable.clone().into_os_string(),
+            "measure".into(),
+            "--library".into(),
+            self.folder.join("libcuda.so.1").into_os_string(),
+        ];
+        let mut command = launch::command(&program, server, &self.folder);
+        if let Some(via) = via {
+            command.env("CAUSEWAY_VIA", via);
+        }
+        match plans {
+            Plans::Environment => {}
+            Plans::BySize => drop(command.env_remove(PIPELINE)),
+            Plans::Fixed(plan) => drop(command.env(PIPELINE, plan)),
+        }
+        command
+    }
+}
+
+/// What tables and plots call a target. `alone` says that there is one server and one way to it.
+fn name_of(server: &str, via: Option<&str>, plan: Option<&str>, alone: bool) -> String {
+    let server = via.map_or_else(|| server.to_owned(), |via| format!("{server} {via}"));
+    match plan {
+        Some(plan) if alone => plan.to_owned(),
+        Some(plan) => format!("{server} {plan}"),
+        None => server,
+    }
+}
+
+/// The command line as it goes into files: without keys.
+pub fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
+    let words: Vec<_> = arguments.map(|word| without_keys(&word.to_string_lossy())).collect();
+    words.join(" ")
+}
+
+/// A word of a command line in which every key of a connect string is left out.
+fn without_keys(word: &str) -> String {
+    const SCHEME: &str = "causeway://";
+    let mut pieces = word.split(SCHEME);
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        // Up to the next server of a list; a key has neither of these characters.
+        let server = piece.split(',').next().unwrap_or_default();
+        let rest = match server.rsplit_once('@') {
+            Some((key, _)) => format!("...{}", &piece[key.len()..]),
+            None => piece.to_owned(),
+        };
+        out += SCHEME;
+        out += &rest;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stay_out_of_files() {
+        let words =
+            ["causeway", "--on", "causeway://SECRET@host:1", "--on=causeway://SECRET@a,causeway://b:2,x@y"];
+        let line = command_line(words.into_iter().map(OsString::from));
+        assert_eq!(line, "causeway --on causeway://...@host:1 --on=causeway://...@a,causeway://b:2,x@y");
+        assert_eq!(without_keys("causeway://a@b@c"), "causeway://...@c");
+    }
+
+    #[test]
+    fn names_say_what_differs() {
+        assert_eq!(name_of("gpu:1", None, None, true), "gpu:1");
+        assert_eq!(name_of("gpu:1", Some("shm"), None, false), "gpu:1 shm");
+        assert_eq!(name_of("gpu:1", Some("tcp"), Some("8x4M"), true), "8x4M");
+        assert_eq!(name_of("gpu:1", Some("tcp"), Some("8x4M"), false), "gpu:1 tcp 8x4M");
+    }
+}

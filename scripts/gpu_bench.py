@@ -1,0 +1,179 @@
+"""`causeway bench` natively and over each module of the fabric in one run, beside what plain TCP carries, and which of the required
+figures are met."""
+
+import json
+import os
+
+from gpu_harness import BUNDLE, CAUSEWAY, run
+
+# The part takes about three minutes; each command is ended when it takes longer than it should.
+COMMAND_LIMIT_S = 240
+MODULES = ["shm", "tcp"]
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = [64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB]
+
+# A short look compares the adaptive choice with these alone.
+QUICK_PLANS = ["1x256K, 1 lane, 1 thread", "8x1M, 8 lanes, 8 threads", "8x8M, 8 lanes, 4 threads"]
+
+# What Causeway uses for large copies over TCP, so that plain TCP is measured with the same.
+TCP_LANES = 8
+TCP_CHUNK = MIB
+
+
+class Results:
+    """What `causeway bench` wrote, by target, case and quantity."""
+
+    def __init__(self):
+        self.medians = {}
+
+    def add(self, path):
+        run = json.loads(path.read_text())
+        names = [target["via"] if target["place"] == "server" else "native" for target in run["targets"]]
+        for case in run["cases"]:
+            key = (case.get("path") or case.get("wait") or case["case"], case.get("bytes") or case.get("arguments"))
+            for name, outcome in zip(names, case["outcomes"]):
+                figures = (outcome or {}).get("measured")
+                if figures:
+                    for quantity in ("done_us", "returned_us", "gb_per_s"):
+                        if figures[quantity]:
+                            self.medians[name, *key, quantity] = figures[quantity]["median"]
+
+    def get(self, target, what, size, quantity):
+        """One median; None where it was not measured. The time until the call returns is that until it is done where a call cannot
+        return earlier."""
+        value = self.medians.get((target, what, size, quantity))
+        if value is None and quantity == "returned_us":
+            return self.medians.get((target, what, size, "done_us"))
+        return value
+
+
+class Judge:
+    """Rows of the table of what must hold."""
+
+    def __init__(self, report, results, plain_tcp):
+        self.report, self.results, self.plain_tcp = report, results, plain_tcp
+        self.met = self.missed = 0
+        self.rows = []
+
+    def row(self, figure, module, required, limit, measured, unit, at_least):
+        """One row; `limit` is a number, or None where what it depends on was not measured."""
+        verdict = "unknown"
+        if limit is not None and measured is not None:
+            holds = measured >= limit if at_least else measured <= limit
+            verdict = "met" if holds else "MISSED"
+            self.met, self.missed = self.met + holds, self.missed + (not holds)
+        shown = "-" if measured is None else f"{measured:.4g} {unit}"
+        bound = required if limit is None else f"{required} = {limit:.4g} {unit}"
+        self.report.row(figure, module, bound, shown, verdict)
+        self.rows.append(
+            {"figure": figure, "module": module, "required": required, "limit": limit, "measured": measured, "verdict": verdict}
+        )
+
+    def rate(self, figure, module, what, size, factor, of):
+        """A rate that must be at least so many times the native one, or that of plain TCP."""
+        base = self.plain_tcp if of == "plain TCP" else self.results.get("native", what, size, "gb_per_s")
+        limit = None if base is None else factor * base
+        measured = self.results.get(module, what, size, "gb_per_s")
+        self.row(figure, module, f">= {factor:g} x {of}", limit, measured, "GB/s", True)
+
+    def more(self, figure, module, what, more):
+        """A time until something is done that must be at most so much longer than the native one."""
+        native = self.results.get("native", what, None, "done_us")
+        limit = None if native is None else native + more
+        self.row(figure, module, f"<= native + {more} us", limit, self.results.get(module, what, None, "done_us"), "us", False)
+
+
+def judge_all(judge):
+    """The required figures that `causeway bench` can measure."""
+    both = (("to the device", "to_device"), ("from the device", "from_device"))
+    for module in MODULES:
+        shm = module == "shm"
+        for words, direction in both:
+            for size in (size for size in SIZES if size >= 16 * MIB):
+                what = f"pinned copy {words}, {size // MIB} MiB"
+                judge.rate(what, module, f"pinned_{direction}", size, *((0.98, "native") if shm else (0.9, "plain TCP")))
+            pageable = f"pageable_{direction}"
+            judge.rate(f"pageable copy {words}, 256 MiB", module, pageable, 256 * MIB, 2.0 if shm else 1.3, "native")
+            judge.rate(f"pageable copy {words}, 1 MiB", module, pageable, MIB, 1.3 if shm else 0.5, "native")
+            what = f"16 asynchronous pinned copies {words}, 16 MiB"
+            asynchronous = f"async_{direction}"
+            judge.rate(what, module, asynchronous, 16 * MIB, *((0.98, "native") if shm else (0.85, "plain TCP")))
+            if shm:
+                call = judge.results.get(module, asynchronous, 16 * MIB, "returned_us")
+                judge.row(f"{what}, a call", module, "<= 0.5 us", 0.5, call, "us", False)
+        call = judge.results.get(module, "copy_pageable_to_device", None, "returned_us")
+        judge.row("8 B pageable to the device, call returns", module, "<= 1 us", 1.0, call, "us", False)
+        more = 3 if shm else 20
+        judge.more("8 B pinned to the device", module, "copy_pinned_to_device", more)
+        judge.more("8 B from the device, pageable", module, "copy_pageable_from_device", more)
+        judge.more("8 B from the device, pinned", module, "copy_pinned_from_device", more)
+        judge.more("launch, synchronise", module, "launch_and_synchronize", more)
+
+
+def judge_pipeline(judge, path):
+    """Whether the adaptive choice of plans is as good as the best fixed one."""
+    document = json.loads(path.read_text())
+    for verdict in document.get("verdicts", []):
+        module = document["targets"][verdict["adaptive"]]["via"]
+        title = "adaptive against the best fixed plan"
+        judge.row(f"{title}, worst", module, ">= -5 %", -5.0, 100 * verdict["worst"], "%", True)
+        judge.row(f"{title}, on average", module, ">= 0 %", 0.0, 100 * verdict["mean"], "%", True)
+
+
+def measure_plain_tcp(session):
+    """GB/s that plain TCP carries over loopback with as many connections and the same chunks; None when it fails."""
+    outcome = run([BUNDLE / "yardstick" / "tcp_lanes", TCP_LANES, TCP_CHUNK, (1 if session.quick else 4) << 30], 120)
+    if outcome.status != 0:
+        session.report.line(f"FAIL plain TCP: {outcome.reason()}")
+        return None
+    session.report.line(f"Plain TCP: {'; '.join(outcome.output.splitlines())}")
+    return float(outcome.output.split()[1])
+
+
+def run_bench(session):
+    """Measures and judges; returns (passed, failed): commands that succeeded and requirements that are met, and the others."""
+    report = session.report
+    folder = report.folder / "bench"
+    session.server.revive()
+    common = ["--on", session.server.address, "--via", ",".join(MODULES), "--out", folder]
+    common += ["--native"] if session.native else []
+    common += ["--quick"] if session.quick else []
+    fixed = [word for plan in QUICK_PLANS for word in ("--fixed", plan)] if session.quick else ["--repetitions", "20"]
+    sizes = ",".join(str(size) for size in SIZES)
+    measurements = {
+        "copy": ["copy", "--sizes", sizes, "--memory", "pageable,pinned,async,device", *common],
+        "latency": ["latency", *common],
+        "launch": ["launch", *common],
+        "pipeline": ["pipeline", "--sizes", "64K,1M,16M,64M", *fixed, *common],
+    }
+    chosen = {kind: words for kind, words in measurements.items() if session.wants(kind)}
+    plain_tcp = measure_plain_tcp(session)
+    passed, failed = int(plain_tcp is not None), int(plain_tcp is None)
+    results = Results()
+    for kind, words in chosen.items():
+        path = folder / f"{kind}.json"
+        path.unlink(missing_ok=True)
+        outcome = run([CAUSEWAY, "bench", *words], COMMAND_LIMIT_S, {"CAUSEWAY_CACHE_DIR": ""})
+        for line in outcome.errors.splitlines():
+            report.line(line)
+        report.line()
+        report.line("```")
+        report.line(outcome.output.rstrip())
+        report.line("```")
+        if outcome.status == 0:
+            passed += 1
+        else:
+            report.line(f"FAIL causeway bench {kind}: {outcome.ending()}")
+            failed += 1
+        if path.exists() and kind != "pipeline":
+            results.add(path)
+    report.line()
+    report.line("What must hold, by medians.")
+    report.table(figure=52, module=6, required=36, measured=14, verdict=8)
+    judge = Judge(report, results, plain_tcp)
+    judge_all(judge)
+    if (folder / "pipeline.json").exists() and "pipeline" in chosen:
+        judge_pipeline(judge, folder / "pipeline.json")
+    report.data["bench"] = {"plain_tcp_gb_per_s": plain_tcp, "cores": os.cpu_count(), "requirements": judge.rows}
+    return passed + judge.met, failed + judge.missed
