@@ -107,6 +107,10 @@ pub fn handshake(bytes: &[u8]) {
             Opening::encode_lane(&hello, &mut again);
             assert!(bytes.starts_with(&again));
         }
+        Ok(Opening::Join(hello)) => {
+            Opening::encode_join(&hello, &mut again);
+            assert!(bytes.starts_with(&again));
+        }
         Err(_) => {}
     }
     let mut again = Vec::new();

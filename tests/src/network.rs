@@ -120,11 +120,15 @@ impl Network {
         }
     }
 
-    /// The command as it runs in the namespace at this side.
+    /// The command as it runs in the namespace at this side. Programs of the client use the network, although both sides
+    /// are on one host, unless their command says otherwise.
     pub fn inside(&self, side: Side, command: &Command) -> Command {
         let mut inside = Command::new("nsenter");
         inside.arg(format!("--net=/run/netns/{}", self.name(side))).arg("--");
         inside.arg(command.get_program()).args(command.get_args());
+        if side == Side::Client {
+            inside.env("CAUSEWAY_VIA", "tcp");
+        }
         for (name, value) in command.get_envs() {
             match value {
                 Some(value) => inside.env(name, value),

@@ -69,8 +69,8 @@ fn a_key_is_demanded_and_encrypts_everything() {
     let tap = Tap::on(server.target());
     // The second one sends copies over the bulk lanes.
     for program in ["vector_add", "pinned_memory", "concurrent"] {
-        run(&mut through_run(Some(&tap.target().connect_string()), &cuda_program(program)), LIMIT)
-            .must_succeed();
+        let mut command = through_run(Some(&tap.target().connect_string()), &cuda_program(program));
+        run(command.env("CAUSEWAY_VIA", "tcp"), LIMIT).must_succeed();
     }
     assert!(tap.bytes_seen() > 1 << 20, "the tap saw {} bytes", tap.bytes_seen());
     // The name is in the first message of every client, and in the module.

@@ -74,7 +74,7 @@ pub fn demo(arguments: &Arguments) -> Result<ExitCode, DemoError> {
     let report = report::File::new()?;
     report.ask_for(&mut command);
     let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
-    say(&format!("A server with the software GPU listens at {} (TCP).\n", server.target()));
+    say(&format!("A server with the software GPU listens at {}.\n", server.target()));
     say(&format!("Running {} through {}/libcuda.so.1:\n\n", words.join(" "), library.display()));
     let status = launch::run_program(command)?;
     drop(server);

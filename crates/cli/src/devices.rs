@@ -1,11 +1,14 @@
 //! Which GPUs does a server have?
 
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::{Device, Snapshot};
-use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, connect, describe_process};
+use causeway_fabric::{
+    ConnectError, ConnectOptions, Target, TargetError, ViaChoice, connect, describe_process,
+};
 use causeway_server::broker::StartError;
 use causeway_wire::codec::{DecodeError, Decoder};
 use clap::Args;
@@ -26,6 +29,12 @@ pub struct Arguments {
     /// software GPU of this machine.
     #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
     on: Option<String>,
+    /// What carries the session: auto (the best that works), tcp, shm (memory of the same host), or verbs.
+    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
+    via: ViaChoice,
+    /// Say what carries a session with this server, and why nothing else does.
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 /// Why there is no list.
@@ -57,7 +66,13 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
         None => embedded.insert(Embedded::start(false)?).target().clone(),
     };
     let hello = describe_process(FINGERPRINT, Vec::new());
-    let session = connect(&target, hello, &ConnectOptions::default())?;
+    let options = ConnectOptions {
+        via: arguments.via,
+        socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
+        ..ConnectOptions::default()
+    };
+    let session = connect(&target, hello, &options)?;
+    let via = session.link.via();
     let snapshot: Snapshot = Decoder::new(&session.welcome.snapshot).value()?;
     session.link.close();
     let version = snapshot.driver_version;
@@ -65,6 +80,12 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
     writeln!(out, "{} at {}, CUDA {}.{}", snapshot.backend, target, version / 1000, version % 1000 / 10)?;
     for line in table(&snapshot.devices) {
         writeln!(out, "{line}")?;
+    }
+    if arguments.verbose {
+        writeln!(out, "via {via}")?;
+        for reason in &session.reasons {
+            writeln!(out, "not via {}: {}", reason.via, reason.text)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -91,6 +91,7 @@ impl Report {
         let mut out = String::new();
         // Writing to a string does not fail.
         let _ = writeln!(out, "  device   {} ({})", self.text("device"), self.text("backend"));
+        let _ = writeln!(out, "  via      {}{}", self.text("via"), self.not_via());
         let _ = writeln!(
             out,
             "  calls    {total}: {local} answered locally, {posted} posted without waiting, {called} called"
@@ -134,6 +135,12 @@ impl Report {
         calls.truncate(NAMED);
         named.extend(calls.into_iter().map(|(count, name)| format!("{name} {count}x")));
         named
+    }
+
+    /// Why nothing else carried the session.
+    fn not_via(&self) -> String {
+        let reasons = self.0["not_via"].as_object().into_iter().flatten();
+        reasons.map(|(via, text)| format!("; not {via}: {}", text.as_str().unwrap_or("unknown"))).collect()
     }
 
     fn most_often(&self) -> Vec<String> {
@@ -182,6 +189,7 @@ mod tests {
     fn a_report_is_put_into_words() {
         let report = Report(serde_json::json!({
             "device": "Causeway software GPU", "backend": "software GPU 0.1.0",
+            "via": "tcp", "not_via": { "shm": "it is far" },
             "local": 20, "posted": 5, "called": 3, "waits": 4, "wait_seconds": 0.25, "seconds": 1.5,
             "bytes_to_device": 2048, "bytes_not_sent": 1024,
             "round_trips": { "opening": ["connection", "hello"], "all": { "cuMemAlloc": 1, "cuCtxSynchronize": 3 } },
@@ -191,6 +199,7 @@ mod tests {
         let text = report.summary();
         for part in [
             "Causeway software GPU (software GPU 0.1.0)",
+            "via      tcp; not shm: it is far",
             "28: 20 answered locally, 5 posted without waiting, 3 called",
             "2.0 KiB to the device, 1.0 KiB from the device, 100 bytes of code",
             "spared   1.0 KiB of those to the device",

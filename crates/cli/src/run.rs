@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use causeway_fabric::pipeline::{PipelineError, Table, VARIABLE};
-use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check};
+use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, ViaChoice, check};
 use causeway_server::broker::StartError;
 use clap::Args;
 use thiserror::Error;
@@ -26,6 +26,10 @@ pub struct Arguments {
     /// server with the software GPU.
     #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
     on: Option<String>,
+    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server share on
+    /// one host), or verbs (InfiniBand). What cannot be had is an error.
+    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
+    via: ViaChoice,
     /// Say at the end, on standard error, which calls were made and how many bytes were moved.
     #[arg(long)]
     stats: bool,
@@ -89,16 +93,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
         Some(_) => None,
         None => Some(Embedded::start(arguments.verbose)?),
     };
+    let options = ConnectOptions { via: arguments.via, ..ConnectOptions::default() };
     let target = match (arguments.server(), &embedded) {
         (_, Some(embedded)) => embedded.target().clone(),
         (on, None) => {
             let target: Target = on.unwrap_or_default().parse()?;
             // Trouble is told here in one sentence, before the program starts.
-            check(&target, &ConnectOptions::default())?;
+            check(&target, &options)?;
             target
         }
     };
+    options.check(&target)?;
     let mut command = launch::command(&arguments.program, &target, &library);
+    command.env("CAUSEWAY_VIA", arguments.via.to_string());
     if arguments.verbose {
         let kind = if embedded.is_some() { "a private server with the software GPU" } else { "the server" };
         eprintln!("causeway: using {kind} at {target} and the client library in {}", library.display());

@@ -43,6 +43,10 @@ pub struct Arguments {
     /// Keep no module images: every session sends its own.
     #[arg(long, conflicts_with_all = ["cache_dir", "cache_size"])]
     no_cache: bool,
+    /// A folder for a Unix socket by which clients of this host share memory with their workers. Containers need one that
+    /// both see; without containers nothing needs to be given.
+    #[arg(long, value_name = "FOLDER", env = "CAUSEWAY_SOCKET_DIR")]
+    socket_dir: Option<PathBuf>,
     #[command(flatten)]
     logging: logging::Options,
 }
@@ -94,6 +98,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         // The software GPU starts in no time.
         spare_worker: arguments.gpu != GpuChoice::Cpu,
         worker_arguments: arguments.logging.of_worker(),
+        socket_folder: arguments.socket_dir.clone(),
         ..BrokerConfig::new(FINGERPRINT)
     })?;
     // Whoever started the server may not want to know where it is; that is no reason not to serve.

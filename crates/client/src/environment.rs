@@ -39,8 +39,13 @@ pub static VARIABLES: &[Variable] = &[
     client("CAUSEWAY_LOG", "off, error (the default), info, debug, or trace: lines on standard error"),
     client("CAUSEWAY_ON", "the server: HOST:PORT, or the connect string that `causeway serve` prints"),
     client("CAUSEWAY_PIPELINE", "how copies are cut and carried, by their size; see docs/environment.md"),
+    client(
+        "CAUSEWAY_SOCKET_DIR",
+        "a folder shared with the server's container, where its socket is (`causeway serve --socket-dir`)",
+    ),
     client("CAUSEWAY_STATS", "a file that gets counts of calls and bytes, as JSON, when the program ends"),
     client("CAUSEWAY_SYNC", "1: every call waits for its outcome, so that errors appear where they are made"),
+    client("CAUSEWAY_VIA", "auto (the default), tcp, shm or verbs: what carries calls and copies"),
     client("CUDA_DEVICE_ORDER", "FASTEST_FIRST (the server's order, the default) or PCI_BUS_ID"),
     client("CUDA_LAUNCH_BLOCKING", "1: each launch waits until its kernel is done"),
     client("CUDA_VISIBLE_DEVICES", "numbers or UUIDs of the server's devices that the program sees"),

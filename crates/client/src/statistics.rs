@@ -3,6 +3,7 @@
 use crate::entry::Carried;
 use crate::pipeline;
 use causeway_api::coverage::FUNCTIONS;
+use causeway_fabric::{Reason, Via};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -89,9 +90,18 @@ fn waits(count: impl Fn(&Waited) -> u64) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-/// The report. `device` and `backend` are for people; `started` is when the session was opened, which took
-/// the round trips `opening`.
-pub fn report(device: &str, backend: &str, started: Instant, opening: &[&str]) -> String {
+/// How calls and copies got to the server.
+pub struct Way<'a> {
+    /// What carried them.
+    pub via: Via,
+    /// Why nothing else did.
+    pub reasons: &'a [Reason],
+    /// The round trips that opening the session took.
+    pub opening: &'a [&'static str],
+}
+
+/// The report. `device` and `backend` are for people; `started` is when the session was opened.
+pub fn report(device: &str, backend: &str, started: Instant, way: &Way<'_>) -> String {
     let mut totals = [0_u64; 3];
     let mut calls = String::new();
     for (function, counts) in FUNCTIONS.iter().zip(CALLS.iter()) {
@@ -112,19 +122,23 @@ pub fn report(device: &str, backend: &str, started: Instant, opening: &[&str]) -
         calls.push('}');
     }
     let [local, posted, called] = totals;
+    let not_via: Vec<_> =
+        way.reasons.iter().map(|reason| format!("\"{}\": {}", reason.via, quoted(&reason.text))).collect();
     let wait_seconds = WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9;
     format!(
-        "{{\n  \"device\": {},\n  \"backend\": {},\n  \"pipeline\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
+        "{{\n  \"device\": {},\n  \"backend\": {},\n  \"via\": \"{}\",\n  \"not_via\": {{{}}},\n  \"pipeline\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
          \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"round_trips\": {{\n    \"opening\": [{}],\n    \
          \"before_first_launch\": {},\n    \"all\": {}\n  }},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
          \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \
          \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
         quoted(device),
         quoted(backend),
+        way.via,
+        not_via.join(", "),
         quoted(&pipeline::source()),
         WAITS.load(Relaxed),
         WAITS_BEFORE_LAUNCH.load(Relaxed).min(WAITS.load(Relaxed)),
-        opening.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(", "),
+        way.opening.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(", "),
         waits(|waited| waited.before_first_launch),
         waits(|waited| waited.all),
         BYTES_TO_DEVICE.load(Relaxed),
@@ -163,11 +177,15 @@ mod tests {
         count_wait("cuCtxSynchronize", Duration::ZERO);
         note_launch();
         count_wait("cuCtxSynchronize", Duration::ZERO);
-        let text = report("a \"device\"", "none\n", Instant::now(), &["connection", "hello"]);
+        let reasons = [Reason { via: Via::Shm, text: "far".into() }];
+        let way = Way { via: Via::Tcp, reasons: &reasons, opening: &["connection", "hello"] };
+        let text = report("a \"device\"", "none\n", Instant::now(), &way);
         for part in [
             r#""opening": ["connection", "hello"]"#,
             r#""before_first_launch": {"cuCtxSynchronize": 1}"#,
             r#""all": {"cuCtxSynchronize": 2}"#,
+            r#""via": "tcp""#,
+            r#""not_via": {"shm": "far"}"#,
         ] {
             assert!(text.contains(part), "no {part} in {text}");
         }

@@ -2,14 +2,16 @@
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use causeway_wire::codec::Encode as _;
 use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, ClientHello, LaneHello, MAX_REFUSAL, NotCauseway, Offer, Opening, PREFACE_SIZE, Preface,
-    PrefaceAnswer, VersionMismatch, negotiate,
+    Answer, ClientHello, JoinHello, LaneHello, MAX_REFUSAL, NotCauseway, Offer, Opening, PREFACE_SIZE,
+    Preface, PrefaceAnswer, VersionMismatch, negotiate,
 };
 use thiserror::Error;
 
@@ -138,6 +140,10 @@ pub fn greet(
             input.finish()?;
             Request::Lane(hello)
         }
+        // Whoever is not at a socket of this host cannot share memory.
+        Opening::Join(_) => {
+            return Err(AcceptError::Damaged("it wants to share memory over a network".to_owned()));
+        }
         Opening::Session { offer: client, rest } => {
             let version = agree(&mut connection, offer, &client)?;
             Request::Session { hello: ClientHello::decode_rest(client, rest)?, version }
@@ -149,6 +155,29 @@ pub fn greet(
     };
     connection.socket().set_write_timeout(None)?;
     Ok(Caller { request, connection })
+}
+
+/// Reads what a caller wants at a socket of this host, within `timeout`: only to share memory with a session that it
+/// owns, which the session's token will prove.
+pub fn greet_local(stream: UnixStream, timeout: Duration) -> Result<(JoinHello, Connection), AcceptError> {
+    let deadline = Instant::now() + timeout;
+    stream.set_write_timeout(Some(timeout))?;
+    // The standard library's type for TCP serves for any stream socket.
+    let mut connection = Connection::new(TcpStream::from(OwnedFd::from(stream)), None);
+    let mut preface = [0; PREFACE_SIZE];
+    receive(&mut connection, &mut preface, deadline)?;
+    if Preface::parse(&preface)?.encrypted {
+        return Err(AcceptError::NeedlessKey);
+    }
+    write(&connection, &PrefaceAnswer::GoOn.to_bytes())?;
+    let body = connection.receive_handshake(MAX_OPENING, deadline)?;
+    let mut input = Decoder::new(&body);
+    let Opening::Join(hello) = input.value::<Opening<'_>>()? else {
+        return Err(AcceptError::Damaged("it wants something that this socket is not for".to_owned()));
+    };
+    input.finish()?;
+    connection.socket().set_write_timeout(None)?;
+    Ok((hello, connection))
 }
 
 /// The protocol version to talk, or a refusal that the caller has been told.

@@ -1,22 +1,27 @@
 //! How a client gets a session.
 
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
 use causeway_wire::handshake::{
-    Answer, ClientHello, LaneHello, Offer, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, VERSIONS, Welcome,
+    Answer, ClientHello, JoinHello, LaneHello, Offer, Opening, PREFACE_SIZE, Preface, PrefaceAnswer,
+    VERSIONS, Welcome,
 };
 use thiserror::Error;
 
 use crate::copiers;
 use crate::exchange::Exchange;
 use crate::link::{Link, Receiver};
+use crate::shm::join::join;
+use crate::shm::staging;
 use crate::target::Target;
 use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
 use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
 use crate::tcp::socket::{DialError, dial, round_trip};
+use crate::via::{self, NO_VERBS, Reason, Via, ViaChoice};
 
 /// Bulk lanes that a client opens at least unless `CAUSEWAY_LANES` says otherwise. Measured over TCP on a machine
 /// with an H200, 1 / 2 / 4 / 8 lanes carry 6.9 / 12.9 / 24.6 / 39.0 GB/s; a lane costs a thread at each end.
@@ -56,6 +61,10 @@ pub struct ConnectOptions {
     pub answer_timeout: Duration,
     /// Open as many lanes as the length of the network asks for, not all that were granted.
     pub lanes_by_distance: bool,
+    /// Which module the session goes over.
+    pub via: ViaChoice,
+    /// A folder in which the server's sockets may be, besides where the server says.
+    pub socket_folder: Option<PathBuf>,
 }
 
 impl Default for ConnectOptions {
@@ -64,6 +73,8 @@ impl Default for ConnectOptions {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
             lanes_by_distance: lanes_asked_for().is_none(),
+            via: ViaChoice::Auto,
+            socket_folder: None,
         }
     }
 }
@@ -79,6 +90,8 @@ pub struct Session {
     pub welcome: Welcome,
     /// The round trips that it took, each by what it was for.
     pub round_trips: Vec<&'static str>,
+    /// Why the modules that are not in use are not.
+    pub reasons: Vec<Reason>,
 }
 
 /// Why a client got no session.
@@ -129,6 +142,16 @@ pub enum ConnectError {
         /// The server.
         target: String,
     },
+    /// The module that was asked for cannot be had.
+    #[error("{target} cannot be reached via {via}: {text}")]
+    Via {
+        /// The server.
+        target: String,
+        /// The module.
+        via: Via,
+        /// Why not.
+        text: String,
+    },
     /// Something else.
     #[error("the handshake with {target} failed: {text}")]
     Failed {
@@ -163,39 +186,85 @@ fn lanes_asked_for() -> Option<u32> {
     (1..=MOST_LANES).contains(&lanes).then_some(lanes)
 }
 
-/// Connects to a server and asks for a session, in one round trip after the connection is authenticated.
+impl ConnectOptions {
+    /// An error when the module that was asked for cannot be had from any server.
+    pub fn check(&self, target: &Target) -> Result<(), ConnectError> {
+        match self.via {
+            ViaChoice::Only(Via::Verbs) => Err(ConnectError::Via {
+                target: target.to_string(),
+                via: Via::Verbs,
+                text: NO_VERBS.to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Connects to a server and asks for a session, in one round trip after the connection is authenticated. Where the
+/// server turns out to be on this host, the session goes on in shared memory; otherwise nothing more goes over
+/// the network for having tried.
 pub fn connect(
     target: &Target,
     hello: ClientHello,
     options: &ConnectOptions,
 ) -> Result<Session, ConnectError> {
+    options.check(target)?;
     let (connection, answer) = open(target, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
     match answer {
         Answer::Welcome(welcome) => {
-            let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
-            if options.lanes_by_distance {
-                let length = round_trip(connection.socket()).unwrap_or_default();
-                lanes = lanes.min(lanes_for(length, copiers::cores()));
-            }
-            let lanes = LaneDialer {
-                target: target.clone(),
-                options: options.clone(),
-                hello: LaneHello { session: welcome.session, token: welcome.token, lane: 0 },
-                lanes,
-            };
-            let (link, receiver) =
-                Link::dialled(connection, lanes).map_err(|cause| ConnectError::Failed {
-                    target: target.to_string(),
-                    text: format!("no thread could be started: {cause}"),
-                })?;
+            let (link, receiver, failure) = establish(target, options, connection, &hello, &welcome)?;
+            let reasons = via::reasons(options.via, link.via(), failure);
             // The key's proofs travel each way before the hello; without a key the hello goes with the first words.
             let keys = target.key.as_ref().map(|_| "keys");
             let round_trips = ["connection"].into_iter().chain(keys).chain(["hello"]).collect();
-            Ok(Session { link, receiver, welcome, round_trips })
+            Ok(Session { link, receiver, welcome, reasons, round_trips })
         }
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a session", &other)),
     }
+}
+
+/// The link of a granted session, over the best module that works; and why shared memory does not, if it was tried.
+fn establish(
+    target: &Target,
+    options: &ConnectOptions,
+    connection: Connection,
+    hello: &ClientHello,
+    welcome: &Welcome,
+) -> Result<(Link, Receiver, Option<String>), ConnectError> {
+    let no_thread = |cause: io::Error| ConnectError::Failed {
+        target: target.to_string(),
+        text: format!("no thread could be started: {cause}"),
+    };
+    let mut failure = None;
+    if options.via.admits(Via::Shm) {
+        let proof = JoinHello { session: welcome.session, token: welcome.token };
+        let limit = staging::cgroup_limit();
+        let allowed = |bytes| staging::client_may_use(bytes, limit);
+        match join(&welcome.locality, &proof, options.socket_folder.as_deref(), allowed) {
+            Ok(joined) => {
+                let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
+                return Ok((link, receiver, None));
+            }
+            Err(error) => failure = Some(via::explain_no_shm(&welcome.locality, &via::boot_id(), &error)),
+        }
+    }
+    if let (ViaChoice::Only(Via::Shm), Some(text)) = (options.via, &failure) {
+        return Err(ConnectError::Via { target: target.to_string(), via: Via::Shm, text: text.clone() });
+    }
+    let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
+    if options.lanes_by_distance {
+        let length = round_trip(connection.socket()).unwrap_or_default();
+        lanes = lanes.min(lanes_for(length, copiers::cores()));
+    }
+    let lanes = LaneDialer {
+        target: target.clone(),
+        options: options.clone(),
+        hello: LaneHello { session: welcome.session, token: welcome.token, lane: 0 },
+        lanes,
+    };
+    let (link, receiver) = Link::dialled(connection, lanes).map_err(no_thread)?;
+    Ok((link, receiver, failure))
 }
 
 /// Connects to a server and asks for a monitoring session, which has no worker and no lanes.
@@ -217,6 +286,7 @@ fn misunderstood(target: &Target, asked: &str, answer: &Answer) -> ConnectError 
         Answer::Welcome(_) => "a session",
         Answer::LaneReady => "a bulk lane",
         Answer::MonitorReady => "a monitoring session",
+        Answer::SharedMemory(_) => "shared memory",
         Answer::Refused { .. } => "nothing",
     };
     let text = format!("it was asked for {asked} and granted {granted}");

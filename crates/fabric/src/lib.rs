@@ -8,6 +8,8 @@
 //! |---------------|----------------------------------------------------------------------------|
 //! | [`target`]    | Where is the server, and with which key?                                   |
 //! | [`tcp`]       | How are connections made, encrypted, used side by side, and found dead?      |
+//! | [`shm`]       | How do two processes of one host share memory?                              |
+//! | [`via`]       | Which module is in use, and why not another?                                |
 //! | [`connect()`] | How does a client get a session?                                           |
 //! | [`accept`]    | How does a server find out who is calling before it trusts a byte?          |
 //! | [`exchange`]  | How do questions and answers go over a connection without a link?           |
@@ -27,15 +29,20 @@ pub mod mirror;
 mod module;
 mod numa;
 pub mod pipeline;
+pub mod shm;
 pub mod target;
 pub mod tcp;
 pub mod threads;
+pub mod via;
 
 pub use connect::{
     ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, connect_monitor,
     describe_process,
 };
 pub use link::{
-    Carriage, Counters, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver, Sending, TransferError,
+    Carriage, Counters, DescriptorError, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver,
+    Sending, TransferError,
 };
+pub use shm::{Lease, Piece, Region, SealedMemory};
 pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};
+pub use via::{Reason, Via, ViaChoice};

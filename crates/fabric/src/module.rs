@@ -1,7 +1,7 @@
 //! What a module of the fabric gives a link: *messages* and *memory*.
 //!
 //! A link joins two processes, whatever lies between them. What lies between them is the business of a module, one
-//! folder of this crate each: [`tcp`](crate::tcp). It gives two things, which are the channel and the memory
+//! folder of this crate each: [`tcp`](crate::tcp), [`shm`](crate::shm). It gives two things, which are the channel and the memory
 //! semantics of InfiniBand:
 //!
 //! - **Messages**: an ordered stream of bytes each way, in which the link's frames travel. Its sending half is used
@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use crate::link::{LinkError, Shared};
 pub(crate) use crate::link::{Order, Pending, Sending};
+use crate::shm::{Piece, Region, SealedMemory};
 use crate::tcp::channel::Connection;
+use crate::via::Via;
 
 /// The direction to the peer of an ordered stream of bytes.
 pub(crate) trait SendMessages: Send {
@@ -33,12 +35,16 @@ pub(crate) trait SendMessages: Send {
 pub(crate) trait ReceiveMessages: Send {
     /// Receives some bytes into `into` and returns how many. With `wait` it sleeps until there are any; otherwise it
     /// is one look that costs as little as the module can make it, and 0 says that nothing is there. The peer's end
-    /// is an error, [`LinkError::PeerGone`] as a rule.
-    fn receive(&mut self, into: &mut [u8], wait: bool) -> Result<usize, LinkError>;
+    /// is an error, [`LinkError::PeerGone`] as a rule. A module whose transfers are announced in order with its frames
+    /// deals with the announcements here.
+    fn receive(&mut self, link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError>;
 }
 
 /// Memory of the peer, and what both halves share: for any thread at any time.
 pub(crate) trait Memory: Send + Sync {
+    /// Which module this is.
+    fn via(&self) -> Via;
+
     /// The link's owner can be asked from now on where transfers go. Called once.
     fn start(&self, link: &Arc<Shared>);
 
@@ -55,6 +61,36 @@ pub(crate) trait Memory: Send + Sync {
     /// Takes in one more connection that the peer has opened for this session. A module that has no use for it ends
     /// it.
     fn attach(&self, link: &Arc<Shared>, connection: Connection);
+
+    /// Memory of `length` bytes that the peer reads where it lies, once it has been filled and sent. `None` when the module
+    /// has no such memory, or none is free now.
+    fn piece(&self, link: &Arc<Shared>, length: usize) -> Option<Piece> {
+        let _ = (link, length);
+        None
+    }
+
+    /// Sends a piece of this link as a whole transfer.
+    fn send_piece(&self, link: &Arc<Shared>, transfer: u64, piece: Piece) -> Result<(), LinkError> {
+        let _ = (link, transfer, piece);
+        Err(LinkError::NotWithThisModule(self.via()))
+    }
+
+    /// The memory in which pieces lie, for whoever registers it with a device: those of this side, and those of the
+    /// peer.
+    fn regions(&self) -> Option<[Region; 2]> {
+        None
+    }
+
+    /// Hands memory to the peer, which gets it under `number`.
+    fn send_descriptor(
+        &self,
+        link: &Arc<Shared>,
+        number: u64,
+        memory: &SealedMemory,
+    ) -> Result<(), LinkError> {
+        let _ = (link, number, memory);
+        Err(LinkError::NotWithThisModule(self.via()))
+    }
 
     /// Ends everything that joins the two processes, messages too: whoever waits in any part of the module returns
     /// with an error, here and at the peer. May be called more than once and from any thread.

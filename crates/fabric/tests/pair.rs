@@ -1,4 +1,4 @@
-//! Both ends of a link over real loopback sockets: messages, transfers, and how a link ends.
+//! Both ends of a link, over loopback sockets and over shared memory: messages, transfers, and how a link ends.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use causeway_fabric::{Destination, LinkError, LinkEvents, Receiver, TransferError};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::message::{ClientMessage, CommandHead, Messages, begin_command};
-use common::{Pair, events, pair, pattern};
+use common::{ALL, ENCRYPTED, Joint, PLAIN, Pair, SCARCE_SHM, SHM, events, pair, pattern};
 use crossbeam_channel::unbounded;
 
 fn command(call: u32, thread: u32, payload: &[u8]) -> impl FnOnce(&mut Vec<u8>) + '_ {
@@ -35,10 +35,10 @@ fn receive_commands(receiver: &mut Receiver) -> Vec<(u32, u32)> {
     }
 }
 
-fn messages_keep_their_order(encrypted: bool) {
+fn messages_keep_their_order(joint: Joint) {
     const THREADS: u32 = 4;
     const CALLS: u32 = 20_000;
-    let Pair { client, mut worker_receiver, .. } = pair(1, encrypted);
+    let Pair { client, mut worker_receiver, .. } = pair(joint);
     assert_eq!(client.welcome.snapshot, std::env::args().next().unwrap().into_bytes());
     let received = std::thread::spawn(move || receive_commands(&mut worker_receiver));
     std::thread::scope(|scope| {
@@ -71,29 +71,36 @@ fn messages_keep_their_order(encrypted: bool) {
 
 #[test]
 fn plain_messages_keep_their_order() {
-    messages_keep_their_order(false);
+    messages_keep_their_order(PLAIN);
 }
 
 #[test]
 fn encrypted_messages_keep_their_order() {
-    messages_keep_their_order(true);
+    messages_keep_their_order(ENCRYPTED);
+}
+
+#[test]
+fn messages_in_shared_memory_keep_their_order() {
+    messages_keep_their_order(SHM);
 }
 
 #[test]
 fn a_posted_message_leaves_by_itself_also_after_a_pause() {
-    let Pair { client, mut worker_receiver, .. } = pair(1, false);
-    for call in [1, 2, 3] {
-        client.link.append(command(call, 0, &[])).unwrap();
-        let body = worker_receiver.recv().unwrap();
-        assert_eq!(Messages::<ClientMessage>::new(body).count(), 1);
-        std::thread::sleep(Duration::from_millis(20));
+    for joint in [PLAIN, SHM] {
+        let Pair { client, mut worker_receiver, .. } = pair(joint);
+        for call in [1, 2, 3] {
+            client.link.append(command(call, 0, &[])).unwrap();
+            let body = worker_receiver.recv().unwrap();
+            assert_eq!(Messages::<ClientMessage>::new(body).count(), 1);
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
 #[test]
 fn large_messages_pass_and_too_large_ones_are_refused() {
-    for encrypted in [false, true] {
-        let Pair { client, mut worker_receiver, .. } = pair(1, encrypted);
+    for joint in [PLAIN, ENCRYPTED, SHM] {
+        let Pair { client, mut worker_receiver, .. } = pair(joint);
         let payload = pattern(14 << 20, 1);
         let sender = std::thread::spawn({
             let (link, payload) = (client.link.clone(), payload.clone());
@@ -110,8 +117,17 @@ fn large_messages_pass_and_too_large_ones_are_refused() {
     }
 }
 
-fn transfers_arrive(lanes: u32, encrypted: bool) {
-    let Pair { client, worker, worker_receiver: _receiver } = pair(lanes, encrypted);
+fn transfers_arrive(joint: Joint) {
+    let Pair { client, worker, worker_receiver } = pair(joint);
+    let mut receiver = client.receiver;
+    // The threads that receive frames see to transfers, too.
+    let receiving = [
+        std::thread::spawn(move || while receiver.recv().is_ok() {}),
+        std::thread::spawn({
+            let mut receiver = worker_receiver;
+            move || while receiver.recv().is_ok() {}
+        }),
+    ];
     let (worker_events, worker_reports) = events(true);
     let (client_events, client_reports) = events(false);
     worker.start(worker_events);
@@ -145,31 +161,47 @@ fn transfers_arrive(lanes: u32, encrypted: bool) {
     worker.send_transfer(79, &pattern(10, 79)).unwrap();
     assert_eq!(ended.recv().unwrap().unwrap(), pattern(10, 79));
     assert!(client_reports.lost.is_empty() && worker_reports.lost.is_empty());
+    client.link.close();
+    receiving.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn transfers_arrive_in_shared_memory() {
+    transfers_arrive(SHM);
+}
+
+#[test]
+fn transfers_arrive_in_scarce_shared_memory() {
+    transfers_arrive(SCARCE_SHM);
 }
 
 #[test]
 fn plain_transfers_arrive_over_one_lane() {
-    transfers_arrive(1, false);
+    transfers_arrive(Joint::Tcp { lanes: 1, encrypted: false });
 }
 
 #[test]
 fn plain_transfers_arrive_over_four_lanes() {
-    transfers_arrive(4, false);
+    transfers_arrive(Joint::Tcp { lanes: 4, encrypted: false });
 }
 
 #[test]
 fn encrypted_transfers_arrive_over_one_lane() {
-    transfers_arrive(1, true);
+    transfers_arrive(Joint::Tcp { lanes: 1, encrypted: true });
 }
 
 #[test]
 fn encrypted_transfers_arrive_over_three_lanes() {
-    transfers_arrive(3, true);
+    transfers_arrive(Joint::Tcp { lanes: 3, encrypted: true });
 }
 
 #[test]
 fn a_transfer_of_another_size_fails_and_the_lane_goes_on() {
-    let Pair { client, worker, worker_receiver: _receiver } = pair(2, false);
+    ALL.into_iter().for_each(a_transfer_of_another_size_fails);
+}
+
+fn a_transfer_of_another_size_fails(joint: Joint) {
+    let Pair { client, worker, worker_receiver: _receiver } = pair(joint);
     let (client_events, _reports) = events(false);
     client.link.start(client_events);
     worker.start(events(true).0);
@@ -186,7 +218,11 @@ fn a_transfer_of_another_size_fails_and_the_lane_goes_on() {
 
 #[test]
 fn a_cancelled_transfer_is_dropped_when_it_comes() {
-    let Pair { client, worker, worker_receiver: _receiver } = pair(1, true);
+    ALL.into_iter().for_each(a_cancelled_transfer_is_dropped);
+}
+
+fn a_cancelled_transfer_is_dropped(joint: Joint) {
+    let Pair { client, worker, worker_receiver: _receiver } = pair(joint);
     client.link.start(events(false).0);
     worker.start(events(true).0);
     let (done, ended) = unbounded();
@@ -210,8 +246,8 @@ fn a_cancelled_transfer_is_dropped_when_it_comes() {
 
 #[test]
 fn a_lost_peer_fails_transfers_and_is_told_once() {
-    for encrypted in [false, true] {
-        let Pair { mut client, worker, worker_receiver } = pair(2, encrypted);
+    for joint in ALL {
+        let Pair { mut client, worker, worker_receiver } = pair(joint);
         let (client_events, reports) = events(false);
         client.link.start(client_events);
         worker.start(events(true).0);
@@ -235,17 +271,23 @@ fn a_lost_peer_fails_transfers_and_is_told_once() {
 
 #[test]
 fn a_loss_before_the_start_is_told_at_the_start() {
-    let Pair { mut client, worker_receiver, .. } = pair(1, false);
-    drop(worker_receiver);
-    assert!(client.receiver.recv().is_err());
-    let (client_events, reports) = events(false);
-    client.link.start(client_events);
-    assert!(matches!(reports.lost.recv().unwrap(), LinkError::PeerGone));
+    for joint in ALL {
+        let Pair { mut client, worker_receiver, .. } = pair(joint);
+        drop(worker_receiver);
+        assert!(client.receiver.recv().is_err());
+        let (client_events, reports) = events(false);
+        client.link.start(client_events);
+        assert!(matches!(reports.lost.recv().unwrap(), LinkError::PeerGone));
+    }
 }
 
 #[test]
 fn closing_sends_the_last_words_and_tells_only_the_peer() {
-    let Pair { mut client, worker, mut worker_receiver } = pair(2, true);
+    [ENCRYPTED, SHM].into_iter().for_each(closing_sends_the_last_words);
+}
+
+fn closing_sends_the_last_words(joint: Joint) {
+    let Pair { mut client, worker, mut worker_receiver } = pair(joint);
     let (client_events, client_reports) = events(false);
     let (worker_events, worker_reports) = events(true);
     client.link.start(client_events);
@@ -262,7 +304,11 @@ fn closing_sends_the_last_words_and_tells_only_the_peer() {
 
 #[test]
 fn a_blocked_sender_is_freed_when_the_peer_goes() {
-    let Pair { client, worker, worker_receiver } = pair(1, false);
+    [PLAIN, SHM].into_iter().for_each(a_blocked_sender_is_freed);
+}
+
+fn a_blocked_sender_is_freed(joint: Joint) {
+    let Pair { client, worker, worker_receiver } = pair(joint);
     client.link.start(events(false).0);
     worker.start(events(true).0);
     let link = client.link.clone();
@@ -290,13 +336,15 @@ fn events_may_use_the_link() {
         }
         fn lost(&self, _cause: &LinkError) {}
     }
-    let Pair { mut client, worker, worker_receiver: _receiver } = pair(2, false);
-    let echo = Arc::new(Echo(std::sync::OnceLock::new()));
-    assert!(echo.0.set(worker.clone()).is_ok());
-    worker.start(echo);
-    client.link.start(events(false).0);
-    client.link.send_transfer(42, &[1; 4 << 20]).unwrap();
-    let body = client.receiver.recv().unwrap();
-    let message = Messages::<ClientMessage>::new(body).next();
-    assert_eq!(message, Some(Ok(ClientMessage::HostDone { token: 42 })));
+    for joint in ALL {
+        let Pair { mut client, worker, worker_receiver: _receiver } = pair(joint);
+        let echo = Arc::new(Echo(std::sync::OnceLock::new()));
+        assert!(echo.0.set(worker.clone()).is_ok());
+        worker.start(echo);
+        client.link.start(events(false).0);
+        client.link.send_transfer(42, &[1; 4 << 20]).unwrap();
+        let body = client.receiver.recv().unwrap();
+        let message = Messages::<ClientMessage>::new(body).next();
+        assert_eq!(message, Some(Ok(ClientMessage::HostDone { token: 42 })));
+    }
 }

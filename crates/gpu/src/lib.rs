@@ -87,6 +87,12 @@ pub trait Gpu: Calls {
     /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
     fn staging(&self, bytes: usize) -> CuResult<Staging>;
 
+    /// Makes memory of this process as fast for copies as [`Gpu::staging`] is, in the current context and for all others.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until the result is dropped.
+    unsafe fn register_host(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>>;
+
     /// Memory that kernels reach at `address`, a page of the snapshot's host window, or anywhere for 0: zeroed. It
     /// belongs to the current context. Gives its address on the device with it; it may be dropped when the device
     /// does not use it any more. `managed` memory had better be the device's own.
@@ -174,6 +180,12 @@ pub trait DeviceBytes: Send {
     fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()>;
     /// Copies into the memory.
     fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()>;
+}
+
+/// Host memory that the back end knows. It is forgotten when this is dropped, which no copy to or from it must outlive.
+pub trait Registration: Send + Sync {
+    /// Whether it is still known: the end of the context in which it was registered ends the registration.
+    fn is_alive(&self) -> bool;
 }
 
 /// A stop in a stream. Dropping it unopened opens it, so that a lost client cannot hold a stream for ever.

@@ -264,6 +264,17 @@ pub struct LaneHello {
 
 record!(LaneHello { session, token, lane });
 
+/// What a client says on a socket of the server's host, to go on with its session in memory that both share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JoinHello {
+    /// The session.
+    pub session: SessionId,
+    /// Proof that it is the client's.
+    pub token: LaneToken,
+}
+
+record!(JoinHello { session, token });
+
 /// The first message of a client on a connection, as the server decodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opening<'a> {
@@ -277,6 +288,8 @@ pub enum Opening<'a> {
     },
     /// The connection is a bulk lane of a session.
     Lane(LaneHello),
+    /// The connection is one of the same host, and the session could go on in shared memory.
+    Join(JoinHello),
     /// The client asks for a monitoring session, which has no worker: questions about the server's devices and
     /// their answers, one at a time. The fields are those of [`Opening::Session`].
     Monitor {
@@ -290,6 +303,7 @@ pub enum Opening<'a> {
 const SESSION: u8 = 1;
 const LANE: u8 = 2;
 const MONITOR: u8 = 3;
+const JOIN: u8 = 4;
 
 impl Opening<'_> {
     /// Encodes the request for a session.
@@ -301,6 +315,12 @@ impl Opening<'_> {
     /// Encodes the request for a monitoring session.
     pub fn encode_monitor(hello: &ClientHello, out: &mut Vec<u8>) {
         MONITOR.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the wish to share memory.
+    pub fn encode_join(hello: &JoinHello, out: &mut Vec<u8>) {
+        JOIN.encode(out);
         hello.encode(out);
     }
 
@@ -316,6 +336,7 @@ impl<'a> Decode<'a> for Opening<'a> {
         match input.value()? {
             SESSION => Ok(Self::Session { offer: input.value()?, rest: input.take(input.remaining())? }),
             LANE => Ok(Self::Lane(input.value()?)),
+            JOIN => Ok(Self::Join(input.value()?)),
             MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
             other => Err(DecodeError::UnknownTag { what: "first message", value: u64::from(other) }),
         }
@@ -332,6 +353,29 @@ impl ClientHello {
     }
 }
 
+/// Where the server is, for a client that may be on the same host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Locality {
+    /// What the server's kernel calls its current life; empty when it cannot be read. Equal ones mean one kernel;
+    /// different ones mean little, since some containers are shown one of their own.
+    pub boot_id: String,
+    /// Unix sockets at which the server can be reached from its own host: paths, or `@` and an abstract name.
+    pub sockets: Vec<String>,
+}
+
+record!(Locality { boot_id, sockets });
+
+/// The sizes of the memory that a worker shares with its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// Slots of the staging arena for transfers from the client.
+    pub upload_slots: u32,
+    /// Slots for transfers from the worker.
+    pub download_slots: u32,
+}
+
+record!(SharedMemory { upload_slots, download_slots });
+
 /// A granted session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
@@ -345,6 +389,8 @@ pub struct Welcome {
     pub lanes: u32,
     /// Version of the server, for people to read.
     pub release: String,
+    /// Where the server is.
+    pub locality: Locality,
     /// Everything about the devices that the client answers by itself; opaque here.
     pub snapshot: Vec<u8>,
 }
@@ -356,6 +402,8 @@ pub enum Answer {
     Welcome(Welcome),
     /// The lane has joined its session.
     LaneReady,
+    /// The memory comes with the next message.
+    SharedMemory(SharedMemory),
     /// The monitoring session is granted.
     MonitorReady,
     /// The request is refused.
@@ -369,6 +417,7 @@ const WELCOME: u8 = 1;
 const LANE_READY: u8 = 2;
 const REFUSED: u8 = 3;
 const MONITOR_READY: u8 = 4;
+const SHARED_MEMORY: u8 = 5;
 
 impl Encode for Answer {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -380,10 +429,15 @@ impl Encode for Answer {
                 welcome.token.encode(out);
                 welcome.lanes.encode(out);
                 welcome.release.encode(out);
+                welcome.locality.encode(out);
                 welcome.snapshot.as_slice().encode(out);
             }
             Self::LaneReady => LANE_READY.encode(out),
             Self::MonitorReady => MONITOR_READY.encode(out),
+            Self::SharedMemory(memory) => {
+                SHARED_MEMORY.encode(out);
+                memory.encode(out);
+            }
             Self::Refused { text } => {
                 REFUSED.encode(out);
                 text.encode(out);
@@ -401,10 +455,12 @@ impl<'a> Decode<'a> for Answer {
                 token: input.value()?,
                 lanes: input.value()?,
                 release: input.value()?,
+                locality: input.value()?,
                 snapshot: input.value::<&[u8]>()?.to_vec(),
             })),
             LANE_READY => Ok(Self::LaneReady),
             MONITOR_READY => Ok(Self::MonitorReady),
+            SHARED_MEMORY => Ok(Self::SharedMemory(input.value()?)),
             REFUSED => Ok(Self::Refused { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "handshake answer", value: u64::from(other) }),
         }

@@ -7,7 +7,8 @@ use causeway_wire::chunk::{ChunkHeader, MAX_CHUNK};
 use causeway_wire::codec::{Decoder, Encode};
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{
-    Answer, ClientHello, LaneHello, LaneToken, Offer, Opening, SessionId, VersionRange, Welcome,
+    Answer, ClientHello, JoinHello, LaneHello, LaneToken, Locality, Offer, Opening, SessionId, SharedMemory,
+    VersionRange, Welcome,
 };
 use causeway_wire::message::{ClientMessage, Command, Messages, WorkerMessage};
 use proptest::collection::vec;
@@ -136,12 +137,17 @@ proptest! {
         let mut bytes = Vec::new();
         Opening::encode_lane(&lane, &mut bytes);
         prop_assert_eq!(Decoder::new(&bytes).value(), Ok(Opening::Lane(lane)));
+        let join = JoinHello { session: lane.session, token: lane.token };
+        bytes.clear();
+        Opening::encode_join(&join, &mut bytes);
+        prop_assert_eq!(Decoder::new(&bytes).value(), Ok(Opening::Join(join)));
     }
 
     #[test]
-    fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), snapshot in vec(any::<u8>(), 0..300)) {
-        let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.clone(), snapshot };
-        for answer in [Answer::Welcome(welcome), Answer::LaneReady, Answer::MonitorReady, Answer::Refused { text: release }] {
+    fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), boot_id in text(), sockets in vec(text(), 0..4), snapshot in vec(any::<u8>(), 0..300)) {
+        let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.clone(), locality: Locality { boot_id, sockets }, snapshot };
+        let memory = Answer::SharedMemory(SharedMemory { upload_slots: version.into(), download_slots: lanes });
+        for answer in [Answer::Welcome(welcome), memory, Answer::LaneReady, Answer::MonitorReady, Answer::Refused { text: release }] {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
             prop_assert_eq!(Decoder::new(&bytes).value(), Ok(answer));

@@ -7,9 +7,10 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::Module;
-use causeway_fabric::{ConnectOptions, DEFAULT_LANES, Target, describe_process, threads};
+use causeway_fabric::{ConnectOptions, DEFAULT_LANES, Target, Via, ViaChoice, describe_process, threads};
 use causeway_wire::codec::Decoder;
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -75,7 +76,14 @@ fn ask() -> Result<Granted, String> {
     let for_worker = environment::for_worker();
     debug!("variables for the worker: {for_worker:?}");
     let mut hello = describe_process(FINGERPRINT, for_worker);
-    let mut options = ConnectOptions::default();
+    let via = environment::read("CAUSEWAY_VIA").unwrap_or_default().parse::<ViaChoice>();
+    let mut options = ConnectOptions {
+        via: via.map_err(|cause| format!("CAUSEWAY_VIA cannot be used: {cause}"))?,
+        socket_folder: environment::read("CAUSEWAY_SOCKET_DIR")
+            .filter(|text| !text.is_empty())
+            .map(PathBuf::from),
+        ..ConnectOptions::default()
+    };
     let planned = pipeline::of_user().most_lanes(Module::Tcp);
     if options.lanes_by_distance && planned > 0 {
         // As many as the user's plans ask for, so that they can be had.
@@ -100,19 +108,29 @@ fn connect() -> Result<(), String> {
         ));
     }
     info!(
-        "connected to {target} in {:.1} ms: {}, {} of {} device(s), first {}",
+        "connected to {target} via {} in {:.1} ms: {}, {} of {} device(s), first {}",
+        opened.link.via(),
         started.elapsed().as_secs_f64() * 1e3,
         snapshot.backend,
         devices.len(),
         snapshot.devices.len(),
         devices[0].info.name
     );
+    for reason in &opened.reasons {
+        info!("not via {}: {}", reason.via, reason.text);
+    }
     let first = snapshot.devices.first().map(|device| device.uuid_text()).unwrap_or_default();
-    pipeline::open(&target.host, &first, Module::Tcp);
+    let module = match opened.link.via() {
+        Via::Tcp => Module::Tcp,
+        Via::Shm => Module::Shm,
+        Via::Verbs => Module::Verbs,
+    };
+    pipeline::open(&target.host, &first, module);
     context::prepare(devices.len());
     visible::window::open(snapshot.host_window);
     let session: &'static Session = Box::leak(Box::new(Session {
         link: opened.link,
+        reasons: opened.reasons,
         replies: Replies::new(),
         faults: Faults::default(),
         devices,

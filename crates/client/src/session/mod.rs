@@ -23,7 +23,7 @@ use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Carriage, Link};
+use causeway_fabric::{Carriage, Link, Reason};
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use core::cell::Cell;
@@ -39,6 +39,8 @@ pub const INLINE_BYTES: usize = 64 * 1024;
 /// The open session.
 pub struct Session {
     link: Link,
+    /// Why the modules of the fabric that are not in use are not.
+    reasons: Vec<Reason>,
     replies: Replies,
     faults: Faults,
     /// The server's devices that the program sees, in the program's order.
@@ -219,7 +221,9 @@ pub fn close() {
     session.link.close();
     if let Some(path) = environment::read("CAUSEWAY_STATS") {
         let device = session.devices.first().map_or("", |device| device.info.name.as_str());
-        let report = statistics::report(device, &session.snapshot.backend, session.started, &session.opening);
+        let way =
+            statistics::Way { via: session.link.via(), reasons: &session.reasons, opening: &session.opening };
+        let report = statistics::report(device, &session.snapshot.backend, session.started, &way);
         if let Err(cause) = std::fs::write(&path, report) {
             error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");
         }

@@ -9,6 +9,9 @@ use causeway_wire::frame::FrameError;
 use causeway_wire::sequence::SequenceError;
 use thiserror::Error;
 
+use crate::shm::Violation;
+use crate::via::Via;
+
 pub use crate::tcp::schedule::LaneError;
 
 /// Why a link ended, or could not take a message.
@@ -41,6 +44,12 @@ pub enum LinkError {
     /// The bulk lanes cannot go on.
     #[error(transparent)]
     Lanes(#[from] LaneError),
+    /// The peer broke the rules of the memory that both share.
+    #[error("the other end broke the protocol: {0}")]
+    Shared(#[from] Violation),
+    /// The link's module cannot do this; the link goes on.
+    #[error("a link over {0} cannot do this")]
+    NotWithThisModule(Via),
     /// No bulk lane could be opened.
     #[error("no bulk lane could be opened: {0}")]
     NoLane(String),
@@ -102,4 +111,18 @@ pub enum TransferError {
     /// The link ended first.
     #[error(transparent)]
     Link(#[from] LinkError),
+}
+
+/// Why memory that the peer has handed over cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum DescriptorError {
+    /// This process has too many descriptors open, or none was sent.
+    #[error("its descriptor did not arrive: this process has too many open")]
+    NotReceived,
+    /// The peer could cut it short, which would end this process.
+    #[error("it is not sealed against being cut short")]
+    NotSealed,
+    /// It is not as large as was said.
+    #[error("it is not as large as was said")]
+    WrongSize,
 }

@@ -32,10 +32,12 @@ use parking_lot::Mutex;
 
 use crate::connect::{LaneDialer, MOST_LANES};
 use crate::module::{Memory, Parts};
+use crate::shm::{Lease, Piece, Region, SealedMemory};
 use crate::tcp::channel::Connection;
+use crate::via::Via;
 use crate::{tcp, threads};
 
-pub use error::{LaneError, LinkError, TransferError};
+pub use error::{DescriptorError, LaneError, LinkError, TransferError};
 pub use receiver::{Meanwhile, Receiver};
 pub(crate) use sending::{Address, Keeper, Order, Pending};
 pub use sending::{Carriage, Sending};
@@ -50,6 +52,20 @@ pub trait LinkEvents: Send + Sync {
     fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
         let _ = (transfer, total);
         None
+    }
+
+    /// All bytes of a transfer that nobody expects lie in memory that both processes share. The owner may take them where
+    /// they lie, or give the lease back to have them copied as if they came in parts. Runs on a thread of the link and
+    /// must not block.
+    fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
+        let _ = transfer;
+        Err(lease)
+    }
+
+    /// The peer has handed over memory with [`Link::send_descriptor`], or tried to. Nothing says in which order that comes
+    /// with messages and transfers.
+    fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
+        let _ = (number, memory);
     }
 
     /// The link is lost; runs once, on some thread, before transfers and calls fail because of it. Not called
@@ -249,6 +265,35 @@ impl Link {
             Order { transfer, start: Address(bytes), length, carriage, keeper: Some(Box::new(keeper)) };
         // SAFETY: passed on to the caller.
         unsafe { self.0.memory.send(&self.0, order) }.map(drop)
+    }
+
+    /// Which module moves the bytes.
+    pub fn via(&self) -> Via {
+        self.0.memory.via()
+    }
+
+    /// Memory of `length` bytes that the peer will read where it lies: to be filled, and then sent with
+    /// [`send_piece`](Self::send_piece). `None` when the module has no such memory, when none is free now, or when `length`
+    /// is more than a piece can have. Never blocks.
+    pub fn piece(&self, length: usize) -> Option<Piece> {
+        self.0.memory.piece(&self.0, length)
+    }
+
+    /// Sends a piece of this link as a whole transfer. Never blocks.
+    pub fn send_piece(&self, transfer: u64, piece: Piece) -> Result<(), LinkError> {
+        self.0.memory.send_piece(&self.0, transfer, piece)
+    }
+
+    /// The memory in which pieces of this side and leases of the peer's lie, for whoever registers it with a device, in
+    /// [segments](crate::shm::layout::SEGMENT). Nothing where the module has no such memory.
+    pub fn regions(&self) -> Option<[Region; 2]> {
+        self.0.memory.regions()
+    }
+
+    /// Hands memory to the peer, which gets it under `number` ([`LinkEvents::descriptor`]). Only a module of one host can do
+    /// that.
+    pub fn send_descriptor(&self, number: u64, memory: &SealedMemory) -> Result<(), LinkError> {
+        self.0.memory.send_descriptor(&self.0, number, memory)
     }
 
     /// Says where a transfer of the peer goes, before anything makes the peer send it. When it has ended,

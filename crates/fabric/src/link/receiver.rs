@@ -119,7 +119,7 @@ impl Receiver {
             return Ok(());
         }
         meanwhile.stop();
-        let count = self.incoming.receive(self.frames.space(), true)?;
+        let count = self.incoming.receive(&self.shared, self.frames.space(), true)?;
         self.frames.filled(count);
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Receiver {
         }
         let end = Instant::now() + budget;
         while Instant::now() < end {
-            let count = self.incoming.receive(self.frames.space(), false)?;
+            let count = self.incoming.receive(&self.shared, self.frames.space(), false)?;
             if count > 0 {
                 self.frames.filled(count);
                 self.spins_in_vain = 0;

@@ -147,6 +147,11 @@ impl Transfers {
         Ok(())
     }
 
+    /// Whether somebody expects the transfer, or some of it has come.
+    pub(crate) fn knows(&self, transfer: u64) -> bool {
+        self.entries.lock().contains_key(&transfer)
+    }
+
     /// Claims the place of a chunk that is about to be received; [`landed`](Self::landed) must follow.
     pub(crate) fn claim(
         &self,

@@ -21,6 +21,7 @@ use super::socket::{LOOK_EVERY, PeerWatch};
 use crate::connect::{LaneDialer, MOST_LANES};
 use crate::link::{LinkError, Place, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Pending, Sending};
+use crate::via::Via;
 
 /// Where bytes of a transfer that nobody wants are put, this many at a time.
 const DROP_SIZE: usize = 64 << 10;
@@ -79,6 +80,10 @@ struct Posted {
 }
 
 impl Memory for Lanes {
+    fn via(&self) -> Via {
+        Via::Tcp
+    }
+
     fn start(&self, link: &Arc<Shared>) {
         if let Some(dialer) = self.0.dialer.lock().take() {
             self.open_in_background(link, dialer);

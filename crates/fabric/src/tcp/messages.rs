@@ -1,13 +1,14 @@
 //! How do the frames of a link travel over TCP?
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::channel::{Connection, Incoming, Outgoing};
 use super::lanes::Lanes;
 use super::socket::{LOOK_EVERY, PeerWatch, round_trip};
 use crate::connect::LaneDialer;
-use crate::link::LinkError;
+use crate::link::{LinkError, Shared};
 use crate::module::{Parts, ReceiveMessages, SendMessages};
 
 /// A link's parts over an authenticated command connection. `dialer` opens the lanes when the link starts; without
@@ -56,7 +57,7 @@ struct Receiving {
 }
 
 impl ReceiveMessages for Receiving {
-    fn receive(&mut self, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
+    fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         loop {
             match self.incoming.receive(into, wait) {
                 Ok(0) => return Err(LinkError::PeerGone),

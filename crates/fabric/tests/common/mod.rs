@@ -3,18 +3,44 @@
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_fabric::accept::{AcceptError, Request, greet};
+use causeway_fabric::accept::{AcceptError, Request, greet, greet_local};
 use causeway_fabric::exchange::Exchange;
+use causeway_fabric::shm::join::offer as offer_memory;
+use causeway_fabric::shm::layout::Layout;
 use causeway_fabric::{
-    ConnectOptions, Destination, Key, Link, LinkError, LinkEvents, Receiver, Session, Target, connect,
-    describe_process,
+    ConnectOptions, Destination, Key, Link, LinkError, LinkEvents, Receiver, SealedMemory, Session, Target,
+    Via, ViaChoice, connect, describe_process,
 };
+use causeway_fabric::{DescriptorError, Lease};
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneToken, Offer, SessionId, VERSIONS, Welcome};
+use causeway_wire::handshake::{Answer, LaneToken, Locality, Offer, SessionId, VERSIONS, Welcome};
 use crossbeam_channel::{Receiver as Queue, Sender, bounded, unbounded};
+
+/// What joins the two ends of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joint {
+    Tcp {
+        lanes: u32,
+        encrypted: bool,
+    },
+    /// With a staging arena of this many bytes.
+    Shm {
+        staging: usize,
+    },
+}
+
+pub const PLAIN: Joint = Joint::Tcp { lanes: 2, encrypted: false };
+pub const ENCRYPTED: Joint = Joint::Tcp { lanes: 2, encrypted: true };
+pub const SHM: Joint = Joint::Shm { staging: 16 << 20 };
+/// As little as there can be: eight slots each way.
+pub const SCARCE_SHM: Joint = Joint::Shm { staging: 1 << 20 };
+pub const ALL: [Joint; 4] = [PLAIN, ENCRYPTED, SHM, SCARCE_SHM];
 
 pub const FINGERPRINT: u64 = 0xfeed;
 const TOKEN: LaneToken = LaneToken([9; 32]);
@@ -36,17 +62,26 @@ pub struct Pair {
 
 /// Accepts one session and all its lanes on a thread of its own, for as long as the test runs.
 pub fn listen(key: Option<Key>) -> (SocketAddr, Queue<(Link, Receiver)>, Queue<AcceptError>) {
+    listen_for(key, None)
+}
+
+/// As [`listen`]; with `staging` the session goes on in shared memory.
+pub fn listen_for(
+    key: Option<Key>,
+    staging: Option<usize>,
+) -> (SocketAddr, Queue<(Link, Receiver)>, Queue<AcceptError>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (sessions, new_sessions) = bounded(1);
     let (errors, new_errors) = unbounded();
-    std::thread::spawn(move || accept_all(&listener, key.as_ref(), &sessions, &errors));
+    std::thread::spawn(move || accept_all(&listener, key.as_ref(), staging, &sessions, &errors));
     (address, new_sessions, new_errors)
 }
 
 fn accept_all(
     listener: &TcpListener,
     key: Option<&Key>,
+    staging: Option<usize>,
     sessions: &Sender<(Link, Receiver)>,
     errors: &Sender<AcceptError>,
 ) {
@@ -62,16 +97,29 @@ fn accept_all(
         let mut connection = caller.connection;
         match caller.request {
             Request::Session { hello, version } => {
+                let local = staging.map(|_| local_socket());
+                let sockets = local.iter().map(|(_, name)| format!("@{name}")).collect();
                 let welcome = Answer::Welcome(Welcome {
                     version,
                     session: SessionId([1; 16]),
                     token: TOKEN,
                     lanes: hello.lanes,
                     release: "0.1.0".into(),
+                    locality: Locality { boot_id: String::new(), sockets },
                     snapshot: hello.program.into_bytes(),
                 });
                 connection.send_handshake(|out| welcome.encode(out)).unwrap();
-                let (link, receiver) = Link::accepted(connection).unwrap();
+                let (link, receiver) = match local {
+                    None => Link::accepted(connection).unwrap(),
+                    Some((listener, _)) => {
+                        let (stream, _) = listener.accept().unwrap();
+                        let (hello, local) = greet_local(stream, Duration::from_secs(5)).unwrap();
+                        assert_eq!((hello.session, hello.token), (SessionId([1; 16]), TOKEN));
+                        let socket = OwnedFd::from(local.socket().try_clone().unwrap());
+                        let layout = Layout::halves(staging.unwrap());
+                        offer_memory(socket, Ok(layout)).unwrap().link(&connection).unwrap()
+                    }
+                };
                 session = Some(link.clone());
                 sessions.send((link, receiver)).unwrap();
             }
@@ -91,14 +139,29 @@ fn accept_all(
     }
 }
 
-pub fn pair(lanes: u32, encrypted: bool) -> Pair {
-    let key = encrypted.then(Key::generate);
-    let (address, sessions, _) = listen(key.clone());
+/// A socket of this host with a name that nobody else has.
+pub fn local_socket() -> (UnixListener, String) {
+    let number = u64::from_le_bytes(causeway_fabric::target::random_bytes());
+    let name = format!("causeway-test-{number}");
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+    (UnixListener::bind_addr(&address).unwrap(), name)
+}
+
+pub fn pair(joint: Joint) -> Pair {
     let mut hello = describe_process(FINGERPRINT, vec![("CUDA_VISIBLE_DEVICES".into(), "0".into())]);
-    hello.lanes = lanes;
-    let options = ConnectOptions { lanes_by_distance: false, ..ConnectOptions::default() };
+    let (key, staging, via) = match joint {
+        Joint::Tcp { lanes, encrypted } => {
+            hello.lanes = lanes;
+            (encrypted.then(Key::generate), None, Via::Tcp)
+        }
+        Joint::Shm { staging } => (None, Some(staging), Via::Shm),
+    };
+    let (address, sessions, _) = listen_for(key.clone(), staging);
+    let options =
+        ConnectOptions { via: ViaChoice::Only(via), lanes_by_distance: false, ..ConnectOptions::default() };
     let client = connect(&target(address, key.as_ref()), hello, &options).unwrap();
     let (worker, worker_receiver) = sessions.recv().unwrap();
+    assert_eq!((client.link.via(), worker.via()), (via, via));
     Pair { client, worker, worker_receiver }
 }
 
@@ -108,17 +171,36 @@ pub struct Events {
     pub arrived: Sender<(u64, Vec<u8>)>,
     /// Whether transfers that nobody expects are taken.
     pub takes_all: bool,
+    /// Whether leases are taken where they lie.
+    pub in_place: bool,
+    pub leases: Sender<(u64, Lease)>,
+    pub descriptors: Sender<(u64, Result<SealedMemory, DescriptorError>)>,
 }
 
 pub struct Reports {
     pub lost: Queue<LinkError>,
     pub arrived: Queue<(u64, Vec<u8>)>,
+    pub leases: Queue<(u64, Lease)>,
+    pub descriptors: Queue<(u64, Result<SealedMemory, DescriptorError>)>,
 }
 
 pub fn events(takes_all: bool) -> (Arc<Events>, Reports) {
+    events_with(takes_all, false)
+}
+
+pub fn events_with(takes_all: bool, in_place: bool) -> (Arc<Events>, Reports) {
     let (lost, lost_queue) = unbounded();
     let (arrived, arrived_queue) = unbounded();
-    (Arc::new(Events { lost, arrived, takes_all }), Reports { lost: lost_queue, arrived: arrived_queue })
+    let (leases, leases_queue) = unbounded();
+    let (descriptors, descriptors_queue) = unbounded();
+    let events = Events { lost, arrived, takes_all, in_place, leases, descriptors };
+    let reports = Reports {
+        lost: lost_queue,
+        arrived: arrived_queue,
+        leases: leases_queue,
+        descriptors: descriptors_queue,
+    };
+    (Arc::new(events), reports)
 }
 
 impl LinkEvents for Events {
@@ -131,6 +213,17 @@ impl LinkEvents for Events {
                 }
             })
         })
+    }
+
+    fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
+        if !self.in_place {
+            return Err(lease);
+        }
+        self.leases.send((transfer, lease)).map_err(|refused| refused.into_inner().1)
+    }
+
+    fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
+        let _ = self.descriptors.send((number, memory));
     }
 
     fn lost(&self, cause: &LinkError) {

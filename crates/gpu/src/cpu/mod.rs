@@ -33,7 +33,7 @@ mod virtual_memory;
 
 pub use options::{InvalidOption, Options};
 
-use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Shared, Staging};
+use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use array::Arrays;
 use causeway_api::handle::{self, Native};
 use causeway_api::snapshot::{Snapshot, Window};
@@ -217,6 +217,11 @@ impl Gpu for SoftwareGpu {
         self.staging.take(bytes)
     }
 
+    unsafe fn register_host(&self, _address: *mut u8, _bytes: usize) -> CuResult<Box<dyn Registration>> {
+        // A processor copies from all memory alike.
+        Ok(Box::new(AllMemory))
+    }
+
     fn shared_memory(&self, address: u64, bytes: usize, _managed: bool) -> CuResult<(u64, Shared)> {
         self.memory.share(address, bytes).map(|(address, memory)| (address, Shared::Here(memory)))
     }
@@ -299,5 +304,14 @@ impl Gpu for SoftwareGpu {
         let context = self.contexts.remove(context)?;
         self.tear_down(&context);
         Ok(())
+    }
+}
+
+/// What there is to say about host memory that the software GPU copies from.
+struct AllMemory;
+
+impl Registration for AllMemory {
+    fn is_alive(&self) -> bool {
+        true
     }
 }

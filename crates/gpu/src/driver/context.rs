@@ -165,6 +165,7 @@ impl Driver {
     pub(super) fn forget(&self, context: Native<Context>) {
         self.waits.abandon(context);
         self.staging.forget(context);
+        self.registrations.forget(context);
         self.gates.forget(context);
         self.streams.forget(context);
         self.contexts.live.lock().retain(|other| *other != context);

@@ -10,7 +10,7 @@
 //! | what do textures and surfaces look into | [`texture`] |
 //! | what can be set for a stream, what does the driver's log say | [`attributes`] |
 //! | which part of a device's processors does a context use | [`green`] |
-//! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`pool`] |
+//! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`registered`], [`pool`] |
 //! | which memory of this process do kernels reach | [`shared`], [`managed`] |
 //! | when is work done | [`waits`], [`events`] |
 //! | how does memory get addresses that the client chose | [`virtual_memory`] |
@@ -42,6 +42,7 @@ mod managed;
 mod output;
 mod pinned;
 mod pool;
+mod registered;
 mod shared;
 mod snapshot;
 mod staging;
@@ -53,7 +54,7 @@ mod waits;
 pub use load::LoadError;
 
 use crate::reports::Reports;
-use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Shared, Staging};
+use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUipcEventHandle, CUresult};
@@ -79,6 +80,7 @@ pub struct Driver {
     events: Arc<events::Events>,
     waits: waits::Waits,
     staging: Arc<staging::StagingPool>,
+    registrations: registered::Registrations,
     gates: Arc<gate::GateWords>,
     graphs: graph::Graphs,
     output: Arc<output::Output>,
@@ -116,6 +118,7 @@ impl Driver {
             events,
             waits,
             staging: Arc::new(staging::StagingPool::new(functions)),
+            registrations: registered::Registrations::default(),
             gates: Arc::new(gate::GateWords::new()),
             graphs: graph::Graphs::default(),
             output,
@@ -197,6 +200,11 @@ impl Gpu for Driver {
             _ => self.contexts.any(),
         };
         self.staging.take(bytes, context)
+    }
+
+    unsafe fn register_host(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>> {
+        // SAFETY: the same demand on the caller.
+        unsafe { self.register(address, bytes) }
     }
 
     fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {

@@ -86,6 +86,8 @@ pub struct BrokerConfig {
     pub client_gone_grace: Duration,
     /// The most bulk lanes of a session.
     pub most_lanes: u32,
+    /// A folder for a socket that clients of this host reach; one that only this user can enter if not given.
+    pub socket_folder: Option<PathBuf>,
 }
 
 impl BrokerConfig {
@@ -105,6 +107,7 @@ impl BrokerConfig {
             most_handshakes: 64,
             client_gone_grace: Duration::from_secs(10),
             most_lanes: causeway_fabric::MOST_LANES,
+            socket_folder: None,
         }
     }
 }

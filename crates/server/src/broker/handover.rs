@@ -6,10 +6,12 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use causeway_fabric::shm::join::offer;
+use causeway_fabric::shm::staging;
 use causeway_fabric::tcp::channel::{Connection, Socket, end_after_last_words};
 use causeway_fabric::{Link, LinkError, Receiver, threads};
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, ClientHello, LaneToken, SessionId, Welcome};
+use causeway_wire::handshake::{Answer, ClientHello, LaneToken, Locality, SessionId, Welcome};
 use rustix::event::{PollFd, PollFlags, poll};
 use thiserror::Error;
 
@@ -51,6 +53,7 @@ pub struct WorkerStart {
     token: LaneToken,
     version: u16,
     lanes: u32,
+    locality: Locality,
     control: Control,
     connection: Connection,
 }
@@ -94,14 +97,15 @@ impl Task {
         let start = match message {
             ToWorker::Start(start) => *start,
             ToWorker::Monitor { gpu } => return Ok(Self::Monitor { gpu, control }),
-            ToWorker::Prepare { .. } | ToWorker::Lane { .. } | ToWorker::Answer { .. } => {
+            ToWorker::Prepare { .. } | ToWorker::Lane { .. } | ToWorker::Join | ToWorker::Answer { .. } => {
                 return Err(WorkerError::NoStart);
             }
         };
-        let SessionStart { hello, version, session, token, lanes, gpu, cache, keys } = start;
+        let SessionStart { hello, version, session, token, lanes, gpu, cache, locality, keys } = start;
         let socket = socket.ok_or(ControlError::NoDescriptor)?;
         let connection = Connection::new(TcpStream::from(socket), keys);
-        let start = WorkerStart { hello, gpu, cache, session, token, version, lanes, control, connection };
+        let start =
+            WorkerStart { hello, gpu, cache, session, token, version, lanes, locality, control, connection };
         Ok(Self::Session { start: Box::new(start), prepared })
     }
 }
@@ -115,8 +119,8 @@ impl WorkerStart {
         }
     }
 
-    /// Grants the session: the client gets `snapshot`, and its bulk lanes will join the link as they come. What
-    /// sessions leave for each other is reached by the last of the results.
+    /// Grants the session: the client gets `snapshot`, and shows by what it does next whether the session goes on in shared
+    /// memory or over TCP, where its bulk lanes will join the link as they come. What sessions leave for each other is reached by the last of the results.
     pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
         messages::send(&self.control, &ToBroker::Answering, None)?;
         let answer = Answer::Welcome(Welcome {
@@ -125,11 +129,13 @@ impl WorkerStart {
             token: self.token,
             lanes: self.lanes,
             release: env!("CARGO_PKG_VERSION").to_owned(),
+            locality: self.locality,
             snapshot,
         });
         self.connection.send_handshake(|out| answer.encode(out))?;
         let socket = Arc::clone(self.connection.socket());
-        let (link, receiver) = Link::accepted(self.connection)?;
+        let (link, receiver) = establish(&self.control, self.connection)?;
+        tracing::info!(session = %self.session, via = %link.via(), "the client is served");
         let (control, lanes) = (Arc::new(self.control), link.clone());
         let exchange = Exchange::new(Arc::clone(&control));
         let asker = Arc::clone(&exchange);
@@ -147,6 +153,43 @@ impl WorkerStart {
         end_after_last_words(self.connection.socket());
         ExitCode::FAILURE
     }
+}
+
+/// Waits until the client shows where the session goes on: it joins in shared memory, or sends its first command over TCP.
+fn establish(control: &Control, connection: Connection) -> Result<(Link, Receiver), WorkerError> {
+    let mut lanes = Vec::new();
+    while lanes.is_empty() {
+        let mut waiting_for = [
+            PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN),
+            PollFd::new(connection.socket(), PollFlags::IN),
+        ];
+        // An interrupted wait is only a reason to look again.
+        let _ = poll(&mut waiting_for, None);
+        if waiting_for[0].revents().is_empty() {
+            if waiting_for[1].revents().is_empty() {
+                continue;
+            }
+            break;
+        }
+        match messages::receive(control)? {
+            (ToWorker::Join, Some(socket)) => match offer(socket, staging::layout()) {
+                Ok(joined) => {
+                    tracing::debug!(staging = joined.staging(), "memory is shared with the client");
+                    return Ok(joined.link(&connection)?);
+                }
+                Err(error) => {
+                    tracing::warn!("no memory is shared with the client, which is on this host: {error}")
+                }
+            },
+            (ToWorker::Lane { keys }, Some(socket)) => lanes.push((socket, keys)),
+            _ => tracing::warn!("the broker sent something that a worker without commands cannot use"),
+        }
+    }
+    let (link, receiver) = Link::accepted(connection)?;
+    for (socket, keys) in lanes {
+        link.attach_lane(Connection::new(TcpStream::from(socket), keys));
+    }
+    Ok((link, receiver))
 }
 
 /// Takes in lanes from the broker, and tells the broker when the client has gone, so that it sees to it

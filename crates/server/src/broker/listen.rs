@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_fabric::accept::{AcceptError, Caller, Request, greet};
+use causeway_fabric::accept::{AcceptError, Caller, Request, greet, greet_local};
 use causeway_fabric::tcp::channel::{Connection, end_after_last_words};
 use causeway_fabric::threads;
 use causeway_wire::codec::Encode as _;
@@ -54,32 +54,57 @@ impl Handshakes {
 /// Accepts callers until the other end of `stopped` is closed.
 pub fn accept_until(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>) {
     let handshakes = Arc::new(Handshakes::default());
+    let local = shared.local.listeners();
     let mut in_trouble = false;
     loop {
-        let mut waiting_for = [
-            PollFd::new(stopped, PollFlags::IN),
-            PollFd::new(listener, if in_trouble { PollFlags::empty() } else { PollFlags::IN }),
-        ];
+        let wanted = if in_trouble { PollFlags::empty() } else { PollFlags::IN };
+        let mut waiting_for = vec![PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, wanted)];
+        waiting_for.extend(local.iter().map(|listener| PollFd::new(listener, wanted)));
         // An interrupted wait is only a reason to look again.
         let _ = poll(&mut waiting_for, in_trouble.then_some(&PAUSE));
         if !waiting_for[0].revents().is_empty() {
             return;
         }
-        // Above the limit callers stay in the kernel's queue; a slow handshake ends by its own timeout.
-        let patience = Duration::from_millis(200);
-        let Some(place) = handshakes.enter(shared.config.most_handshakes, patience) else {
-            continue;
-        };
-        match listener.accept() {
-            Ok((stream, peer)) => {
-                in_trouble = false;
-                let own = Arc::clone(shared);
-                let started = threads::spawn("caller", move || serve(stream, peer, &own, place));
-                if let Err(error) = started {
-                    tracing::error!(%peer, "turned away, for no thread can be started: {error}");
-                }
+        for (i, waiting) in waiting_for.iter().enumerate().skip(1) {
+            // After a pause every listener is looked at.
+            if waiting.revents().is_empty() && !in_trouble {
+                continue;
             }
-            Err(error) => in_trouble = is_trouble(&error, in_trouble),
+            // Above the limit callers stay in the kernel's queue; a slow handshake ends by its own timeout.
+            let patience = Duration::from_millis(200);
+            let Some(place) = handshakes.enter(shared.config.most_handshakes, patience) else {
+                break;
+            };
+            let accepted = match i.checked_sub(2) {
+                None => listener.accept().map(|(stream, peer)| Knock::Network(stream, peer)),
+                Some(i) => local[i].accept().map(|(stream, _)| Knock::Local(stream)),
+            };
+            match accepted {
+                Ok(knock) => {
+                    in_trouble = false;
+                    let own = Arc::clone(shared);
+                    if let Err(error) = threads::spawn("caller", move || knock.serve(&own, place)) {
+                        tracing::error!("a caller is turned away, for no thread can be started: {error}");
+                    }
+                }
+                Err(error) => in_trouble = is_trouble(&error, in_trouble),
+            }
+        }
+    }
+}
+
+/// Somebody who has connected.
+enum Knock {
+    Network(TcpStream, SocketAddr),
+    /// From this host.
+    Local(UnixStream),
+}
+
+impl Knock {
+    fn serve(self, shared: &Arc<Shared>, place: Place) {
+        match self {
+            Self::Network(stream, peer) => serve(stream, peer, shared, place),
+            Self::Local(stream) => serve_local(stream, shared, place),
         }
     }
 }
@@ -127,6 +152,35 @@ fn serve(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>, place: Place
                 tracing::warn!(%peer, session = %hello.session, "a bulk lane was turned away: {error}");
             }
         }
+    }
+}
+
+/// Serves a caller of this host: hands its connection to the worker that it wants to share memory with.
+fn serve_local(stream: UnixStream, shared: &Shared, place: Place) {
+    let caller = match rustix::net::sockopt::socket_peercred(&stream) {
+        Ok(peer) => format!("process {} of user {}", peer.pid.as_raw_nonzero(), peer.uid.as_raw()),
+        Err(_) => "a process".to_owned(),
+    };
+    let greeted = stream
+        .set_nonblocking(false)
+        .map_err(AcceptError::from)
+        .and_then(|()| greet_local(stream, shared.config.handshake_timeout));
+    drop(place);
+    let (hello, mut connection) = match greeted {
+        Ok(greeted) => greeted,
+        // How other servers find out whether this socket is still in use.
+        Err(AcceptError::Ended) => return,
+        Err(error) => return tracing::warn!("{caller} on this host was turned away: {error}"),
+    };
+    let Some(control) = shared.sessions.admit_join(&hello) else {
+        tracing::warn!(session = %hello.session, "{caller} on this host was turned away: no such session, or a wrong token");
+        return refuse(&mut connection, "the session has ended, or shares memory already");
+    };
+    let handed = messages::take_apart(connection)
+        .map_err(messages::ControlError::from)
+        .and_then(|(socket, _)| messages::send(&control, &ToWorker::Join, Some(&socket)));
+    if let Err(error) = handed {
+        tracing::warn!(session = %hello.session, "{caller} on this host could not join its session: {error}");
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
-use causeway_wire::handshake::{ClientHello, LaneToken, Offer, SessionId};
+use causeway_wire::handshake::{ClientHello, LaneToken, Locality, Offer, SessionId};
 use causeway_wire::record;
 use thiserror::Error;
 
@@ -36,6 +36,8 @@ pub struct SessionStart {
     pub gpu: GpuChoice,
     /// Where images of the client's identity are kept, if they are.
     pub cache: Option<CacheStart>,
+    /// Where the client may find the broker on its own host.
+    pub locality: Locality,
     /// The state of the encryption of the connection.
     pub keys: Option<ConnectionKeys>,
 }
@@ -60,6 +62,8 @@ pub enum ToWorker {
         /// The state of the lane's encryption.
         keys: Option<ConnectionKeys>,
     },
+    /// The client has shown that it is on this host; its connection comes along.
+    Join,
     /// The answer to a question of the worker.
     Answer {
         /// The number of the question.
@@ -107,17 +111,19 @@ struct StartFields {
     lanes: u32,
     gpu: String,
     cache: Option<CacheStart>,
+    locality: Locality,
     keys: Option<ConnectionKeys>,
     offer: Offer,
 }
 
-record!(StartFields { version, session, token, lanes, gpu, cache, keys, offer });
+record!(StartFields { version, session, token, lanes, gpu, cache, locality, keys, offer });
 
 const START: u8 = 1;
 const LANE: u8 = 2;
 const MONITOR: u8 = 3;
 const ANSWER: u8 = 4;
 const PREPARE: u8 = 5;
+const JOIN: u8 = 6;
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
 const LEAVE: u8 = 3;
@@ -135,6 +141,7 @@ impl Encode for ToWorker {
                 start.lanes.encode(out);
                 start.gpu.to_string().encode(out);
                 start.cache.encode(out);
+                start.locality.encode(out);
                 start.keys.encode(out);
                 start.hello.encode(out);
             }
@@ -142,6 +149,7 @@ impl Encode for ToWorker {
                 LANE.encode(out);
                 keys.encode(out);
             }
+            Self::Join => JOIN.encode(out),
             Self::Monitor { gpu } => {
                 MONITOR.encode(out);
                 gpu.to_string().encode(out);
@@ -163,7 +171,7 @@ impl<'a> Decode<'a> for ToWorker {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
             START => {
-                let StartFields { version, session, token, lanes, gpu, cache, keys, offer } =
+                let StartFields { version, session, token, lanes, gpu, cache, locality, keys, offer } =
                     input.value()?;
                 let rest = input.take(input.remaining())?;
                 let hello = ClientHello::decode_rest(offer, rest)?;
@@ -176,10 +184,12 @@ impl<'a> Decode<'a> for ToWorker {
                     lanes,
                     gpu,
                     cache,
+                    locality,
                     keys,
                 })))
             }
             LANE => Ok(Self::Lane { keys: input.value()? }),
+            JOIN => Ok(Self::Join),
             MONITOR => {
                 let gpu = input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
                 Ok(Self::Monitor { gpu })
@@ -355,6 +365,7 @@ mod tests {
             lanes: 3,
         };
         let cache = CacheStart { folder: b"/cache".to_vec(), capacity: 9, identity: "i".into() };
+        let locality = Locality { boot_id: "b".into(), sockets: vec!["@causeway-1".into()] };
         let start = SessionStart {
             hello: hello.clone(),
             version: 1,
@@ -363,6 +374,7 @@ mod tests {
             lanes: 2,
             gpu: GpuChoice::Cpu,
             cache: Some(cache.clone()),
+            locality: locality.clone(),
             keys: None,
         };
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
@@ -370,7 +382,7 @@ mod tests {
         let (message, descriptor) = receive(&worker).unwrap();
         let ToWorker::Start(start) = message else { panic!("another message") };
         assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, GpuChoice::Cpu));
-        assert_eq!(start.cache, Some(cache));
+        assert_eq!((start.cache, start.locality), (Some(cache), locality));
         assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
         send(&worker, &ToBroker::ClientGone, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientGone);

@@ -12,6 +12,7 @@
 //! | `config`     | What can be set, and what is refused?                                        |
 //! | [`key_file`] | Where is the key, and is it really secret?                                    |
 //! | `listen`     | Who may knock, how many at once, and for how long?                            |
+//! | `local`      | At which sockets is the broker reached from its own host?                     |
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
 //! | `process`    | How is a worker started, watched, and ended?                                  |
 //! | `spare`      | Which worker is ready before its client comes?                                |
@@ -26,6 +27,7 @@ mod exchange;
 pub mod handover;
 pub mod key_file;
 mod listen;
+mod local;
 pub(crate) mod messages;
 mod monitor;
 mod process;
@@ -47,6 +49,7 @@ pub use handover::{WorkerError, WorkerStart, worker_main};
 
 use board::Board;
 pub use exchange::Exchange;
+use local::LocalSockets;
 use monitor::Monitor;
 use process::Spawner;
 use sessions::Sessions;
@@ -94,6 +97,7 @@ fn explain_bind(cause: &io::Error) -> String {
 struct Shared {
     config: BrokerConfig,
     sessions: Sessions,
+    local: LocalSockets,
     board: Board,
     spawner: Arc<Spawner>,
     spares: Arc<Spares>,
@@ -121,8 +125,10 @@ impl Broker {
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
         let spares = Spares::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
+        let local = LocalSockets::open(config.socket_folder.as_deref());
         let shared = Arc::new(Shared {
             config,
+            local,
             spares,
             sessions: Sessions::default(),
             board: Board::default(),

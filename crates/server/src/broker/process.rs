@@ -235,7 +235,8 @@ impl Worker {
         let gpu = shared.config.gpu;
         let cache = cache_start(&shared.config);
         let environment = admitted(&hello.environment);
-        let start = SessionStart { hello, version, session, token, lanes, gpu, cache, keys };
+        let locality = shared.local.locality();
+        let start = SessionStart { hello, version, session, token, lanes, gpu, cache, locality, keys };
         // One that is ready has started its driver, which reads the variables only then.
         let spare = if environment.is_empty() { shared.spares.take() } else { None };
         let Spare { mut child, control } = match spare {
@@ -256,7 +257,14 @@ impl Worker {
         let control = Arc::new(control);
         shared.sessions.add(
             session,
-            Session { token, control: Arc::clone(&control), process: Arc::clone(&process), lanes, opened: 0 },
+            Session {
+                token,
+                control: Arc::clone(&control),
+                process: Arc::clone(&process),
+                lanes,
+                opened: 0,
+                joined: false,
+            },
         );
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_fabric::MOST_LANES;
-use causeway_wire::handshake::{LaneHello, LaneToken, SessionId};
+use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, SessionId};
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, pidfd_send_signal};
 
@@ -24,6 +24,8 @@ pub struct Session {
     pub lanes: u32,
     /// Those that it has opened, one bit for each.
     pub opened: u32,
+    /// Whether it has asked to share memory.
+    pub joined: bool,
 }
 
 // A bit for each lane is enough.
@@ -63,6 +65,16 @@ impl Sessions {
             return None;
         }
         session.opened |= bit;
+        Some(Arc::clone(&session.control))
+    }
+
+    /// The worker that a client of this host wants to share memory with, if its token is right. It may ask once.
+    pub fn admit_join(&self, hello: &JoinHello) -> Option<Arc<Control>> {
+        let mut table = self.table.lock();
+        let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
+        if core::mem::replace(&mut session.joined, true) {
+            return None;
+        }
         Some(Arc::clone(&session.control))
     }
 

@@ -81,13 +81,13 @@ impl Engine {
             return self.answer(head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
         };
         let bytes = match (&payload, request.payload()) {
-            (Some(buffer), _) => buffer.as_slice(),
-            (None, Some(Payload::Inline(bytes))) => bytes,
-            (None, _) => &[],
+            (Some(buffer), _) => buffer.settled(),
+            (None, Some(Payload::Inline(bytes))) => bytes.into(),
+            (None, _) => Default::default(),
         };
         let outcome = self
             .enter_context(head.context)
-            .and_then(|()| dispatch(&*self.gpu, &self.objects, &request, bytes, &mut reply));
+            .and_then(|()| dispatch(&*self.gpu, &self.objects, &request, &bytes, &mut reply));
         match outcome {
             Err(error) if head.call == 0 => {
                 tracing::debug!(command = head.opcode.name(), status = error.0, "failed; its use will tell");
@@ -99,13 +99,14 @@ impl Engine {
             request.makes(|handle| self.made.lock().push(handle));
             self.wake();
         }
+        drop(bytes);
         let named = request.payload();
         if let (Some(Payload::Image { hash, .. }), Some(buffer @ Buffer::Plain(_)), Some(cache)) =
             (named, payload, &self.cache)
         {
             let cache = Arc::clone(cache);
             self.keeper.run(move || {
-                if cache.keep(buffer.as_slice()) != hash {
+                if cache.keep(&buffer.settled()) != hash {
                     tracing::warn!(
                         "the client sent another image than it had named; it is kept by its own hash"
                     );

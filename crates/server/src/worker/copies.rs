@@ -6,7 +6,7 @@ use causeway_api::calls::{copy_from_device, copy_from_device_now, copy_to_device
 use causeway_api::handle::{Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, Payload};
-use causeway_fabric::Carriage;
+use causeway_fabric::{Carriage, Piece};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Staging};
 use causeway_wire::codec::Encode;
@@ -48,6 +48,35 @@ impl Drop for Outgoing {
     }
 }
 
+/// Where the GPU puts what is copied to the client.
+enum Landing {
+    /// In memory of this process.
+    Staged(Staging),
+    /// In memory shared with the client.
+    Shared(Piece),
+}
+
+/// Host memory that the GPU copies to.
+trait HostMemory: Send + 'static {
+    /// Its first byte.
+    fn start(&self) -> *mut u8;
+}
+
+impl HostMemory for Staging {
+    fn start(&self) -> *mut u8 {
+        self.as_ptr()
+    }
+}
+
+impl HostMemory for Landing {
+    fn start(&self) -> *mut u8 {
+        match self {
+            Self::Staged(staging) => staging.as_ptr(),
+            Self::Shared(piece) => piece.as_ptr(),
+        }
+    }
+}
+
 impl Engine {
     /// Whether another copy to the client may start.
     pub(super) fn has_outgoing_credit(&self) -> bool {
@@ -69,17 +98,18 @@ impl Engine {
             }
         };
         let destination = request.destination.natives(&self.objects)?;
-        let bytes = buffer.as_slice().len();
+        let bytes = buffer.len();
         if request.destination.bytes() != Some(bytes as u64) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if bytes == 0 {
             return Ok(());
         }
+        let buffer = self.ready_for_gpu(buffer)?;
         // SAFETY: the buffer has as many bytes as the place, and `lend` keeps it until a completion that is asked
-        // for after this call has been called.
+        // for after this call has been called. Nobody but the client changes what is shared with it, to its own loss.
         unsafe {
-            self.gpu.start_copy_to_device(&destination, buffer.as_slice().as_ptr(), stream)?;
+            self.gpu.start_copy_to_device(&destination, buffer.as_ptr(), stream)?;
         }
         self.lend(state, stream, buffer)
     }
@@ -90,7 +120,7 @@ impl Engine {
         let Some(cache) = self.cache.as_ref().filter(|_| !matches!(buffer, Buffer::Mapped(_))) else {
             return buffer;
         };
-        let bytes = buffer.as_slice().len();
+        let bytes = buffer.len();
         if self.keeping.fetch_add(bytes, Ordering::Relaxed) + bytes > MOST_BEING_KEPT {
             self.keeping.fetch_sub(bytes, Ordering::Relaxed);
             return buffer;
@@ -100,7 +130,7 @@ impl Engine {
         let kept = Arc::clone(&shared);
         self.keeper.run(move || {
             // Stored under the hash that is computed here: nobody gets what another name promised.
-            if cache.keep(kept.as_slice()) != named {
+            if cache.keep(&kept.settled()) != named {
                 tracing::warn!(
                     "the client sent other bytes than it had named; they are kept by their own hash"
                 );
@@ -109,6 +139,38 @@ impl Engine {
             keeping.fetch_sub(bytes, Ordering::Relaxed);
         });
         Buffer::Shared(shared)
+    }
+
+    /// Makes sure that the GPU can take the bytes where they are, or moves them to where it can.
+    fn ready_for_gpu(&self, buffer: Buffer) -> CuResult<Buffer> {
+        let Some(arena) = &self.arena else { return Ok(buffer) };
+        let leased = match buffer {
+            Buffer::Leased(leased) => leased,
+            other => return Ok(other),
+        };
+        match arena.lend_to_gpu(leased) {
+            Ok(leased) => {
+                arena.prepare(&*self.gpu, leased.as_ptr(), leased.len());
+                Ok(Buffer::Leased(leased))
+            }
+            Err(leased) => {
+                let staging = self.gpu.staging(leased.len())?;
+                // SAFETY: the staging has as many bytes.
+                unsafe { leased.empty_into(staging.as_ptr()) };
+                Ok(Buffer::Staged(staging))
+            }
+        }
+    }
+
+    /// Host memory for a copy to the client: where the client reads it, if there is room, or else staging.
+    fn landing(&self, bytes: usize) -> CuResult<Landing> {
+        if let Some(arena) = &self.arena
+            && let Some(piece) = self.link.piece(bytes)
+        {
+            arena.prepare(&*self.gpu, piece.as_ptr(), piece.len());
+            return Ok(Landing::Shared(piece));
+        }
+        self.gpu.staging(bytes).map(Landing::Staged)
     }
 
     /// Starts a copy of device memory to the client, as a transfer.
@@ -120,10 +182,17 @@ impl Engine {
         let transfer = request.transfer;
         let carriage =
             Carriage { flow: request.stream.value(), lanes: request.lanes as usize, ..Carriage::default() };
-        let started = self.start_from_device(state, request.source, request.stream, {
+        let started = self.start_from_device(state, request.source, request.stream, Self::landing, {
             let engine = Arc::clone(self);
             move |outcome| match outcome {
-                Ok(staging) => engine.put_in_line(transfer, staging, carriage),
+                Ok(Landing::Shared(piece)) => {
+                    let bytes = piece.len();
+                    // A lost link is noticed by the receiving thread.
+                    let _ = engine.link.send_piece(transfer, piece);
+                    engine.outgoing.fetch_sub(bytes, Ordering::Relaxed);
+                    engine.wake();
+                }
+                Ok(Landing::Staged(staging)) => engine.put_in_line(transfer, staging, carriage),
                 Err(error) => engine.transfer_failed(transfer, error),
             }
         });
@@ -153,7 +222,8 @@ impl Engine {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let engine = Arc::clone(self);
-        self.start_from_device(state, request.source, request.stream, move |outcome| match outcome {
+        let staged = |engine: &Self, bytes| engine.gpu.staging(bytes);
+        self.start_from_device(state, request.source, request.stream, staged, move |outcome| match outcome {
             Ok(staging) => {
                 engine.outgoing.fetch_sub(staging.len(), Ordering::Relaxed);
                 engine.answer_with(head, |out| {
@@ -166,21 +236,22 @@ impl Engine {
         })
     }
 
-    fn start_from_device(
+    fn start_from_device<L: HostMemory>(
         self: &Arc<Self>,
         state: &mut State,
         source: DevicePlace,
         stream: Handle<Stream>,
-        done: impl FnOnce(CuResult<Staging>) + Send + 'static,
+        landing: impl FnOnce(&Self, usize) -> CuResult<L>,
+        done: impl FnOnce(CuResult<L>) + Send + 'static,
     ) -> CuResult<()> {
         let native = self.objects.native(stream)?;
         let place = source.natives(&self.objects)?;
         let bytes = source.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let staging = self.gpu.staging(bytes)?;
+        let memory = landing(self, bytes)?;
         if bytes > 0 {
-            // SAFETY: the staging has the place's bytes and is owned by the completion asked for right after.
-            unsafe { self.gpu.start_copy_from_device(&place, staging.as_ptr(), native)? };
+            // SAFETY: the memory has the place's bytes and is owned by the completion asked for right after.
+            unsafe { self.gpu.start_copy_from_device(&place, memory.start(), native)? };
         }
         self.outgoing.fetch_add(bytes, Ordering::Relaxed);
         let engine = Arc::clone(self);
@@ -190,9 +261,9 @@ impl Engine {
             Box::new(move |outcome| {
                 drop(lent);
                 if outcome.is_err() {
-                    engine.outgoing.fetch_sub(staging.len(), Ordering::Relaxed);
+                    engine.outgoing.fetch_sub(bytes, Ordering::Relaxed);
                 }
-                done(outcome.map(|()| staging));
+                done(outcome.map(|()| memory));
             }),
         );
         // No completion comes after a refusal, so nobody else would give the credit back.
@@ -204,9 +275,10 @@ impl Engine {
     /// Keeps `buffer` until `stream` has passed what it holds now.
     fn lend(&self, state: &mut State, stream: Native<Stream>, buffer: Buffer) -> CuResult<()> {
         let lent = state.lent.entry(stream.value()).or_default();
-        lent.bytes += buffer.as_slice().len();
+        lent.bytes += buffer.len();
         lent.buffers.push(buffer);
-        if lent.bytes < MOST_LENT_BYTES && lent.buffers.len() < MOST_LENT_PIECES {
+        let is_scarce = self.arena.as_ref().is_some_and(|arena| arena.is_scarce());
+        if lent.bytes < MOST_LENT_BYTES && lent.buffers.len() < MOST_LENT_PIECES && !is_scarce {
             return Ok(());
         }
         self.ask_back(state, stream)

@@ -5,6 +5,7 @@
 //! the lock is free and leaves it to the holder otherwise. No command is issued by two threads at a time, and
 //! nobody waits for the GPU while holding the lock.
 
+use super::arena::Arena;
 use super::copies::Lent;
 use super::fences::Fences;
 use super::incoming::Incoming;
@@ -18,7 +19,7 @@ use causeway_api::calls::{Opcode, Request};
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
-use causeway_fabric::{Destination, Link, LinkError, LinkEvents};
+use causeway_fabric::{Destination, Lease, Link, LinkError, LinkEvents};
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{CuResult, Gate, Gpu, dispatch};
 use causeway_wire::codec::{DecodeError, Encode};
@@ -111,6 +112,8 @@ pub struct Engine {
     pub(super) link: Link,
     pub(super) exchange: Arc<Exchange>,
     pub(super) incoming: Incoming,
+    /// Memory shared with the client, where the link has any.
+    pub(super) arena: Option<Arc<Arena>>,
     pub(super) mirrors: Mirrors,
     /// Bytes of copies to the client that are under way.
     pub(super) outgoing: AtomicUsize,
@@ -141,9 +144,11 @@ impl Engine {
         cache: Option<ImageCache>,
         exchange: Arc<Exchange>,
     ) -> Arc<Self> {
+        let arena = link.regions().map(Arena::new);
         Arc::new(Self {
             gpu,
             objects: Objects::default(),
+            arena,
             link,
             exchange,
             incoming: Incoming::default(),
@@ -551,6 +556,15 @@ impl LinkEvents for Events {
             return None;
         }
         self.0.incoming.open(&*self.0.gpu, transfer, total, move || engine.wake())
+    }
+
+    fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
+        let Some(arena) = self.0.arena.as_ref().filter(|_| transfer & HOST_DONE_TRANSFER == 0) else {
+            return Err(lease);
+        };
+        self.0.incoming.open_in_place(arena, transfer, lease)?;
+        self.0.wake();
+        Ok(())
     }
 
     fn lost(&self, cause: &LinkError) {

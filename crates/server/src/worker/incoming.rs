@@ -1,10 +1,12 @@
 //! Bulk data on its way from the client: kept from its first chunk until the command that names it is issued.
 
+use super::arena::{Arena, Leased};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Destination, TransferError};
+use causeway_fabric::{Destination, Lease, TransferError};
 use causeway_gpu::{Gpu, Staging};
 use memmap2::Mmap;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,6 +22,8 @@ const MOST_WAITING: u64 = 4 << 30;
 pub enum Buffer {
     /// In memory that the GPU copies from directly.
     Staged(Staging),
+    /// In memory shared with the client, who may still write to it.
+    Leased(Leased),
     /// In ordinary memory.
     Plain(Vec<u8>),
     /// In a file of the image cache.
@@ -29,13 +33,36 @@ pub enum Buffer {
 }
 
 impl Buffer {
-    /// The bytes.
-    pub fn as_slice(&self) -> &[u8] {
+    /// Where the bytes are.
+    pub fn as_ptr(&self) -> *const u8 {
         match self {
-            Self::Staged(staging) => staging.as_slice(),
-            Self::Plain(bytes) => bytes,
-            Self::Mapped(bytes) => bytes,
-            Self::Shared(buffer) => buffer.as_slice(),
+            Self::Staged(staging) => staging.as_ptr(),
+            Self::Leased(leased) => leased.as_ptr(),
+            Self::Plain(bytes) => bytes.as_ptr(),
+            Self::Mapped(bytes) => bytes.as_ptr(),
+            Self::Shared(buffer) => buffer.as_ptr(),
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Staged(staging) => staging.len(),
+            Self::Leased(leased) => leased.len(),
+            Self::Plain(bytes) => bytes.len(),
+            Self::Mapped(bytes) => bytes.len(),
+            Self::Shared(buffer) => buffer.len(),
+        }
+    }
+
+    /// The bytes, for whoever interprets them: nobody else can change them.
+    pub fn settled(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Staged(staging) => Cow::Borrowed(staging.as_slice()),
+            Self::Leased(leased) => Cow::Owned(leased.to_vec()),
+            Self::Plain(bytes) => Cow::Borrowed(bytes),
+            Self::Mapped(bytes) => Cow::Borrowed(bytes),
+            Self::Shared(buffer) => buffer.settled(),
         }
     }
 }
@@ -110,6 +137,20 @@ impl Incoming {
         Some(Destination::buffer(vec![0; length], move |result| finish(result.map(Buffer::Plain))))
     }
 
+    /// Takes a whole transfer where it lies in memory shared with the client. It is given back when it is an image, which
+    /// must not change, or when too many wait there; then it is copied.
+    pub fn open_in_place(&self, arena: &Arc<Arena>, number: u64, lease: Lease) -> Result<(), Lease> {
+        let mut table = self.table.lock();
+        let total = lease.len() as u64;
+        if table.slots.contains_key(&number) || table.waiting.saturating_add(total) > MOST_WAITING {
+            return Err(lease);
+        }
+        let leased = arena.keep_waiting(lease)?;
+        table.waiting += total;
+        table.slots.insert(number, Slot::Arrived(Buffer::Leased(leased)));
+        Ok(())
+    }
+
     /// Whether a command that names the transfer can be issued: all bytes are there, or never will be.
     pub fn is_settled(&self, number: u64) -> bool {
         matches!(self.table.lock().slots.get(&number), Some(Slot::Arrived(_) | Slot::Failed(_)))
@@ -152,7 +193,7 @@ impl Incoming {
         let mut table = self.table.lock();
         match table.slots.remove(&number) {
             Some(Slot::Arrived(buffer)) => {
-                let arrived = buffer.as_slice().len() as u64;
+                let arrived = buffer.len() as u64;
                 if !matches!(buffer, Buffer::Mapped(_)) {
                     table.waiting -= arrived;
                 }

@@ -1,10 +1,12 @@
 //! The worker: one process for each client process, which executes that client's commands.
 //!
 //! `order` decides what may be issued; `engine` issues it and answers; `copies` and `waits` are the commands that
-//! the engine executes itself; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk data until its command comes; `mirrors` is memory of the client
+//! the engine executes itself; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk data until its
+//! command comes; `arena` is memory shared with a client of the same host; `mirrors` is memory of the client
 //! that kernels reach; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or a leak ends
 //! with its owner.
 
+mod arena;
 mod aside;
 mod copies;
 mod engine;

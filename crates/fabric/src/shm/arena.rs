@@ -1,0 +1,482 @@
+//! How are pieces of the staging arena lent, announced, and given back?
+//!
+//! The sender of transfers is the *lender* of its half: it takes a run of slots, fills it, and announces it. The
+//! receiver holds it as a [`Lease`] and gives it back by an entry in the ring of returns when it has done with the
+//! bytes. What is lent is known from the lender's own table, so a return that cannot be is noticed.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_wire::chunk::{ChunkError, ChunkHeader};
+use parking_lot::Mutex;
+
+use super::Violation;
+use super::bell;
+use super::layout::{Direction, LARGEST_PIECE, SLOT, Word};
+use super::ring::{
+    ANNOUNCEMENT_WORDS, EntryConsumer, EntryProducer, RETURN_WORDS, announcer, collector, returner, taker,
+};
+use super::segment::Segment;
+use super::slots::Slots;
+use crate::copiers;
+use crate::link::LinkError;
+
+/// Part of the memory that two processes share, for whoever registers it with a device. It stays mapped as long as this
+/// lives.
+#[derive(Clone, Debug)]
+pub struct Region {
+    address: *mut u8,
+    length: usize,
+    /// Keeps the memory mapped.
+    _segment: Arc<Segment>,
+}
+
+// SAFETY: a region gives out only its address; access to its bytes is the business of its users.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// The half of the arena for one direction.
+    pub(super) fn of(segment: &Arc<Segment>, direction: Direction) -> Self {
+        let parts = segment.parts(direction);
+        Self {
+            address: segment.address(parts.arena),
+            length: parts.slots as usize * SLOT,
+            _segment: Arc::clone(segment),
+        }
+    }
+
+    /// Its first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether these bytes lie in it.
+    pub fn holds(&self, address: *const u8, length: usize) -> bool {
+        let offset = (address as usize).wrapping_sub(self.address as usize);
+        offset < self.length && length <= self.length - offset
+    }
+}
+
+/// The side that lends.
+pub(super) struct Lender {
+    segment: Arc<Segment>,
+    direction: Direction,
+    lent: Mutex<Lent>,
+    /// Held by the one thread that waits for slots; the others queue up behind it.
+    turn: Mutex<()>,
+    waiting: AtomicU32,
+}
+
+struct Lent {
+    slots: Slots,
+    announcements: EntryProducer<ANNOUNCEMENT_WORDS>,
+    returns: EntryConsumer<RETURN_WORDS>,
+}
+
+/// A run of slots that this side fills. Given up when it is dropped without having been announced.
+pub struct Piece {
+    lender: Arc<Lender>,
+    first: u32,
+    address: *mut u8,
+    length: usize,
+    announced: bool,
+}
+
+// SAFETY: a piece owns its slots until it is announced, as a box owns its memory.
+unsafe impl Send for Piece {}
+// SAFETY: a shared reference gives out only the address.
+unsafe impl Sync for Piece {}
+
+impl core::fmt::Debug for Piece {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Piece")
+            .field("first", &self.first)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Piece {
+    /// Where its bytes go; writable until it is sent.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Fills the piece from memory of the program, with up to `threads` threads.
+    ///
+    /// # Safety
+    /// As many bytes at `source` as the piece has must be readable. Other threads may write to them; then either value
+    /// is taken.
+    pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
+        // SAFETY: the caller vouches for the source; the slots are ours until they are announced.
+        unsafe { copiers::copy(self.address, source, self.length, threads) };
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if !self.announced {
+            let given_up = self.lender.lent.lock().slots.take_back(u64::from(self.first));
+            debug_assert!(given_up.is_ok(), "a piece holds slots that are lent");
+        }
+    }
+}
+
+/// How many slots hold `bytes`; one for none, so that there are never more announcements than slots.
+fn slots_for(bytes: usize) -> u32 {
+    bytes.div_ceil(SLOT).max(1) as u32
+}
+
+impl Lender {
+    pub(super) fn new(segment: Arc<Segment>, direction: Direction) -> Arc<Self> {
+        let lent = Lent {
+            slots: Slots::new(segment.parts(direction).slots),
+            announcements: announcer(Arc::clone(&segment), direction),
+            returns: collector(Arc::clone(&segment), direction),
+        };
+        let (turn, waiting) = (Mutex::new(()), AtomicU32::new(0));
+        Arc::new(Self { segment, direction, lent: Mutex::new(lent), turn, waiting })
+    }
+
+    /// The longest piece that is lent: two fit into the smallest arena.
+    pub(super) fn longest(&self) -> usize {
+        LARGEST_PIECE.min(self.segment.parts(self.direction).slots as usize / 2 * SLOT)
+    }
+
+    /// A piece of `length` bytes if there is one now and nobody waits for one.
+    pub(super) fn try_take(self: &Arc<Self>, length: usize) -> Result<Option<Piece>, Violation> {
+        if length > self.longest() || self.waiting.load(Ordering::Relaxed) > 0 {
+            return Ok(None);
+        }
+        self.lend(length)
+    }
+
+    fn lend(self: &Arc<Self>, length: usize) -> Result<Option<Piece>, Violation> {
+        let mut lent = self.lent.lock();
+        let Lent { slots, returns, .. } = &mut *lent;
+        while let Some([first]) = returns.pop()? {
+            slots.take_back(first)?;
+        }
+        let Some(first) = slots.lend(slots_for(length)) else { return Ok(None) };
+        let arena = self.segment.parts(self.direction).arena;
+        let address = self.segment.address(arena + first as usize * SLOT);
+        Ok(Some(Piece { lender: Arc::clone(self), first, address, length, announced: false }))
+    }
+
+    /// A piece of `length` bytes, at most [`longest`](Self::longest); waits until the peer has given back enough.
+    /// An error when `over` becomes true first.
+    pub(super) fn take(self: &Arc<Self>, length: usize, over: &AtomicBool) -> Result<Piece, LinkError> {
+        debug_assert!(length <= self.longest());
+        if let Some(piece) = self.try_take(length)? {
+            return Ok(piece);
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let taken = self.wait_for(length, over);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        taken
+    }
+
+    fn wait_for(self: &Arc<Self>, length: usize, over: &AtomicBool) -> Result<Piece, LinkError> {
+        let _turn = self.turn.lock();
+        let returned = self.segment.index(self.direction, Word::Returned);
+        let bell = self.segment.futex(self.direction, Word::Lender);
+        let patience = bell::patience();
+        loop {
+            if over.load(Ordering::SeqCst) {
+                return Err(LinkError::PeerGone);
+            }
+            if let Some(piece) = self.lend(length)? {
+                return Ok(piece);
+            }
+            let collected = self.lent.lock().returns.read_so_far();
+            let more = || returned.load(Ordering::Acquire) != collected;
+            let begun = Instant::now();
+            while !more() && begun.elapsed() < patience {
+                core::hint::spin_loop();
+            }
+            bell::sleep(bell, bell::BUSY, || more() || over.load(Ordering::SeqCst));
+        }
+    }
+
+    /// Says that a piece is filled; it is the peer's from here on, until the peer gives it back.
+    pub(super) fn announce(
+        &self,
+        mut piece: Piece,
+        transfer: u64,
+        offset: u64,
+        total: u64,
+    ) -> Result<(), Violation> {
+        let entry = [transfer, offset, total, piece.length as u64, u64::from(piece.first)];
+        if self.lent.lock().announcements.push(entry)? {
+            piece.announced = true;
+            Ok(())
+        } else {
+            // Every announcement has a slot that is not given back, and there are as many entries as slots.
+            Err(Violation::Indexes)
+        }
+    }
+
+    /// Wakes the thread that waits for slots.
+    pub(super) fn wake(&self) {
+        bell::ring(self.segment.futex(self.direction, Word::Lender));
+    }
+}
+
+/// The side that is lent to.
+pub(super) struct Borrower {
+    segment: Arc<Segment>,
+    direction: Direction,
+    announcements: Mutex<EntryConsumer<ANNOUNCEMENT_WORDS>>,
+    returns: Mutex<EntryProducer<RETURN_WORDS>>,
+    /// Pieces that have not been given back.
+    leases: AtomicU32,
+}
+
+/// A piece of a transfer as it lies in the memory that both processes share. It is given back when it is dropped.
+///
+/// The peer can change the bytes at any moment: whoever interprets them copies them first.
+pub struct Lease {
+    borrower: Arc<Borrower>,
+    first: u64,
+    address: *mut u8,
+    length: usize,
+}
+
+// SAFETY: a lease gives out only the address; the peer may write there, which raw accesses alone can live with.
+unsafe impl Send for Lease {}
+// SAFETY: as above.
+unsafe impl Sync for Lease {}
+
+impl core::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Lease")
+            .field("first", &self.first)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lease {
+    /// Where the bytes are.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.address
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Copies the bytes to where they belong, with up to `threads` threads.
+    ///
+    /// # Safety
+    /// As many bytes at `destination` as the lease has must be writable.
+    pub unsafe fn empty_into(&self, destination: *mut u8, threads: usize) {
+        // SAFETY: the caller vouches for the destination; the piece was checked to lie in the arena.
+        unsafe { copiers::copy(destination, self.address, self.length, threads) };
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Borrower { segment, direction, returns, leases, .. } = &*self.borrower;
+        // A ring of returns that is full or broken is the peer's own loss: it gets its slots back never.
+        let _ = returns.lock().push([self.first]);
+        leases.fetch_sub(1, Ordering::Relaxed);
+        bell::ring(segment.futex(*direction, Word::Lender));
+    }
+}
+
+impl Borrower {
+    pub(super) fn new(segment: Arc<Segment>, direction: Direction) -> Arc<Self> {
+        Arc::new(Self {
+            announcements: Mutex::new(taker(Arc::clone(&segment), direction)),
+            returns: Mutex::new(returner(Arc::clone(&segment), direction)),
+            leases: AtomicU32::new(0),
+            segment,
+            direction,
+        })
+    }
+
+    /// Whether something is announced that nobody has taken, as far as can be told without a lock.
+    pub(super) fn is_pending(&self) -> bool {
+        let announced = self.segment.index(self.direction, Word::Announced).load(Ordering::Acquire);
+        announced != self.segment.index(self.direction, Word::Taken).load(Ordering::Relaxed)
+    }
+
+    /// The next piece that was announced, with its place in its transfer.
+    pub(super) fn next(self: &Arc<Self>) -> Result<Option<(ChunkHeader, Lease)>, LinkError> {
+        let Some([transfer, offset, total, length, first]) = self.announcements.lock().pop()? else {
+            return Ok(None);
+        };
+        let parts = self.segment.parts(self.direction);
+        let wrong = Violation::Piece { slot: first, length };
+        if length > LARGEST_PIECE as u64 || first >= u64::from(parts.slots) {
+            return Err(wrong.into());
+        }
+        let (bytes, slot) = (length as usize, first as usize);
+        if slots_for(bytes) as usize > parts.slots as usize - slot {
+            return Err(wrong.into());
+        }
+        if self.leases.fetch_add(1, Ordering::Relaxed) >= parts.slots {
+            self.leases.fetch_sub(1, Ordering::Relaxed);
+            return Err(Violation::TooManyPieces.into());
+        }
+        let lease = Lease {
+            borrower: Arc::clone(self),
+            first,
+            address: self.segment.address(parts.arena + slot * SLOT),
+            length: bytes,
+        };
+        let chunk = ChunkHeader { transfer, offset, total, length: length as u32 };
+        if offset.checked_add(length).is_none_or(|end| end > total) {
+            return Err(ChunkError::BeyondEnd { offset, length: chunk.length, total }.into());
+        }
+        if length == 0 && total > 0 {
+            return Err(ChunkError::Empty(transfer).into());
+        }
+        Ok(Some((chunk, lease)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{Layout, STAGING_LIMITS};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sides() -> (Arc<Segment>, Arc<Lender>, Arc<Borrower>) {
+        let segment = Arc::new(Segment::create(Layout::halves(STAGING_LIMITS.0)).unwrap().0);
+        let lender = Lender::new(Arc::clone(&segment), Direction::Up);
+        let borrower = Borrower::new(Arc::clone(&segment), Direction::Up);
+        (segment, lender, borrower)
+    }
+
+    fn send(lender: &Arc<Lender>, transfer: u64, bytes: &[u8]) -> bool {
+        let Some(mut piece) = lender.try_take(bytes.len()).unwrap() else { return false };
+        // SAFETY: the slice has the piece's bytes.
+        unsafe { piece.fill(bytes.as_ptr(), 1) };
+        lender.announce(piece, transfer, 0, bytes.len() as u64).unwrap();
+        true
+    }
+
+    #[test]
+    fn pieces_arrive_in_place_and_go_round() {
+        let (_segment, lender, borrower) = sides();
+        for round in 0..100 {
+            let bytes = vec![round as u8; SLOT + round];
+            assert!(send(&lender, round as u64, &bytes));
+            let (chunk, lease) = borrower.next().unwrap().unwrap();
+            assert_eq!(
+                (chunk.transfer, chunk.total, lease.len()),
+                (round as u64, bytes.len() as u64, bytes.len())
+            );
+            let mut copy = vec![0; bytes.len()];
+            // SAFETY: the vector has the lease's bytes.
+            unsafe { lease.empty_into(copy.as_mut_ptr(), 1) };
+            assert!(copy == bytes && borrower.next().unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_not_given_back_is_not_lent_again() {
+        let (_segment, lender, borrower) = sides();
+        let mut sent = 0;
+        while send(&lender, sent, &[1]) {
+            sent += 1;
+        }
+        assert_eq!(sent, 8, "a slot each");
+        let mut leases: Vec<_> = (0..8).map(|_| borrower.next().unwrap().unwrap().1).collect();
+        assert!(!send(&lender, 9, &[1]));
+        leases.pop();
+        assert!(send(&lender, 9, &[1]) && !send(&lender, 10, &[1]));
+        // One that was not sent is free again.
+        leases.clear();
+        drop(lender.try_take(SLOT).unwrap().unwrap());
+        assert!(send(&lender, 11, &[1]));
+    }
+
+    #[test]
+    fn whoever_waits_for_slots_is_woken_by_their_return_and_by_the_end() {
+        let (_segment, lender, borrower) = sides();
+        while send(&lender, 0, &[1]) {}
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| lender.take(1, &over).map(|piece| piece.len()));
+            while lender.waiting.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(lender.try_take(1).unwrap().is_none(), "whoever waits comes first");
+            drop(borrower.next().unwrap().unwrap());
+            assert_eq!(waiting.join().unwrap().unwrap(), 1);
+            let two = scope.spawn(|| lender.take(2 * SLOT, &over).map(drop));
+            over.store(true, Ordering::SeqCst);
+            lender.wake();
+            assert!(matches!(two.join().unwrap(), Err(LinkError::PeerGone)));
+        });
+    }
+
+    #[test]
+    fn returns_that_cannot_be_are_noticed() {
+        let (segment, lender, _) = sides();
+        let mut returns = returner(segment, Direction::Up);
+        returns.push([3]).unwrap();
+        assert!(matches!(lender.try_take(1), Err(Violation::NotLent(3))));
+    }
+
+    proptest! {
+        /// Whatever a peer announces: an error, or a piece that lies in the arena.
+        #[test]
+        fn announcements_of_a_hostile_peer_never_leave_the_arena(
+            entries in prop::collection::vec(prop::array::uniform5(prop_oneof![
+                0_u64..10, Just(SLOT as u64), Just(u64::MAX), any::<u64>(), 0..(1_u64 << 20),
+            ]), 1..40),
+        ) {
+            let (segment, _, borrower) = sides();
+            let mut hostile = announcer(Arc::clone(&segment), Direction::Up);
+            let region = Region::of(&segment, Direction::Up);
+            let arena = region.as_ptr() as usize..region.as_ptr() as usize + region.len();
+            let mut leases = Vec::new();
+            for entry in entries {
+                if !hostile.push(entry).unwrap() {
+                    break;
+                }
+                if let Ok(Some((chunk, lease))) = borrower.next() {
+                    let start = lease.as_ptr() as usize;
+                    prop_assert!(arena.contains(&start) && start + lease.len() <= arena.end);
+                    prop_assert!(chunk.offset + u64::from(chunk.length) <= chunk.total);
+                    leases.push(lease);
+                }
+                prop_assert!(leases.len() <= 8);
+            }
+        }
+    }
+}

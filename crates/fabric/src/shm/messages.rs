@@ -1,0 +1,106 @@
+//! How do the frames of a link travel over shared memory?
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use super::bell::{self, BUSY, LOOKING};
+use super::layout::{Direction, Word};
+use super::ring::{ByteConsumer, ByteProducer};
+use super::segment::Segment;
+use super::transfers::State;
+use crate::link::{LinkError, Shared};
+use crate::module::{ReceiveMessages, SendMessages};
+
+pub(super) struct Sending {
+    state: Arc<State>,
+    segment: Arc<Segment>,
+    direction: Direction,
+    ring: ByteProducer,
+    patience: Duration,
+}
+
+impl Sending {
+    pub(super) fn new(state: Arc<State>, segment: Arc<Segment>, direction: Direction) -> Self {
+        let ring = ByteProducer::new(Arc::clone(&segment), direction);
+        Self { state, segment, direction, ring, patience: bell::patience() }
+    }
+
+    /// Waits until the peer has read something.
+    fn wait_for_room(&self) -> Result<(), LinkError> {
+        let begun = Instant::now();
+        while begun.elapsed() < self.patience {
+            if self.ring.room()? > 0 {
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
+        let has_room = || !matches!(self.ring.room(), Ok(0)) || self.state.is_over();
+        bell::sleep(self.segment.futex(self.direction, Word::Sender), BUSY, has_room);
+        Ok(())
+    }
+}
+
+impl SendMessages for Sending {
+    fn send(&mut self, mut bytes: &[u8]) -> Result<(), LinkError> {
+        while !bytes.is_empty() {
+            if self.state.is_over() {
+                return Err(LinkError::PeerGone);
+            }
+            let count = self.ring.write(bytes)?;
+            if count == 0 {
+                self.wait_for_room()?;
+                continue;
+            }
+            bytes = &bytes[count..];
+            bell::ring(self.segment.futex(self.direction, Word::Receiver));
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct Receiving {
+    state: Arc<State>,
+    segment: Arc<Segment>,
+    direction: Direction,
+    ring: ByteConsumer,
+}
+
+impl Receiving {
+    pub(super) fn new(state: Arc<State>, segment: Arc<Segment>, direction: Direction) -> Self {
+        let ring = ByteConsumer::new(Arc::clone(&segment), direction);
+        Self { state, segment, direction, ring }
+    }
+}
+
+impl ReceiveMessages for Receiving {
+    fn receive(&mut self, link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
+        let doing = self.segment.futex(self.direction, Word::Receiver);
+        doing.store(LOOKING, Ordering::Relaxed);
+        loop {
+            let over = self.state.is_over();
+            let count = self.ring.read(into)?;
+            // What was announced before these bytes were written is there for whoever reads them.
+            self.state.deliver_all(link)?;
+            if count > 0 {
+                bell::ring(self.segment.futex(self.direction, Word::Sender));
+                doing.store(BUSY, Ordering::Relaxed);
+                // Either the peer sees that this thread is busy and rings for the other one, or what it has announced
+                // is seen here.
+                fence(Ordering::SeqCst);
+                self.state.deliver_all(link)?;
+                return Ok(count);
+            }
+            if over {
+                // The peer has written nothing after it went, and all that was there has been read.
+                return Err(LinkError::PeerGone);
+            }
+            if !wait {
+                return Ok(0);
+            }
+            let has_some =
+                || !matches!(self.ring.available(), Ok(0)) || self.state.has_pieces() || self.state.is_over();
+            bell::sleep(doing, LOOKING, has_some);
+        }
+    }
+}

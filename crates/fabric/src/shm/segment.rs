@@ -1,0 +1,232 @@
+//! How is the shared memory made, handed over, checked and mapped?
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use thiserror::Error;
+
+use super::layout::{BadLayout, Direction, LINE, Layout, Parts, Word};
+
+/// Why memory of another process is not mapped.
+#[derive(Debug, Error)]
+pub enum SegmentError {
+    /// The other process could take pages away, which would end this one.
+    #[error("the memory is not sealed against being cut short")]
+    NotSealed,
+    /// It is smaller or larger than was said.
+    #[error("the memory has {found} bytes instead of {expected}")]
+    WrongSize {
+        /// Bytes that were announced.
+        expected: u64,
+        /// Bytes that there are.
+        found: u64,
+    },
+    /// The parts are of no possible size.
+    #[error(transparent)]
+    Layout(#[from] BadLayout),
+    /// It is too large to be charged to this process.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// The system refuses it.
+    #[error("memory of {bytes} bytes cannot be shared: {cause}")]
+    System {
+        /// How large it is.
+        bytes: u64,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// Memory of another process that stays as long as it is: a memfd whose size is sealed.
+#[derive(Debug)]
+pub struct SealedMemory {
+    descriptor: OwnedFd,
+    bytes: u64,
+}
+
+impl SealedMemory {
+    /// Makes such memory.
+    pub fn new(name: &str, bytes: u64) -> Result<Self, SegmentError> {
+        let make = || -> Result<OwnedFd, rustix::io::Errno> {
+            let descriptor = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            ftruncate(&descriptor, bytes)?;
+            fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+            Ok(descriptor)
+        };
+        let descriptor = make().map_err(|cause| SegmentError::System { bytes, cause: cause.into() })?;
+        Ok(Self { descriptor, bytes })
+    }
+
+    /// Checks what another process has sent: only a sealed descriptor of exactly `bytes` is taken.
+    pub fn check(descriptor: OwnedFd, bytes: u64) -> Result<Self, SegmentError> {
+        let needed = SealFlags::SHRINK | SealFlags::GROW;
+        // What cannot be sealed at all says so with an error.
+        if !fcntl_get_seals(&descriptor).is_ok_and(|seals| seals.contains(needed)) {
+            return Err(SegmentError::NotSealed);
+        }
+        let system = |cause: rustix::io::Errno| SegmentError::System { bytes, cause: cause.into() };
+        let found = fstat(&descriptor).map_err(system)?.st_size as u64;
+        if found == bytes {
+            Ok(Self { descriptor, bytes })
+        } else {
+            Err(SegmentError::WrongSize { expected: bytes, found })
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Its descriptor.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd as _;
+        self.descriptor.as_fd()
+    }
+}
+
+impl From<SealedMemory> for OwnedFd {
+    fn from(memory: SealedMemory) -> Self {
+        memory.descriptor
+    }
+}
+
+/// The mapped memory of a link. It goes when nobody uses any part of it any more.
+#[derive(Debug)]
+pub(super) struct Segment {
+    start: *mut u8,
+    bytes: usize,
+    layout: Layout,
+    /// Of both directions, as the layout has them.
+    parts: [Parts; 2],
+}
+
+// SAFETY: the mapping is owned, and what is in it is reached by atomic words and by raw copies of bytes that the
+// protocol gives to one side at a time.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Makes the memory for a session.
+    pub(super) fn create(layout: Layout) -> Result<(Self, SealedMemory), SegmentError> {
+        let memory = SealedMemory::new("causeway-link", layout.bytes() as u64)?;
+        Ok((Self::map(&memory, layout)?, memory))
+    }
+
+    /// Maps memory that has been checked; it must be as large as the layout says.
+    pub(super) fn map(memory: &SealedMemory, layout: Layout) -> Result<Self, SegmentError> {
+        let bytes = layout.bytes();
+        if memory.bytes() != bytes as u64 {
+            return Err(SegmentError::WrongSize { expected: bytes as u64, found: memory.bytes() });
+        }
+        // SAFETY: a new mapping at an address that the system chooses, of a descriptor as large as the mapping, whose
+        // size is sealed.
+        let start = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                memory.descriptor.as_raw_fd(),
+                0,
+            )
+        };
+        let system = || SegmentError::System { bytes: bytes as u64, cause: io::Error::last_os_error() };
+        if start == libc::MAP_FAILED {
+            return Err(system());
+        }
+        let parts = [Direction::Up, Direction::Down].map(|direction| layout.parts(direction));
+        let segment = Self { start: start.cast(), bytes, layout, parts };
+        // SAFETY: the mapping was just made. A forked child must not have a part in the session.
+        if unsafe { libc::madvise(start, bytes, libc::MADV_DONTFORK) } != 0 {
+            return Err(system());
+        }
+        Ok(segment)
+    }
+
+    pub(super) fn parts(&self, direction: Direction) -> &Parts {
+        &self.parts[direction as usize]
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The address `offset` bytes from the start.
+    pub(super) fn address(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.bytes);
+        self.start.wrapping_add(offset)
+    }
+
+    /// The word of 8 bytes at `offset`.
+    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
+        // SAFETY: inside the mapping, aligned, and only ever reached as an atomic word by this process.
+        unsafe { AtomicU64::from_ptr(self.start.add(offset).cast()) }
+    }
+
+    /// An index of a direction.
+    pub(super) fn index(&self, direction: Direction, word: Word) -> &AtomicU64 {
+        self.word(self.parts(direction).words + word as usize * LINE)
+    }
+
+    /// A futex of a direction.
+    pub(super) fn futex(&self, direction: Direction, word: Word) -> &AtomicU32 {
+        let offset = self.parts(direction).words + word as usize * LINE;
+        debug_assert!(offset + 4 <= self.bytes);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(self.start.add(offset).cast()) }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this size, and nobody uses it any more.
+        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sealed_memory_of_the_right_size_is_taken() {
+        let layout = Layout::halves(0);
+        let (_segment, memory) = Segment::create(layout).unwrap();
+        let copy = || memory.descriptor.try_clone().unwrap();
+        let bytes = memory.bytes();
+        let checked = SealedMemory::check(copy(), bytes).unwrap();
+        assert!(Segment::map(&checked, layout).is_ok());
+        assert!(Segment::map(&checked, Layout::halves(8 << 20)).is_err());
+        let other = SealedMemory::check(copy(), bytes + 1);
+        assert!(matches!(other, Err(SegmentError::WrongSize { .. })));
+        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, bytes).unwrap();
+        assert!(matches!(SealedMemory::check(unsealed, bytes), Err(SegmentError::NotSealed)));
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        assert!(matches!(SealedMemory::check(file, bytes), Err(SegmentError::NotSealed)));
+        assert!(ftruncate(&memory.descriptor, 0).is_err(), "what is sealed cannot be cut short");
+    }
+
+    #[test]
+    fn a_forked_child_does_not_have_the_memory() {
+        let (segment, _memory) = Segment::create(Layout::halves(0)).unwrap();
+        // SAFETY: between fork and exit the child makes async-signal-safe calls only.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                let mut resident = 0_u8;
+                let gone = libc::mincore(segment.start.cast(), 1, &mut resident) == -1;
+                libc::_exit(i32::from(!gone));
+            }
+            let mut status = 0;
+            libc::waitpid(child, &mut status, 0);
+            status
+        };
+        assert_eq!(status, 0);
+    }
+}

@@ -1,0 +1,132 @@
+//! Which slots of the arena are free? Kept by the side that lends them, out of the peer's reach.
+
+use super::Violation;
+use super::layout::{SEGMENT, SLOT};
+
+const SLOTS_IN_SEGMENT: usize = SEGMENT / SLOT;
+
+/// The slots of one half of the arena.
+///
+/// The lowest run that is long enough is lent, so that a session which moves little touches few pages. No run crosses the
+/// end of a [segment](SEGMENT), since devices know one segment at a time.
+#[derive(Debug)]
+pub(super) struct Slots {
+    /// For each slot: the length of the lent run that begins here, or 0.
+    runs: Vec<u32>,
+    free: u32,
+}
+
+impl Slots {
+    pub(super) fn new(count: u32) -> Self {
+        Self { runs: vec![0; count as usize], free: count }
+    }
+
+    /// Lends a run of `count` slots, at most a segment's; its first one.
+    pub(super) fn lend(&mut self, count: u32) -> Option<u32> {
+        if count == 0 || self.free < count || count as usize > SLOTS_IN_SEGMENT {
+            return None;
+        }
+        let (mut at, mut start) = (0, 0);
+        while at < self.runs.len() {
+            match self.runs[at] {
+                0 => {
+                    if at.is_multiple_of(SLOTS_IN_SEGMENT) {
+                        start = at;
+                    }
+                    at += 1;
+                    if at - start == count as usize {
+                        self.runs[start] = count;
+                        self.free -= count;
+                        return Some(start as u32);
+                    }
+                }
+                run => {
+                    at += run as usize;
+                    start = at;
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a run back by its first slot.
+    pub(super) fn take_back(&mut self, first: u64) -> Result<(), Violation> {
+        let run = usize::try_from(first).ok().and_then(|first| self.runs.get_mut(first));
+        match run {
+            Some(run) if *run > 0 => {
+                self.free += *run;
+                *run = 0;
+                Ok(())
+            }
+            _ => Err(Violation::NotLent(first)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_lowest_run_that_fits_is_lent() {
+        let mut slots = Slots::new(8);
+        assert_eq!([slots.lend(2), slots.lend(3), slots.lend(3)], [Some(0), Some(2), Some(5)]);
+        assert_eq!(slots.lend(1), None);
+        slots.take_back(2).unwrap();
+        assert_eq!(slots.lend(4), None, "there are three free slots");
+        assert_eq!(slots.lend(1), Some(2));
+        assert_eq!(slots.lend(2), Some(3));
+        slots.take_back(0).unwrap();
+        slots.take_back(2).unwrap();
+        assert_eq!(slots.lend(3), Some(0), "neighbours that are free are one run");
+        assert_eq!((slots.lend(0), slots.lend(9)), (None, None));
+    }
+
+    #[test]
+    fn no_run_crosses_the_end_of_a_segment() {
+        let segment = SLOTS_IN_SEGMENT as u32;
+        let mut slots = Slots::new(3 * segment);
+        assert_eq!(
+            [slots.lend(segment - 2), slots.lend(3), slots.lend(2)],
+            [Some(0), Some(segment), Some(segment - 2)]
+        );
+        assert_eq!(
+            [slots.lend(segment), slots.lend(segment), slots.lend(segment + 1)],
+            [Some(2 * segment), None, None]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_slot_is_ever_lent_twice(actions in prop::collection::vec((any::<bool>(), 0_u64..40), 1..300)) {
+            const COUNT: u32 = 32;
+            let mut slots = Slots::new(COUNT);
+            let mut lent: Vec<(u32, u32)> = Vec::new();
+            for (lends, number) in actions {
+                if lends {
+                    let count = number as u32 % 9;
+                    if let Some(first) = slots.lend(count) {
+                        prop_assert!(count > 0 && first + count <= COUNT);
+                        let apart = |(start, length): &(u32, u32)| {
+                            first + count <= *start || start + length <= first
+                        };
+                        prop_assert!(lent.iter().all(apart));
+                        lent.push((first, count));
+                    }
+                } else {
+                    let known = lent.iter().position(|(first, _)| u64::from(*first) == number);
+                    match known {
+                        Some(at) => {
+                            lent.swap_remove(at);
+                            prop_assert_eq!(slots.take_back(number), Ok(()));
+                        }
+                        None => prop_assert_eq!(slots.take_back(number), Err(Violation::NotLent(number))),
+                    }
+                }
+                let used: u32 = lent.iter().map(|(_, count)| count).sum();
+                prop_assert_eq!(slots.free, COUNT - used);
+            }
+        }
+    }
+}

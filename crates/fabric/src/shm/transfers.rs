@@ -1,0 +1,560 @@
+//! How do the bytes of a transfer travel over shared memory?
+//!
+//! The sender fills a piece of its half of the arena and announces it. The receiver's own thread looks for
+//! announcements whenever it looks for frames, and after it has read frames, so a command that was sent after an
+//! announcement finds the transfer there. While that thread is busy with a command, which may take as long as the GPU
+//! does, another one takes announcements in its place: transfers overtake commands, as they do on TCP's lanes.
+//!
+//! Whoever owns the link may take a transfer where it lies (`LinkEvents::open_in_place`). Otherwise it is copied to
+//! its destination, by a thread for that unless it is short.
+
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use causeway_wire::chunk::ChunkHeader;
+use crossbeam_channel::{Sender as QueueEnd, unbounded};
+use parking_lot::Mutex;
+
+use super::arena::{Borrower, Lease, Lender, Piece, Region};
+use super::bell::{self, BUSY};
+use super::layout::{Direction, Word};
+use super::messages::{Receiving, Sending};
+use super::segment::{SealedMemory, Segment};
+use super::side::{Message, Peer, Said};
+use super::{SegmentError, Violation};
+use crate::link::{Address, DescriptorError, LinkError, Place, Shared, count, spawn_or_lose};
+use crate::module::{Memory, Order, Parts, Sending as Sent};
+use crate::tcp::channel::{Connection, shut_down};
+use crate::threads;
+use crate::via::Via;
+
+/// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling and emptying overlap.
+const LONG_STEP: usize = 4 << 20;
+
+/// Copies up to this many bytes are made by the thread that finds the piece; waking another one costs as much.
+const COPIED_AT_ONCE: usize = 128 << 10;
+
+/// Threads that copy a piece to its destination; fewer where there are fewer cores.
+const EMPTYING_THREADS: usize = 4;
+
+/// How long the receiver of frames may be busy before another thread takes announcements in its place.
+const BUSY_FOR: Duration = Duration::from_micros(100);
+
+/// Descriptors that may come before the link is started.
+const MOST_EARLY: usize = 64;
+
+/// Which end of the session this process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Client,
+    Worker,
+}
+
+impl Role {
+    fn sends(self) -> Direction {
+        match self {
+            Self::Client => Direction::Up,
+            Self::Worker => Direction::Down,
+        }
+    }
+
+    fn receives(self) -> Direction {
+        match self {
+            Self::Client => Direction::Down,
+            Self::Worker => Direction::Up,
+        }
+    }
+}
+
+/// What the threads of a link over shared memory have in common.
+pub(super) struct State {
+    segment: Arc<Segment>,
+    role: Role,
+    lender: Arc<Lender>,
+    borrower: Arc<Borrower>,
+    peer: Peer,
+    /// The connection over which the session was asked for; it ends with the session.
+    command: TcpStream,
+    over: AtomicBool,
+    /// Whether the link's owner can be asked.
+    started: AtomicBool,
+    copies: Mutex<Option<QueueEnd<Copy>>>,
+    /// Transfers that are put in line, for a thread that sends them.
+    line: Mutex<Option<QueueEnd<Order>>>,
+    descriptors: Mutex<Descriptors>,
+}
+
+/// A descriptor of the peer, or why it cannot be used.
+type Arrived = (u64, Result<SealedMemory, DescriptorError>);
+
+/// Where descriptors of the peer go.
+enum Descriptors {
+    /// Nobody can be told yet.
+    Early(Vec<Arrived>),
+    ToOwner(Arc<Shared>),
+    Nowhere,
+}
+
+/// A piece that is to be copied to its destination.
+struct Copy {
+    chunk: ChunkHeader,
+    lease: Option<Lease>,
+    destination: *mut u8,
+    link: Arc<Shared>,
+}
+
+// SAFETY: the destination is claimed until the copy has landed, and may be written by any thread.
+unsafe impl Send for Copy {}
+
+impl Copy {
+    fn carry_out(mut self) {
+        if let Some(lease) = self.lease.take() {
+            // SAFETY: the chunk was claimed, so the destination has room for it and stays writable until it has landed;
+            // no other chunk overlaps it.
+            unsafe { lease.empty_into(self.destination, EMPTYING_THREADS) };
+            drop(lease);
+            count(&self.link.counters().transfer_bytes_received, self.chunk.length as usize);
+            self.link.transfers().landed(&self.chunk, None);
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        if self.lease.is_some() {
+            // Nobody was left to carry it out; its transfer must end all the same.
+            self.link.transfers().landed(&self.chunk, Some(&LinkError::PeerGone));
+        }
+    }
+}
+
+/// A link's parts over memory that both processes have mapped. `command` is the connection over which the session was
+/// asked for.
+pub(super) fn parts(
+    role: Role,
+    segment: Arc<Segment>,
+    peer: Peer,
+    command: &Connection,
+) -> io::Result<(Parts, [i32; 2])> {
+    let command = command.socket().try_clone()?;
+    let descriptors = [peer.descriptor(), command.as_raw_fd()];
+    let state = Arc::new(State {
+        role,
+        lender: Lender::new(Arc::clone(&segment), role.sends()),
+        borrower: Borrower::new(Arc::clone(&segment), role.receives()),
+        segment: Arc::clone(&segment),
+        peer,
+        command,
+        over: AtomicBool::new(false),
+        started: AtomicBool::new(false),
+        copies: Mutex::new(None),
+        line: Mutex::new(None),
+        descriptors: Mutex::new(Descriptors::Early(Vec::new())),
+    });
+    threads::spawn("shm-watch", {
+        let state = Arc::clone(&state);
+        move || state.watch()
+    })?;
+    let sender = Sending::new(Arc::clone(&state), Arc::clone(&segment), role.sends());
+    let receiver = Receiving::new(Arc::clone(&state), segment, role.receives());
+    let parts =
+        Parts { sender: Box::new(sender), receiver: Box::new(receiver), memory: Box::new(Arena(state)) };
+    Ok((parts, descriptors))
+}
+
+impl State {
+    /// Whether the peer has gone, or this side has ended the link.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Whether there are announcements that can be dealt with.
+    pub(super) fn has_pieces(&self) -> bool {
+        self.started.load(Ordering::Relaxed) && self.borrower.is_pending()
+    }
+
+    /// Deals with every piece that has been announced.
+    pub(super) fn deliver_all(&self, link: &Arc<Shared>) -> Result<(), LinkError> {
+        while self.has_pieces() {
+            match self.borrower.next()? {
+                Some((chunk, lease)) => self.deliver(link, chunk, lease)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver(&self, link: &Arc<Shared>, chunk: ChunkHeader, lease: Lease) -> Result<(), LinkError> {
+        let length = chunk.length as usize;
+        let is_whole = length > 0 && u64::from(chunk.length) == chunk.total;
+        let lease = match link.events() {
+            Some(events) if is_whole && !link.transfers().knows(chunk.transfer) => {
+                match events.open_in_place(chunk.transfer, lease) {
+                    Ok(()) => {
+                        count(&link.counters().transfer_bytes_received, length);
+                        return Ok(());
+                    }
+                    Err(lease) => lease,
+                }
+            }
+            _ => lease,
+        };
+        match link.transfers().claim(&chunk, link.events())? {
+            Place::Nowhere => {
+                drop(lease);
+                count(&link.counters().transfer_bytes_received, length);
+                link.transfers().landed(&chunk, None);
+            }
+            Place::Memory(destination) => {
+                let copy = Copy { chunk, lease: Some(lease), destination, link: Arc::clone(link) };
+                let queue = if length > COPIED_AT_ONCE { self.copies.lock().clone() } else { None };
+                match queue {
+                    Some(queue) => {
+                        if let Err(refused) = queue.send(copy) {
+                            refused.into_inner().carry_out();
+                        }
+                    }
+                    None => copy.carry_out(),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes announcements while the receiver of frames is busy.
+    fn stand_in(&self, link: &Arc<Shared>) {
+        let direction = self.role.receives();
+        let receiver = self.segment.futex(direction, Word::Receiver);
+        let is_wanted = || self.has_pieces() && receiver.load(Ordering::Relaxed) == BUSY;
+        while !self.is_over() {
+            let bell = self.segment.futex(direction, Word::Aside);
+            bell::sleep(bell, BUSY, || is_wanted() || self.is_over());
+            if is_wanted() {
+                std::thread::sleep(BUSY_FOR);
+                if let Err(error) = self.deliver_all(link) {
+                    link.lose(error);
+                }
+            }
+        }
+    }
+
+    /// Takes in descriptors until the peer has gone.
+    fn watch(&self) {
+        loop {
+            match self.peer.receive() {
+                Ok(Some((Message { said: Said::Descriptor, number, bytes }, descriptor))) => {
+                    if let Err(error) = self.arrived((number, checked(descriptor, bytes))) {
+                        self.ended_because(error);
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Ok(Some(_)) => {
+                    self.ended_because(Violation::Side.into());
+                    break;
+                }
+                Err(error) => {
+                    self.ended_because(error);
+                    break;
+                }
+            }
+        }
+        self.finish();
+        *self.descriptors.lock() = Descriptors::Nowhere;
+    }
+
+    fn arrived(&self, descriptor: Arrived) -> Result<(), LinkError> {
+        let link = match &mut *self.descriptors.lock() {
+            Descriptors::Early(early) if early.len() < MOST_EARLY => {
+                early.push(descriptor);
+                return Ok(());
+            }
+            Descriptors::Early(_) => return Err(Violation::TooManyDescriptors.into()),
+            Descriptors::ToOwner(link) => Arc::clone(link),
+            Descriptors::Nowhere => return Ok(()),
+        };
+        if let Some(events) = link.events() {
+            let (number, memory) = descriptor;
+            events.descriptor(number, memory);
+        }
+        Ok(())
+    }
+
+    /// Says why the link ends, where there is a link to say it to.
+    fn ended_because(&self, error: LinkError) {
+        let link = match &*self.descriptors.lock() {
+            Descriptors::ToOwner(link) => Some(Arc::clone(link)),
+            _ => None,
+        };
+        match link {
+            Some(link) => {
+                link.lose(error);
+            }
+            None => tracing::debug!("shared memory is given up: {error}"),
+        }
+    }
+
+    /// Frees everybody in this process who waits for the peer.
+    fn finish(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        let (sends, receives) = (self.role.sends(), self.role.receives());
+        bell::ring(self.segment.futex(receives, Word::Receiver));
+        bell::ring(self.segment.futex(receives, Word::Aside));
+        bell::ring(self.segment.futex(sends, Word::Sender));
+        self.lender.wake();
+    }
+
+    fn announce(
+        &self,
+        link: &Shared,
+        piece: Piece,
+        transfer: u64,
+        offset: u64,
+        total: u64,
+    ) -> Result<(), LinkError> {
+        let length = piece.len();
+        self.lender.announce(piece, transfer, offset, total)?;
+        let direction = self.role.sends();
+        if bell::ring(self.segment.futex(direction, Word::Receiver)) == BUSY {
+            bell::ring(self.segment.futex(direction, Word::Aside));
+        }
+        count(&link.counters().transfer_bytes_sent, length);
+        Ok(())
+    }
+}
+
+fn checked(descriptor: Option<std::os::fd::OwnedFd>, bytes: u64) -> Result<SealedMemory, DescriptorError> {
+    let descriptor = descriptor.ok_or(DescriptorError::NotReceived)?;
+    SealedMemory::check(descriptor, bytes).map_err(|error| match error {
+        SegmentError::NotSealed => DescriptorError::NotSealed,
+        _ => DescriptorError::WrongSize,
+    })
+}
+
+/// The memory of the peer as the link has it.
+struct Arena(Arc<State>);
+
+impl Arena {
+    /// Copies the bytes of a transfer into the arena, as far as there is room, and waits for more; whoever gave the order
+    /// keeps its memory readable until then.
+    fn send_now(&self, link: &Arc<Shared>, order: Order) -> Result<(), LinkError> {
+        let State { lender, over, .. } = &*self.0;
+        let Order { transfer, start: Address(start), length, carriage, keeper } = order;
+        let step = if length <= lender.longest() { length } else { LONG_STEP.min(lender.longest()) };
+        let mut offset = 0;
+        loop {
+            link.check()?;
+            let part = step.min(length - offset);
+            let sent = lender.take(part, over).and_then(|mut piece| {
+                // SAFETY: the part lies in memory that is readable until the order has been carried out.
+                unsafe { piece.fill(start.wrapping_add(offset), carriage.threads) };
+                self.0.announce(link, piece, transfer, offset as u64, length as u64)
+            });
+            sent.map_err(|error| link.lose(error))?;
+            offset += part;
+            if offset >= length {
+                break;
+            }
+        }
+        // The bytes have left the memory.
+        drop(keeper);
+        Ok(())
+    }
+}
+
+impl Memory for Arena {
+    fn via(&self) -> Via {
+        Via::Shm
+    }
+
+    fn start(&self, link: &Arc<Shared>) {
+        let state = Arc::clone(&self.0);
+        let early = match core::mem::replace(
+            &mut *state.descriptors.lock(),
+            Descriptors::ToOwner(Arc::clone(link)),
+        ) {
+            Descriptors::Early(early) => early,
+            _ => Vec::new(),
+        };
+        if state.is_over() {
+            // The watching thread may have looked before.
+            *state.descriptors.lock() = Descriptors::Nowhere;
+        }
+        for (number, memory) in early {
+            if let Some(events) = link.events() {
+                events.descriptor(number, memory);
+            }
+        }
+        let (copies, queue) = unbounded::<Copy>();
+        spawn_or_lose(link, "copy", move |_| queue.into_iter().for_each(Copy::carry_out));
+        *state.copies.lock() = Some(copies);
+        let (line, orders) = unbounded();
+        let sender = Self(Arc::clone(&state));
+        // A lost link is noticed by the thread that receives frames.
+        spawn_or_lose(link, "shm-send", move |link| {
+            orders.into_iter().for_each(|order| drop(sender.send_now(link, order)));
+        });
+        *state.line.lock() = Some(line);
+        state.started.store(true, Ordering::SeqCst);
+        bell::ring(state.segment.futex(state.role.receives(), Word::Receiver));
+        if state.is_over() {
+            *state.copies.lock() = None;
+            *state.line.lock() = None;
+            return;
+        }
+        spawn_or_lose(link, "shm-aside", move |link| state.stand_in(link));
+    }
+
+    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
+        let line = if order.keeper.is_some() { self.0.line.lock().clone() } else { None };
+        match line {
+            Some(line) => line.send(order).or_else(|refused| self.send_now(link, refused.into_inner())),
+            None => self.send_now(link, order),
+        }?;
+        Ok(Sent::done())
+    }
+
+    fn attach(&self, _link: &Arc<Shared>, connection: Connection) {
+        // All transfers go through the arena.
+        shut_down(connection.socket());
+    }
+
+    fn piece(&self, link: &Arc<Shared>, length: usize) -> Option<Piece> {
+        match self.0.lender.try_take(length) {
+            Ok(piece) => piece,
+            Err(violation) => {
+                link.lose(violation.into());
+                None
+            }
+        }
+    }
+
+    fn send_piece(&self, link: &Arc<Shared>, transfer: u64, piece: Piece) -> Result<(), LinkError> {
+        link.check()?;
+        let total = piece.len() as u64;
+        self.0.announce(link, piece, transfer, 0, total).map_err(|error| link.lose(error))
+    }
+
+    fn regions(&self) -> Option<[Region; 2]> {
+        let State { role, segment, .. } = &*self.0;
+        Some([role.sends(), role.receives()].map(|half| Region::of(segment, half)))
+    }
+
+    fn send_descriptor(
+        &self,
+        link: &Arc<Shared>,
+        number: u64,
+        memory: &SealedMemory,
+    ) -> Result<(), LinkError> {
+        link.check()?;
+        let message = Message { said: Said::Descriptor, number, bytes: memory.bytes() };
+        let sent = self.0.peer.send(&message, Some(memory.descriptor().as_fd()));
+        sent.map_err(|error| match error.raw_os_error() {
+            // This process has too many descriptors under way, or none left; the link goes on.
+            Some(libc::ETOOMANYREFS | libc::EMFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                LinkError::Io(Arc::new(error))
+            }
+            _ => link.lose(LinkError::from_io(error)),
+        })
+    }
+
+    fn end(&self) {
+        let state = &self.0;
+        state.peer.end();
+        // An error means that it has ended already, which is what is wanted.
+        let _ = state.command.shutdown(Shutdown::Both);
+        state.finish();
+        *state.copies.lock() = None;
+        *state.line.lock() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{Layout, STAGING_LIMITS};
+    use super::*;
+    use crate::link::{Destination, Link, LinkEvents};
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixStream;
+
+    struct TakesAll(Mutex<Vec<Lease>>);
+
+    impl LinkEvents for TakesAll {
+        fn open_transfer(&self, _transfer: u64, total: u64) -> Option<Destination> {
+            (total < 1 << 20).then(|| Destination::buffer(vec![0; total as usize], |_| {}))
+        }
+        fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
+            if transfer.is_multiple_of(2) {
+                return Err(lease);
+            }
+            let mut leases = self.0.lock();
+            leases.push(lease);
+            if leases.len() > 3 {
+                leases.clear();
+            }
+            Ok(())
+        }
+        fn lost(&self, _cause: &LinkError) {}
+    }
+
+    fn random(state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state >> 33
+    }
+
+    /// A peer that writes whatever it likes wherever the other one looks. Nothing must panic, block for ever or be
+    /// touched outside the memory.
+    #[test]
+    fn a_peer_that_scribbles_over_the_memory_ends_its_own_link_at_most() {
+        for seed in 1..25 {
+            let (segment, memory) = Segment::create(Layout::halves(STAGING_LIMITS.0)).unwrap();
+            let hostile = Arc::new(Segment::map(&memory, Layout::halves(STAGING_LIMITS.0)).unwrap());
+            let (here, there) = UnixStream::pair().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let command = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let command = Connection::new(command, None);
+            let (parts, descriptors) =
+                parts(Role::Worker, Arc::new(segment), Peer::new(here.into()), &command).unwrap();
+            let (link, mut receiver) = Link::new(parts, &descriptors).unwrap();
+            link.start(Arc::new(TakesAll(Mutex::default())));
+            let receiving = std::thread::spawn(move || while receiver.recv().is_ok() {});
+            let sending = std::thread::spawn({
+                let link = link.clone();
+                move || {
+                    for number in 0..50 {
+                        if link.send_transfer(number, &[1; 70_000]).is_err()
+                            || link.send(|out| out.extend_from_slice(&[0; 5000])).is_err()
+                        {
+                            break;
+                        }
+                    }
+                }
+            });
+            let mut state = seed;
+            for _ in 0..20_000 {
+                let direction =
+                    if random(&mut state).is_multiple_of(2) { Direction::Up } else { Direction::Down };
+                let parts = hostile.parts(direction);
+                let offset = match random(&mut state) % 3 {
+                    0 => parts.words + random(&mut state) as usize % 10 * super::super::layout::LINE,
+                    1 => parts.announcements + random(&mut state) as usize % (parts.entries * 5) * 8,
+                    _ => parts.returns + random(&mut state) as usize % parts.entries * 8,
+                };
+                let value = match random(&mut state) % 4 {
+                    0 => u64::MAX,
+                    1 => random(&mut state) << 40,
+                    _ => random(&mut state) % 10,
+                };
+                hostile.word(offset).store(value, Ordering::Relaxed);
+            }
+            drop(there);
+            receiving.join().unwrap();
+            sending.join().unwrap();
+            assert!(link.is_lost());
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! At which sockets is the broker reached from its own host?
+//!
+//! An abstract one, for processes of the same network namespace, and one in a folder, for containers that share the folder
+//! and nothing else. Their names cannot be guessed and are told to clients that hold the key; even so nothing can be
+//! asked for there but to share memory with a session whose token the caller has.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use causeway_fabric::shm::join::SOCKET_PREFIX;
+use causeway_fabric::target::random_bytes;
+use causeway_fabric::via::boot_id;
+use causeway_wire::handshake::Locality;
+
+/// What the names of sockets in folders end with.
+const SUFFIX: &str = ".sock";
+
+/// The sockets; those in folders are removed when this is dropped.
+#[derive(Debug, Default)]
+pub struct LocalSockets {
+    listeners: Vec<UnixListener>,
+    names: Vec<String>,
+    path: Option<PathBuf>,
+}
+
+impl LocalSockets {
+    /// Opens what can be opened; the log says what cannot. `folder` is one that clients in containers see, too;
+    /// otherwise one of this user alone is used.
+    pub fn open(folder: Option<&Path>) -> Self {
+        let mut sockets = Self::default();
+        let number = u128::from_le_bytes(random_bytes());
+        let name = format!("{SOCKET_PREFIX}{number:032x}");
+        match SocketAddr::from_abstract_name(&name).and_then(|address| UnixListener::bind_addr(&address)) {
+            Ok(listener) => sockets.add(listener, format!("@{name}")),
+            Err(error) => tracing::warn!("no abstract socket for clients of this host: {error}"),
+        }
+        let (folder, is_private) = match folder {
+            Some(folder) => (Ok(folder.to_owned()), false),
+            None => (private_folder(), true),
+        };
+        let opened = folder.and_then(|folder| {
+            remove_stale(&folder);
+            let path = folder.join(format!("{name}{SUFFIX}"));
+            bind(&path, is_private).map(|listener| (listener, path))
+        });
+        match opened {
+            Ok((listener, path)) => {
+                sockets.add(listener, path.to_string_lossy().into_owned());
+                sockets.path = Some(path);
+            }
+            Err(error) => tracing::warn!("no socket in a folder for clients of this host: {error}"),
+        }
+        sockets
+    }
+
+    fn add(&mut self, listener: UnixListener, name: String) {
+        match listener.set_nonblocking(true) {
+            Ok(()) => {
+                self.listeners.push(listener);
+                self.names.push(name);
+            }
+            Err(error) => tracing::warn!("a socket for clients of this host cannot be used: {error}"),
+        }
+    }
+
+    /// Where callers come in; none of them blocks.
+    pub fn listeners(&self) -> &[UnixListener] {
+        &self.listeners
+    }
+
+    /// What clients are told.
+    pub fn locality(&self) -> Locality {
+        Locality { boot_id: boot_id(), sockets: self.names.clone() }
+    }
+}
+
+impl Drop for LocalSockets {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // Somebody may have tidied up already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A folder that only this user can enter.
+fn private_folder() -> io::Result<PathBuf> {
+    let user = rustix::process::getuid().as_raw();
+    let runtime =
+        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let folder = match runtime {
+        Some(runtime) => runtime.join("causeway"),
+        None => PathBuf::from(format!("/tmp/causeway-{user}")),
+    };
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = std::fs::symlink_metadata(&folder)?;
+    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+        Ok(folder)
+    } else {
+        let text = format!("{} belongs to another user, or others can enter it", folder.display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+    }
+}
+
+/// Listens at `path`. In a shared folder everybody may knock, since the users of two containers have little to do
+/// with each other; the session's token is what counts.
+fn bind(path: &Path, is_private: bool) -> io::Result<UnixListener> {
+    // Whoever looks for sockets that nobody listens at must not find this one before it does.
+    let unfinished = path.with_extension("new");
+    let listener = UnixListener::bind(&unfinished)?;
+    let mode = if is_private { 0o600 } else { 0o666 };
+    let finished = std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(mode))
+        .and_then(|()| std::fs::rename(&unfinished, path));
+    if let Err(error) = finished {
+        let _ = std::fs::remove_file(&unfinished);
+        return Err(error);
+    }
+    Ok(listener)
+}
+
+/// Removes the sockets of servers that were killed.
+fn remove_stale(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_ours =
+            name.to_str().is_some_and(|name| name.starts_with(SOCKET_PREFIX) && name.ends_with(SUFFIX));
+        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if is_ours && UnixStream::connect(entry.path()).is_err_and(refused) {
+            // Another server may be doing the same.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_go_with_their_server_and_those_of_killed_ones_with_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = || std::fs::read_dir(folder.path()).unwrap().count();
+        let first = LocalSockets::open(Some(folder.path()));
+        let Locality { sockets, .. } = first.locality();
+        assert!(sockets.len() == 2 && sockets[0].starts_with('@') && sockets[1].ends_with(SUFFIX));
+        assert!(UnixStream::connect(&sockets[1]).is_ok());
+        // As a killed server leaves it: nobody listens any more, and the file is still there.
+        drop(UnixListener::bind(folder.path().join("causeway-0.sock")).unwrap());
+        std::fs::write(folder.path().join("other"), "").unwrap();
+        assert_eq!(files(), 3);
+        let second = LocalSockets::open(Some(folder.path()));
+        assert_eq!(files(), 3, "the stale one has gone, a new one has come");
+        assert!(UnixStream::connect(&sockets[1]).is_ok());
+        drop((first, second));
+        assert_eq!(files(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_costs_only_its_socket() {
+        let sockets = LocalSockets::open(Some(Path::new("/nonexistent/folder")));
+        assert_eq!(sockets.locality().sockets.len(), 1);
+    }
+}

@@ -1,0 +1,179 @@
+//! The memory that this worker shares with a client of the same host, as the GPU knows it.
+//!
+//! A segment is registered with the GPU when it is first used. Where that is refused, copies go through it all the
+//! same, only slower.
+
+use causeway_fabric::shm::layout::SEGMENT;
+use causeway_fabric::{Lease, Region};
+use causeway_gpu::{Gpu, Registration};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The part of the client's half that may wait for commands, and the part that the GPU may hold. What comes beyond is
+/// moved to memory of this process, so that a stream which stands still does not stop the client's other copies.
+const MOST_WAITING: usize = 4;
+const MOST_HELD: usize = 2;
+
+/// The shared memory of a session.
+pub struct Arena {
+    uploads: Half,
+    downloads: Half,
+    /// Bytes of transfers from the client that wait for their commands.
+    waiting: AtomicUsize,
+    /// Bytes of them that the GPU may still read.
+    held: AtomicUsize,
+    refused: AtomicBool,
+}
+
+struct Half {
+    region: Region,
+    segments: Vec<Mutex<Segment>>,
+}
+
+enum Segment {
+    Unused,
+    Registered(Box<dyn Registration>),
+    /// The GPU does not take it.
+    Refused,
+}
+
+/// Bytes that count as waiting or as held until this is dropped.
+pub struct Credit {
+    arena: Arc<Arena>,
+    bytes: usize,
+    counter: fn(&Arena) -> &AtomicUsize,
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        (self.counter)(&self.arena).fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A transfer that lies in shared memory.
+pub struct Leased {
+    lease: Lease,
+    _credit: Credit,
+}
+
+impl Leased {
+    /// Where its bytes are. The client can change them at any moment.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.lease.as_ptr()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.lease.len()
+    }
+
+    /// Its bytes, in memory that the client does not reach.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.lease.len()];
+        // SAFETY: the vector has the lease's bytes.
+        unsafe { self.lease.empty_into(bytes.as_mut_ptr(), 1) };
+        bytes
+    }
+
+    /// Copies its bytes.
+    ///
+    /// # Safety
+    /// As many bytes at `destination` must be writable.
+    pub unsafe fn empty_into(&self, destination: *mut u8) {
+        // SAFETY: as this function demands.
+        unsafe { self.lease.empty_into(destination, 1) };
+    }
+}
+
+impl Half {
+    fn new(region: Region) -> Self {
+        let count = region.len().div_ceil(SEGMENT);
+        Self { region, segments: (0..count).map(|_| Mutex::new(Segment::Unused)).collect() }
+    }
+}
+
+impl Arena {
+    /// The memory of a link, if it has any: for transfers to the client, and for those of the client.
+    pub fn new([downloads, uploads]: [Region; 2]) -> Arc<Self> {
+        Arc::new(Self {
+            uploads: Half::new(uploads),
+            downloads: Half::new(downloads),
+            waiting: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes a transfer that waits for its command where it lies, unless too many do.
+    pub fn keep_waiting(self: &Arc<Self>, lease: Lease) -> Result<Leased, Lease> {
+        match self.credit(lease.len(), MOST_WAITING, |arena| &arena.waiting) {
+            Some(credit) => Ok(Leased { lease, _credit: credit }),
+            None => Err(lease),
+        }
+    }
+
+    /// Lets the GPU have a transfer where it lies, unless it has too many.
+    pub fn lend_to_gpu(self: &Arc<Self>, leased: Leased) -> Result<Leased, Leased> {
+        match self.credit(leased.len(), MOST_HELD, |arena| &arena.held) {
+            Some(credit) => Ok(Leased { lease: leased.lease, _credit: credit }),
+            None => Err(leased),
+        }
+    }
+
+    fn credit(
+        self: &Arc<Self>,
+        bytes: usize,
+        part: usize,
+        counter: fn(&Self) -> &AtomicUsize,
+    ) -> Option<Credit> {
+        let most = self.uploads.region.len() / part;
+        let counted = counter(self).fetch_add(bytes, Ordering::Relaxed);
+        let credit = Credit { arena: Arc::clone(self), bytes, counter };
+        (counted + bytes <= most).then_some(credit)
+    }
+
+    /// Whether the GPU holds so much that it is time to ask for some of it back.
+    pub fn is_scarce(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > self.uploads.region.len() / (2 * MOST_HELD)
+    }
+
+    /// Registers the segment in which these bytes lie with the GPU, if that has not been tried yet.
+    pub fn prepare(&self, gpu: &dyn Gpu, address: *const u8, length: usize) {
+        let half =
+            [&self.uploads, &self.downloads].into_iter().find(|half| half.region.holds(address, length));
+        let Some(Half { region, segments }) = half else { return };
+        let number = (address as usize - region.as_ptr() as usize) / SEGMENT;
+        let mut segment = segments[number].lock();
+        match &*segment {
+            Segment::Registered(registration) if registration.is_alive() => return,
+            Segment::Refused => return,
+            Segment::Registered(_) | Segment::Unused => {}
+        }
+        let start = region.as_ptr().wrapping_add(number * SEGMENT);
+        let bytes = SEGMENT.min(region.len() - number * SEGMENT);
+        // What is registered no more must be gone before it is registered again.
+        *segment = Segment::Unused;
+        // SAFETY: the region keeps its memory mapped, and is dropped after its segments.
+        *segment = match unsafe { gpu.register_host(start, bytes) } {
+            Ok(registration) => Segment::Registered(registration),
+            Err(error) => {
+                if !self.refused.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        status = error.0,
+                        "memory shared with the client cannot be registered with the GPU (is the limit of locked memory, \
+                         ulimit -l, too low?); copies will be slower"
+                    );
+                }
+                Segment::Refused
+            }
+        };
+    }
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        // Before the memory may go.
+        self.segments.clear();
+    }
+}

@@ -1,0 +1,156 @@
+//! Do program and server share memory where they can, use TCP where they cannot or shall not, and say why?
+
+use causeway_tests::built::{causeway, cuda_program};
+use causeway_tests::client::{by_itself, through_run};
+use causeway_tests::network::{Cable, Network, Side};
+use causeway_tests::process::{Running, eventually, run};
+use causeway_tests::server::{Server, forget_environment, is_alive};
+use rustix::process::Signal;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What `causeway run --stats` says at the end of vector_add.
+fn stats(server: &Server, via: &str) -> String {
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.args(["run", "--stats", "--via", via, "--on", &server.connect_string(), "--"]);
+    command.arg(cuda_program("vector_add")).env("CAUSEWAY_CACHE_DIR", "");
+    run(&mut command, LIMIT).must_succeed().stderr
+}
+
+#[test]
+fn memory_is_shared_by_default_and_what_is_asked_for_is_done() {
+    let server = Server::start();
+    for via in ["auto", "shm"] {
+        let said = stats(&server, via);
+        assert!(said.contains("via      shm; not tcp: shm is faster; not verbs: this build"), "{said}");
+    }
+    let said = stats(&server, "tcp");
+    assert!(said.contains("via      tcp; not shm: only tcp was asked for"), "{said}");
+    server.must_have_workers(0);
+    assert!(server.log().contains("via=shm") && server.log().contains("via=tcp"), "{}", server.log());
+    let mut devices = Command::new(causeway());
+    forget_environment(&mut devices);
+    devices.args(["devices", "-v", "--on", &server.connect_string()]);
+    let listed = run(&mut devices, LIMIT).must_succeed().stdout;
+    assert!(listed.contains("\nvia shm\n") && listed.contains("\nnot via tcp: shm is faster\n"), "{listed}");
+}
+
+#[test]
+fn what_cannot_be_had_is_an_error_with_its_reason() {
+    let server = Server::start();
+    let mut command = through_run(Some(&server.connect_string()), &cuda_program("vector_add"));
+    let outcome = run(command.env("CAUSEWAY_VIA", "verbs"), LIMIT);
+    assert!(outcome.code() == Some(125) && outcome.stdout.is_empty(), "{outcome}");
+    assert!(outcome.stderr.contains("via verbs: this build of Causeway has no verbs module"), "{outcome}");
+    let mut command = by_itself(&server.connect_string(), &cuda_program("vector_add"));
+    let outcome = run(command.env("CAUSEWAY_VIA", "pigeon"), LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stderr.contains("`pigeon` is no way"), "{outcome}");
+}
+
+#[test]
+fn an_arena_that_cannot_be_made_costs_shared_memory_only() {
+    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    command.env("CAUSEWAY_SHM_STAGING", "plenty");
+    let server = Server::start_command(command);
+    let said = stats(&server, "auto");
+    assert!(
+        said.contains("via      tcp; not shm: the server is on this host, but the server refused it"),
+        "{said}"
+    );
+    assert!(said.contains("CAUSEWAY_SHM_STAGING=plenty is no size"), "{said}");
+    let mut command = by_itself(&server.connect_string(), &cuda_program("vector_add"));
+    let outcome = run(command.env("CAUSEWAY_VIA", "shm"), LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stderr.contains("cannot be reached via shm"), "{outcome}");
+}
+
+#[test]
+fn programs_run_in_the_smallest_arena_and_over_tcp() {
+    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    command.env("CAUSEWAY_SHM_STAGING", "1M");
+    let server = Server::start_command(command);
+    for program in
+        ["vector_add", "pinned_memory", "concurrent", "callback_waits", "copies_2d_3d", "streams_events"]
+    {
+        for via in ["shm", "tcp"] {
+            let mut command = through_run(Some(&server.connect_string()), &cuda_program(program));
+            run(command.env("CAUSEWAY_VIA", via), LIMIT).must_succeed();
+        }
+    }
+    server.must_have_workers(0);
+    server.must_be_well();
+}
+
+#[test]
+fn a_shared_folder_is_enough_and_without_one_the_reason_is_told() {
+    let network = match Network::lay(Cable::Plain { rate: None }) {
+        Ok(network) => network,
+        Err(why) => return eprintln!("skipped, for no network can be made here: {why}"),
+    };
+    let (folder, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let shared = shared.path().to_str().unwrap();
+    let server = network.server(folder.path(), &["--socket-dir", shared]);
+    let program = |via| {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        command.args(["run", "--stats", "--on", &server.connect_string(), "--"]);
+        command.arg(cuda_program("vector_add")).env("CAUSEWAY_CACHE_DIR", "").env("CAUSEWAY_VIA", via);
+        network.inside(Side::Client, &command)
+    };
+    let said = run(&mut program("auto"), LIMIT).must_succeed().stderr;
+    assert!(said.contains("via      shm"), "a network of its own must not matter: {said}");
+    // A container that does not see the folder.
+    let hidden = |via| {
+        let inner = program(via);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount -t tmpfs none \"$0\" && exec \"$@\"", shared]);
+        command.arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    };
+    let outcome = run(&mut hidden("auto"), LIMIT);
+    if outcome.stderr.contains("unshare failed") || outcome.stderr.contains("mount:") {
+        return eprintln!("skipped in part, for no folder can be hidden here: {}", outcome.stderr);
+    }
+    let said = outcome.must_succeed().stderr;
+    assert!(
+        said.contains("via      tcp; not shm: the server is on this host (its boot id is the same)"),
+        "{said}"
+    );
+    assert!(said.contains("--socket-dir"), "{said}");
+    let outcome = run(&mut hidden("shm"), LIMIT);
+    assert_eq!(outcome.code(), Some(1), "{outcome}");
+    assert!(outcome.stderr.contains("cannot be reached via shm"), "{outcome}");
+}
+
+#[test]
+fn whoever_is_killed_in_the_middle_of_a_copy_does_not_leave_the_other_waiting() {
+    let copying = |server: &Server| {
+        let mut command = by_itself(&server.connect_string(), &cuda_program("copy_rate"));
+        // More than there is time for.
+        let running = Running::start(command.args(["64", "100000"]).env("CAUSEWAY_VIA", "shm"));
+        running.must_print("repetition 2 begins", LIMIT);
+        running
+    };
+    // The client first: its worker must go.
+    let server = Server::start();
+    copying(&server).signal(Signal::KILL);
+    server.must_have_workers(0);
+    // Then the worker: the client must end with an error.
+    let mut program = copying(&server);
+    for worker in server.workers() {
+        let pid = rustix::process::Pid::from_raw(worker as i32).unwrap();
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+        eventually("the worker has ended", LIMIT, || !is_alive(worker));
+    }
+    let outcome = program.finish(LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stdout.contains("FAIL copy_rate"), "{outcome}");
+}
