@@ -56,6 +56,8 @@ struct Line {
     threads: usize,
     /// Of these, the ones that wait for something to send.
     idle: usize,
+    /// Of those, the ones that have been woken and do not run yet: who posts the next transfer need not wake them again.
+    woken: usize,
     /// Threads that wait for the bytes of a transfer to leave.
     waiting: usize,
     /// Whether the link has ended.
@@ -225,13 +227,14 @@ impl Lanes {
         if line.over || !line.schedule.has_task() {
             return;
         }
-        let idle = line.idle;
-        let starts = idle == 0 && line.threads < line.schedule.live();
+        let starts = line.idle == 0 && line.threads < line.schedule.live();
         if starts {
             line.threads += 1;
         }
+        let wake = most.min(line.idle.saturating_sub(line.woken));
+        line.woken += wake;
         drop(line);
-        for _ in 0..most.min(idle) {
+        for _ in 0..wake {
             self.0.work.notify_one();
         }
         if starts {
@@ -253,6 +256,7 @@ impl Lanes {
                     line.idle += 1;
                     self.0.work.wait(&mut line);
                     line.idle -= 1;
+                    line.woken = line.woken.saturating_sub(1);
                 }
             }
         }
