@@ -26,6 +26,8 @@
 
 mod arena;
 mod bell;
+#[cfg(test)]
+mod hostile;
 pub mod join;
 pub mod layout;
 mod messages;
