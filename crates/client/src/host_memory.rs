@@ -27,6 +27,8 @@ pub struct Range {
     pub id: u64,
     /// Whether the program brought the memory itself (`cuMemHostRegister`).
     pub is_registered: bool,
+    /// Whether the worker has the same memory; see [`visible::shared`].
+    pub is_shared: bool,
 }
 
 static RANGES: RwLock<BTreeMap<usize, Range>> = RwLock::new(BTreeMap::new());
@@ -39,14 +41,13 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let address = match window::allocate(size) {
+    let shared = visible::shared::allocate(context, size);
+    let address = match shared.or_else(|| window::allocate(size, None)) {
         Some(address) => address,
         None => map(mapped)?,
     };
-    let base = address as usize;
-    RANGES
-        .write()
-        .insert(base, Range { base, size, flags, context, id: memory::next_id(), is_registered: false });
+    let (base, id, is_shared) = (address as usize, memory::next_id(), shared.is_some());
+    RANGES.write().insert(base, Range { base, size, flags, context, id, is_registered: false, is_shared });
     Ok(address)
 }
 
@@ -71,7 +72,7 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
     let base = address as usize;
     let range = take(base, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     transfers::wait_for_range(base, base + range.size);
-    let forgotten = visible::forget(base);
+    let forgotten = if range.is_shared { visible::shared::forget(&range) } else { visible::forget(base) };
     if window::contains(base) {
         window::release(base, range.size);
     } else {
@@ -94,7 +95,8 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     if ranges.range(..end).next_back().is_some_and(|(_, range)| range.base + range.size > base) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
-    ranges.insert(base, Range { base, size, flags, context, id: memory::next_id(), is_registered: true });
+    let id = memory::next_id();
+    ranges.insert(base, Range { base, size, flags, context, id, is_registered: true, is_shared: false });
     Ok(())
 }
 
@@ -104,6 +106,12 @@ pub fn unregister(address: *mut c_void) -> Result<(), CUresult> {
     let range = take(base, true).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
     transfers::wait_for_range(base, base + range.size);
     visible::forget(base)
+}
+
+/// A context ends, and the worker's part of the memory in it with it.
+pub fn context_ends(context: Handle<Context>) {
+    let mut ranges = RANGES.write();
+    ranges.values_mut().filter(|range| range.context == context).for_each(|range| range.is_shared = false);
 }
 
 fn take(base: usize, is_registered: bool) -> Option<Range> {
@@ -132,7 +140,9 @@ mod tests {
     fn ranges_do_not_overlap_and_are_found_by_any_address_inside() {
         let context = Handle::new(3, 3);
         let base = 0x1000_usize;
-        RANGES.write().insert(base, Range { base, size: 100, flags: 0, context, id: 0, is_registered: true });
+        let range =
+            Range { base, size: 100, flags: 0, context, id: 0, is_registered: true, is_shared: false };
+        RANGES.write().insert(base, range);
         assert!(is_pinned(base, base + 100) && is_pinned(base + 99, base + 100));
         assert!(!is_pinned(base, base + 101) && !is_pinned(base - 1, base));
         assert_eq!(free(base as *mut c_void), Err(CUresult::CUDA_ERROR_INVALID_VALUE));

@@ -19,7 +19,7 @@ use causeway_api::handle::{Allocation, Array, Context, Event, Library, Mipmapped
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, TextureSource};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The outcome of a driver call.
 pub type CuResult<T> = Result<T, CUresult>;
@@ -97,6 +97,13 @@ pub trait Gpu: Calls {
     /// belongs to the current context. Gives its address on the device with it; it may be dropped when the device
     /// does not use it any more. `managed` memory had better be the device's own.
     fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)>;
+
+    /// Memory of the client, which kernels and this process reach at `address`, a page of the snapshot's host window. It
+    /// belongs to the current context as that of [`Gpu::shared_memory`] does.
+    ///
+    /// # Safety
+    /// `memory` must have `bytes`, in whole pages, which nobody can take away.
+    unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging>;
 
     /// Address and memory of a variable declared `__managed__`, for this process to read and write at any time as
     /// long as the library is loaded.

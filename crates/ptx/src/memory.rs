@@ -15,7 +15,9 @@ mod window;
 pub use window::Access;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr;
 
 use parking_lot::{Mutex, RwLock};
@@ -98,7 +100,7 @@ pub enum MemoryError {
 #[error(
     "no range of {SMALLEST_RESERVATION} bytes of address space could be reserved: {0}; raise `ulimit -v`"
 )]
-pub struct ReservationError(std::io::Error);
+pub struct ReservationError(io::Error);
 
 /// The memory of one device.
 ///
@@ -228,6 +230,34 @@ impl AddressSpace {
     /// [`MemoryError::NotFree`] when the pages lie elsewhere or not all of them are free, or the machine refuses
     /// them.
     pub fn allocate_at(&self, start: u64, size: u64) -> Result<(), MemoryError> {
+        self.place_at(start, size, |pages| protect(start, pages, READ_WRITE))
+    }
+
+    /// Like [`Self::allocate_at`], for memory that another process has, too: `memory` is mapped at `start`.
+    ///
+    /// # Safety
+    /// `memory` must have `size` bytes, in whole pages, which nobody can take away.
+    ///
+    /// # Errors
+    /// As [`Self::allocate_at`].
+    pub unsafe fn share_at(&self, start: u64, size: u64, memory: BorrowedFd<'_>) -> Result<(), MemoryError> {
+        self.place_at(start, size, |pages| {
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+            // SAFETY: the pages are a free part of this space's own reservation, as `place_at` has found.
+            let mapped = unsafe {
+                libc::mmap(start as *mut _, pages as usize, READ_WRITE, flags, memory.as_raw_fd(), 0)
+            };
+            if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+        })
+    }
+
+    /// Takes free pages of the window, which `make` makes usable.
+    fn place_at(
+        &self,
+        start: u64,
+        size: u64,
+        make: impl FnOnce(u64) -> io::Result<()>,
+    ) -> Result<(), MemoryError> {
         let not_free = MemoryError::NotFree { address: start, size };
         let mut allocations = self.allocations.write();
         let Some(pages) = size.max(1).checked_next_multiple_of(PAGE) else { return Err(not_free) };
@@ -239,7 +269,7 @@ impl AddressSpace {
         if !is_inside
             || !is_free
             || pages > self.capacity.saturating_sub(allocations.allocated)
-            || protect(start, pages, READ_WRITE).is_err()
+            || make(pages).is_err()
         {
             return Err(not_free);
         }
@@ -438,7 +468,7 @@ const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// Reserves `size` bytes (a power of two) at a multiple of `size`, so that compiled code can tell an address of the
 /// range from any other by its upper bits alone, with [`GUARD`] bytes on both sides.
-fn reserve(size: u64) -> std::io::Result<u64> {
+fn reserve(size: u64) -> io::Result<u64> {
     let wish = map_without_access(PREFERRED_BASE - GUARD, size + 2 * GUARD)?;
     if (wish + GUARD).is_multiple_of(size) {
         return Ok(wish + GUARD);
@@ -457,18 +487,18 @@ fn reserve(size: u64) -> std::io::Result<u64> {
     Ok(base)
 }
 
-fn map_without_access(wish: u64, size: u64) -> std::io::Result<u64> {
+fn map_without_access(wish: u64, size: u64) -> io::Result<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: without MAP_FIXED the kernel never replaces a mapping; the address is only a wish.
     let address =
         unsafe { libc::mmap(wish as *mut libc::c_void, size as usize, libc::PROT_NONE, flags, -1, 0) };
-    if address == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(address as u64) }
+    if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address as u64) }
 }
 
-fn protect(start: u64, size: u64, access: libc::c_int) -> std::io::Result<()> {
+fn protect(start: u64, size: u64, access: libc::c_int) -> io::Result<()> {
     // SAFETY: callers pass whole pages of a range that this module reserved and that nobody else uses.
     let status = unsafe { libc::mprotect(start as *mut libc::c_void, size as usize, access) };
-    if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Takes access and contents away from a range, so that its pages are free again and read as zero when next used.
@@ -490,6 +520,31 @@ fn discard(start: u64, size: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_another_process_is_used_by_both_until_it_is_freed() {
+        let space = AddressSpace::new(1 << 20).unwrap();
+        let start = space.window().start;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE).unwrap();
+        // SAFETY: the file is as long and this test's own.
+        let share = || unsafe { space.share_at(start, PAGE, std::os::fd::AsFd::as_fd(&file)) };
+        share().unwrap();
+        assert_eq!(share(), Err(MemoryError::NotFree { address: start, size: PAGE }));
+        space.write(start + 7, b"kernel").unwrap();
+        let mut seen = [0; 6];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut seen, 7).unwrap();
+        assert_eq!(&seen, b"kernel");
+        std::os::unix::fs::FileExt::write_all_at(&file, b"host", 0).unwrap();
+        let mut seen = [0; 4];
+        space.read(start, &mut seen).unwrap();
+        assert_eq!(&seen, b"host");
+        space.free(start).unwrap();
+        assert!(space.read(start, &mut seen).is_err());
+        space.allocate_at(start, PAGE).unwrap();
+        space.read(start, &mut seen).unwrap();
+        assert_eq!(seen, [0; 4]);
+    }
 
     #[test]
     fn allocations_in_the_window_have_the_place_that_was_asked_for() {

@@ -25,6 +25,7 @@ mod to_device;
 use crate::capture;
 use crate::session::callbacks::{self, Task};
 use crate::session::{self, session};
+use crate::statistics;
 use crate::stream::StreamState;
 use crate::visible;
 use causeway_api::calls;
@@ -82,7 +83,18 @@ pub unsafe fn copy(
         }
         return capture::add_copy(&destination, &source, stream);
     }
+    let asked = (destination, source);
     let (destination, source) = (visible::place(destination), visible::place(source));
+    let uses_source = match (asked.1, source) {
+        (Place::Host(host), Place::Device(_)) => {
+            statistics::count_to_device(host.bytes());
+            true
+        }
+        _ => false,
+    };
+    if let (Place::Host(host), Place::Device(_)) = (asked.0, destination) {
+        statistics::count_from_device(host.bytes());
+    }
     // SAFETY: as this function demands, for all of these.
     unsafe {
         match (destination, source) {
@@ -94,15 +106,12 @@ pub unsafe fn copy(
             (Place::Host(destination), Place::Host(source)) => within_host(destination, source, stream, mode),
         }?;
     }
-    match (destination, mode) {
-        // The program reads there next, with no call in between.
-        (Place::Device(DevicePlace::Memory(written)), Mode::Synchronous)
-            if visible::reaches(written.address) =>
-        {
-            stream.synchronize()
-        }
-        _ => Ok(()),
-    }
+    // The program reads what was copied, or changes what is being copied, with no call in between.
+    let in_use = match destination {
+        Place::Device(DevicePlace::Memory(written)) if visible::reaches(written.address) => true,
+        _ => uses_source,
+    };
+    if mode == Mode::Synchronous && in_use { stream.synchronize() } else { Ok(()) }
 }
 
 fn within_device(

@@ -17,13 +17,13 @@ pub use connect::{abandon_held_after_fork, early_driver_version, open};
 
 use crate::device::Device;
 use crate::entry::{self, Carried};
-use crate::log::error;
+use crate::log::{error, info};
 use crate::{capture, completion, context, environment, statistics, visible};
 use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Carriage, Link, Reason};
+use causeway_fabric::{Carriage, Link, Reason, SealedMemory, Via};
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use core::cell::Cell;
@@ -201,6 +201,19 @@ impl Session {
         // SAFETY: as this function demands.
         let sending = unsafe { self.link.begin_transfer(transfer, pointer, length, Carriage::default()) };
         sending.and_then(|sending| sending.wait()).map_err(|_| LOST)
+    }
+
+    /// Whether memory of this process can be the worker's, too.
+    pub fn shares_memory(&self) -> bool {
+        self.link.via() == Via::Shm
+    }
+
+    /// Hands memory to the worker, for a command that names its number.
+    pub fn hand_over(&self, number: u64, memory: &SealedMemory) -> Result<(), CUresult> {
+        self.link.send_descriptor(number, memory).map_err(|cause| {
+            info!("memory cannot be handed to the server: {cause}");
+            CUresult::CUDA_ERROR_NOT_SUPPORTED
+        })
     }
 
     /// Shows how an upload of `bytes` gets on, while the result lives; for uploads and terminals that merit it.

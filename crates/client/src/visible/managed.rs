@@ -12,7 +12,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     session::session()?.faults().check()?;
-    let address = window::allocate(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as usize;
+    let address = window::allocate(size, None).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as usize;
     let (device, length) = (address as CUdeviceptr, size as u64);
     let made = regions::create(context.handle, address, size, device, true).and_then(|_| {
         memory::add(device, length, context.handle, context.device, Origin::Managed).inspect_err(|_| {

@@ -3,29 +3,64 @@
 //! The server has a *mirror* of such memory. What the program has written goes there before work is given to the
 //! device, and what kernels have written comes back before a call returns that waits for them. So either side sees
 //! what the other wrote before such a call; a kernel and the program cannot follow each other's writes while both
-//! run. Memory of which no kernel has the address has no mirror and costs nothing.
+//! run. Memory of which no kernel has the address has no mirror and costs nothing. Pinned memory of a program that is on
+//! the server's own host needs none: it is the server's, too.
 //!
 //! | Module | Question it answers |
 //! |---|---|
 //! | `window` | Where does memory lie that has the same address on both sides? |
 //! | `written` | Which pages has the program written to? |
 //! | `regions` | What has a mirror, and how do changes travel? |
+//! | [`shared`] | Which memory do both sides have in common? |
 //! | [`advice`] | What was advised for managed memory? |
 //! | [`managed`], [`variable`] | What is managed memory, and where do `__managed__` variables lie? |
 
 pub mod advice;
 pub mod managed;
 mod regions;
+pub mod shared;
 pub mod variable;
 pub mod window;
 mod written;
 
-pub use regions::{
-    before, context_ends, device_address, fetch, forget, host_address, is_any, mirror, place, reaches, send,
-};
+pub use regions::{before, fetch, forget, is_any, send};
 
-use crate::host_memory;
+use crate::copy::Place;
+use crate::host_memory::{self, Range};
+use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
+
+/// Makes sure that kernels reach pinned memory, and returns its address on the device.
+pub fn mirror(range: &Range) -> Result<u64, CUresult> {
+    if range.is_shared { Ok(range.base as u64) } else { regions::mirror(range) }
+}
+
+/// Forgets what the device reached in a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    regions::context_ends(context);
+    host_memory::context_ends(context);
+}
+
+/// The address on the device of memory that it reaches.
+pub fn device_address(host: usize) -> Option<u64> {
+    if shared::holds(host, host) { Some(host as u64) } else { regions::device_address(host) }
+}
+
+/// The address in this process of an address of the device that lies in memory of the program.
+pub fn host_address(device: u64) -> Option<usize> {
+    let host = device as usize;
+    if shared::holds(host, host) { Some(host) } else { regions::host_address(device) }
+}
+
+/// Whether an address, of this process or of the device, lies in memory that both use.
+pub fn reaches(address: u64) -> bool {
+    host_address(address).is_some() || device_address(address as usize).is_some()
+}
+
+/// The place of a copy, on the device if it lies in memory that the device reaches: there it is in order with kernels.
+pub fn place(place: Place) -> Place {
+    regions::place(shared::place(place))
+}
 
 /// Makes mirrors of the pinned memory that the parameters of a launch lead to. Words that only look like addresses
 /// of such memory cost a mirror and do no harm.

@@ -1,10 +1,12 @@
 //! The host window: addresses that both this process and the worker keep for memory that host and device share.
 
 use crate::log::info;
+use causeway_fabric::SealedMemory;
 use core::ffi::c_void;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
@@ -26,7 +28,7 @@ pub fn open((start, size): (u64, u64)) {
     if size == 0 {
         return;
     }
-    if let Err(cause) = map(start, size, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE) {
+    if let Err(cause) = map(start, size, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE, None) {
         info!("no addresses for memory that host and device share ({cause}): there is no managed memory");
         return;
     }
@@ -52,12 +54,16 @@ pub fn contains(address: usize) -> bool {
     address.wrapping_sub(START.load(Ordering::Relaxed)) < SIZE.load(Ordering::Relaxed)
 }
 
-/// New zeroed memory in the window; nothing where it does not fit.
-pub fn allocate(size: usize) -> Option<*mut c_void> {
-    let unit = unit(size);
-    let length = size.checked_next_multiple_of(unit)?;
-    let start = take(&mut FREE.lock(), length, unit)?;
-    match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED) {
+/// The bytes that an allocation takes.
+pub fn length(size: usize) -> Option<usize> {
+    size.checked_next_multiple_of(unit(size))
+}
+
+/// New zeroed memory in the window, or that of `memory`, which has its [`length`]; nothing where it does not fit.
+pub fn allocate(size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_void> {
+    let length = length(size)?;
+    let start = take(&mut FREE.lock(), length, unit(size))?;
+    match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED, memory) {
         Ok(address) => {
             USED.fetch_add(1, Ordering::Relaxed);
             Some(address)
@@ -71,10 +77,10 @@ pub fn allocate(size: usize) -> Option<*mut c_void> {
 
 /// Gives memory of [`allocate`] back.
 pub fn release(address: usize, size: usize) {
-    let length = size.next_multiple_of(unit(size));
+    let Some(length) = length(size) else { return };
     USED.fetch_sub(1, Ordering::Relaxed);
     // Where the system refuses, the pages stay as they are and are not used again.
-    if map(address, length, libc::PROT_NONE, libc::MAP_FIXED).is_ok() {
+    if map(address, length, libc::PROT_NONE, libc::MAP_FIXED, None).is_ok() {
         give_back(&mut FREE.lock(), address, length);
     }
 }
@@ -84,14 +90,24 @@ fn unit(size: usize) -> usize {
     if size >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
 }
 
-/// Maps anonymous memory at `start`. `placing` is `MAP_FIXED_NOREPLACE`, or `MAP_FIXED` inside the window.
-fn map(start: usize, length: usize, access: i32, placing: i32) -> io::Result<*mut c_void> {
-    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | placing;
+/// Maps `memory`, or anonymous memory, at `start`. `placing` is `MAP_FIXED_NOREPLACE`, or `MAP_FIXED` inside the window.
+fn map(
+    start: usize,
+    length: usize,
+    access: i32,
+    placing: i32,
+    memory: Option<&SealedMemory>,
+) -> io::Result<*mut c_void> {
+    let (kind, descriptor) = match memory {
+        Some(memory) => (libc::MAP_SHARED, memory.descriptor().as_raw_fd()),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+    };
+    let mut flags = kind | placing;
     if access == libc::PROT_NONE {
         flags |= libc::MAP_NORESERVE;
     }
     // SAFETY: only ranges of the window are replaced, which is ours, and those are free or being freed.
-    let address = unsafe { libc::mmap(start as *mut c_void, length, access, flags, -1, 0) };
+    let address = unsafe { libc::mmap(start as *mut c_void, length, access, flags, descriptor, 0) };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

@@ -11,6 +11,7 @@ use causeway_ptx::memory::AddressSpace;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::error::Error;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Every allocation's address is a multiple of this, as CUDA promises.
@@ -85,14 +86,39 @@ impl Memory {
                 address
             }
         };
+        Ok((address, self.lend(address, size)))
+    }
+
+    /// Memory of the client at `address` of the window.
+    ///
+    /// # Safety
+    /// `memory` must have `size` bytes, in whole pages, which nobody can take away.
+    pub(super) unsafe fn share_of_client(
+        &self,
+        address: u64,
+        size: usize,
+        memory: BorrowedFd<'_>,
+    ) -> CuResult<Staging> {
+        // SAFETY: the same demand on the caller.
+        let shared = unsafe { self.space.share_at(address, size as u64, memory) };
+        shared.map_err(|error| {
+            tracing::debug!("{error}");
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY
+        })?;
+        Ok(self.lend(address, size))
+    }
+
+    /// An allocation of the space that ends when nobody holds it any more.
+    fn lend(&self, address: u64, size: usize) -> Staging {
         let space = Arc::clone(&self.space);
         let release = move |_, _| {
             if let Err(error) = space.free(address) {
                 tracing::error!("memory that was shared could not be freed: {error}");
             }
         };
-        // SAFETY: the allocation is mapped and zeroed, and nothing but `release` frees it.
-        Ok((address, unsafe { Staging::new(address as *mut u8, size, release) }))
+        // SAFETY: the callers have just made the allocation, whose bytes are initialised, and nothing but `release` frees
+        // it.
+        unsafe { Staging::new(address as *mut u8, size, release) }
     }
 
     /// Frees memory at once.

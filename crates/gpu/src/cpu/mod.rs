@@ -49,7 +49,7 @@ use operation::{HostDestination, HostSource, Machine, Operation};
 use scheduler::Scheduler;
 use staging::StagingPool;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use stream::StreamId;
 use thiserror::Error;
@@ -224,6 +224,11 @@ impl Gpu for SoftwareGpu {
 
     fn shared_memory(&self, address: u64, bytes: usize, _managed: bool) -> CuResult<(u64, Shared)> {
         self.memory.share(address, bytes).map(|(address, memory)| (address, Shared::Here(memory)))
+    }
+
+    unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging> {
+        // SAFETY: the same demand on the caller.
+        unsafe { self.memory.share_of_client(address, bytes, memory) }
     }
 
     fn managed_variable(&self, library: Native<handle::Library>, name: &str) -> CuResult<(u64, Staging)> {

@@ -61,7 +61,7 @@ use causeway_api::sys::{CUipcEventHandle, CUresult};
 use functions::Functions;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use waits::{Join, Source};
@@ -209,6 +209,11 @@ impl Gpu for Driver {
 
     fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
         self.share(address, bytes, managed)
+    }
+
+    unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging> {
+        // SAFETY: the same demand on the caller.
+        unsafe { self.share_of_client(address, bytes, memory) }
     }
 
     fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {

@@ -5,6 +5,9 @@ use super::functions::Functions;
 use crate::CuResult;
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::CUresult;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// Pages of our own, registered with the driver.
 ///
@@ -27,18 +30,18 @@ impl Pages {
     /// New zeroed pages that are not registered.
     pub(super) fn new(bytes: usize) -> CuResult<Self> {
         // SAFETY: a mapping at an address that the system chooses.
-        let address = unsafe { map(core::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, 0)? };
+        let address = unsafe { map(core::ptr::null_mut(), bytes, READ_WRITE, 0, None)? };
         Ok(Self { address, bytes, registered_in: None, in_reservation: false })
     }
 
-    /// New zeroed pages at `address` that are not registered.
+    /// Pages at `address` that are not registered: new zeroed ones, or those of `memory`.
     ///
     /// # Safety
-    /// The addresses must be reserved by a mapping of ours that nobody uses.
-    pub(super) unsafe fn at(address: usize, bytes: usize) -> CuResult<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+    /// The addresses must be reserved by a mapping of ours that nobody uses; `memory` must have as many bytes, which
+    /// nobody can take away.
+    pub(super) unsafe fn at(address: usize, bytes: usize, memory: Option<BorrowedFd<'_>>) -> CuResult<Self> {
         // SAFETY: what is replaced is ours, as this function demands.
-        let address = unsafe { map(address as *mut u8, bytes, access, libc::MAP_FIXED)? };
+        let address = unsafe { map(address as *mut u8, bytes, READ_WRITE, libc::MAP_FIXED, memory)? };
         Ok(Self { address, bytes, registered_in: None, in_reservation: true })
     }
 
@@ -99,22 +102,32 @@ impl Drop for Pages {
         unsafe {
             if !self.in_reservation {
                 libc::munmap(self.address.cast(), self.bytes);
-            } else if map(self.address, self.bytes, libc::PROT_NONE, libc::MAP_FIXED | libc::MAP_NORESERVE)
-                .is_err()
-            {
+                return;
+            }
+            let flags = libc::MAP_FIXED | libc::MAP_NORESERVE;
+            if map(self.address, self.bytes, libc::PROT_NONE, flags, None).is_err() {
                 tracing::warn!("{} bytes of shared memory could not be given back", self.bytes);
             }
         }
     }
 }
 
-/// Maps anonymous pages.
+/// Maps the pages of `memory`, or anonymous ones.
 ///
 /// # Safety
 /// With `MAP_FIXED` among `flags`, whatever is mapped at `address` must be the caller's to replace.
-unsafe fn map(address: *mut u8, bytes: usize, access: i32, flags: i32) -> CuResult<*mut u8> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+unsafe fn map(
+    address: *mut u8,
+    bytes: usize,
+    access: i32,
+    flags: i32,
+    memory: Option<BorrowedFd<'_>>,
+) -> CuResult<*mut u8> {
+    let (kind, descriptor) = match memory {
+        Some(memory) => (libc::MAP_SHARED, memory.as_raw_fd()),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+    };
     // SAFETY: as this function demands.
-    let address = unsafe { libc::mmap(address.cast(), bytes, access, flags, -1, 0) };
+    let address = unsafe { libc::mmap(address.cast(), bytes, access, kind | flags, descriptor, 0) };
     if address == libc::MAP_FAILED { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(address.cast()) }
 }

@@ -12,6 +12,7 @@ use causeway_api::sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdevice_attribute, CUresult,
 };
 use core::ops::Range;
+use std::os::fd::BorrowedFd;
 
 /// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems put
 /// libraries and stacks. GPUs reach all of the 47 bits that processes have.
@@ -88,6 +89,12 @@ fn reserve(address: usize, bytes: usize) -> bool {
     found as usize == address
 }
 
+/// The bytes of the whole pages that hold `bytes`.
+fn whole_pages(bytes: usize) -> CuResult<usize> {
+    let whole = bytes.checked_next_multiple_of(PAGE).filter(|whole| *whole > 0);
+    whole.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
 impl Driver {
     pub(super) fn find_managed(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
         let (name, mut address, mut size) = (c_text(name)?, 0, 0);
@@ -127,25 +134,51 @@ impl Driver {
                 }
             }
         }
-        let context = context::current(self.functions)?;
-        let whole = bytes.checked_next_multiple_of(PAGE).filter(|whole| *whole > 0);
-        let whole = whole.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let wanted = address as usize;
-        let mut pages = match wanted {
-            0 => Pages::new(whole)?,
-            _ if wanted.is_multiple_of(PAGE) && self.window.holds(wanted, whole) => {
+        let pages = match address as usize {
+            0 => Pages::new(whole_pages(bytes)?)?,
+            wanted => {
+                let whole = self.place_in_window(wanted, bytes)?;
                 // SAFETY: the pages lie in the window, and the engine shares no address twice.
-                unsafe { Pages::at(wanted, whole)? }
+                unsafe { Pages::at(wanted, whole, None)? }
             }
-            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
+        let (found, memory) = self.show_to_kernels(pages, address, bytes)?;
+        Ok((found, Shared::Here(memory)))
+    }
+
+    /// Memory of the client at `address` of the window.
+    ///
+    /// # Safety
+    /// `memory` must have `bytes`, in whole pages, which nobody can take away.
+    pub(super) unsafe fn share_of_client(
+        &self,
+        address: u64,
+        bytes: usize,
+        memory: BorrowedFd<'_>,
+    ) -> CuResult<Staging> {
+        let whole = self.place_in_window(address as usize, bytes)?;
+        // SAFETY: as in `share`; the caller vouches for the memory.
+        let pages = unsafe { Pages::at(address as usize, whole, Some(memory))? };
+        self.show_to_kernels(pages, address, bytes).map(|(_, memory)| memory)
+    }
+
+    /// The bytes of the whole pages that hold `bytes` at `address`, which must be a page of the window.
+    fn place_in_window(&self, address: usize, bytes: usize) -> CuResult<usize> {
+        let whole = whole_pages(bytes)?;
+        let fits = address.is_multiple_of(PAGE) && self.window.holds(address, whole);
+        if fits { Ok(whole) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    /// Lets kernels reach pages at the address `wanted`, or anywhere for 0; gives that address and the memory.
+    fn show_to_kernels(&self, mut pages: Pages, wanted: u64, bytes: usize) -> CuResult<(u64, Staging)> {
+        let context = context::current(self.functions)?;
         let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
         pages.register(self.functions, context, flags)?;
         let mut found = 0;
         // SAFETY: the pages have just been registered; the result is a local.
         let asked =
             unsafe { self.functions.cuMemHostGetDevicePointer_v2(&mut found, pages.address().cast(), 0) };
-        if asked.is_err() || wanted != 0 && found != address {
+        if asked.is_err() || wanted != 0 && found != wanted {
             pages.unregister(self.functions);
             asked?;
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -155,7 +188,7 @@ impl Driver {
             pages.unregister(functions);
             drop(pages);
         };
-        // SAFETY: the pages are zeroed, at least `bytes` long, and owned by the closure.
-        Ok((found, Shared::Here(unsafe { Staging::new(memory, bytes, release) })))
+        // SAFETY: the pages are initialised, at least `bytes` long, and owned by the closure.
+        Ok((found, unsafe { Staging::new(memory, bytes, release) }))
     }
 }

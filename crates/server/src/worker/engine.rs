@@ -6,6 +6,7 @@
 //! nobody waits for the GPU while holding the lock.
 
 use super::arena::Arena;
+use super::client_memory::ClientMemory;
 use super::copies::Lent;
 use super::fences::Fences;
 use super::incoming::Incoming;
@@ -19,7 +20,7 @@ use causeway_api::calls::{Opcode, Request};
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
-use causeway_fabric::{Destination, Lease, Link, LinkError, LinkEvents};
+use causeway_fabric::{DescriptorError, Destination, Lease, Link, LinkError, LinkEvents, SealedMemory};
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{CuResult, Gate, Gpu, dispatch};
 use causeway_wire::codec::{DecodeError, Encode};
@@ -115,6 +116,7 @@ pub struct Engine {
     /// Memory shared with the client, where the link has any.
     pub(super) arena: Option<Arc<Arena>>,
     pub(super) mirrors: Mirrors,
+    pub(super) client_memory: ClientMemory,
     /// Bytes of copies to the client that are under way.
     pub(super) outgoing: AtomicUsize,
     /// Threads for slow driver calls.
@@ -153,6 +155,7 @@ impl Engine {
             exchange,
             incoming: Incoming::default(),
             mirrors: Mirrors::default(),
+            client_memory: ClientMemory::default(),
             outgoing: AtomicUsize::new(0),
             aside: Pool::new("causeway-aside", 4),
             linker: Pool::new("causeway-link", 1),
@@ -287,6 +290,11 @@ impl Engine {
         {
             return false;
         }
+        if let Request::client_memory_map(map) = request
+            && !self.client_memory.has_arrived(map.number)
+        {
+            return false;
+        }
         if matches!(request, Request::copy_from_device(_) | Request::copy_from_device_now(_))
             && !self.has_outgoing_credit()
         {
@@ -357,6 +365,7 @@ impl Engine {
             | Request::context_synchronize(_)
             | Request::memory_free(_)
             | Request::mirror_free(_)
+            | Request::client_memory_unmap(_)
             | Request::cuArrayDestroy(_)
             | Request::green_context_destroy(_)
             | Request::cuMipmappedArrayDestroy(_)
@@ -387,6 +396,9 @@ impl Engine {
                 let (address, memory) = self.gpu.managed_variable(library, variable.name)?;
                 (address, memory.len()).encode(&mut state.reply);
                 self.mirrors.adopt(address, memory)?;
+            }
+            Request::client_memory_map(map) => {
+                self.client_memory.map(&*self.gpu, head.context, map.address, map.size, map.number)?;
             }
             Request::mirror_write(write) => self.mirrors.write(write.changes)?,
             Request::mirror_changes(ask) => {
@@ -427,6 +439,7 @@ impl Engine {
             Request::primary_context_release(release) => {
                 // What is registered in the context must not be known to anybody once that has ended.
                 self.mirrors.end_context(release.context);
+                self.client_memory.end_context(release.context);
                 dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
             }
             // The client was told that the load went well, and learnt the error when it used the module.
@@ -565,6 +578,12 @@ impl LinkEvents for Events {
         self.0.incoming.open_in_place(arena, transfer, lease)?;
         self.0.wake();
         Ok(())
+    }
+
+    fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
+        let memory = memory.inspect_err(|cause| tracing::warn!("memory of the client is not used: {cause}"));
+        self.0.client_memory.arrive(number, memory.ok());
+        self.0.wake();
     }
 
     fn lost(&self, cause: &LinkError) {

@@ -2,12 +2,14 @@
 //!
 //! `order` decides what may be issued; `engine` issues it and answers; `copies` and `waits` are the commands that
 //! the engine executes itself; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk data until its
-//! command comes; `arena` is memory shared with a client of the same host; `mirrors` is memory of the client
+//! command comes; `arena` is memory shared with a client of the same host; `mirrors` and
+//! `client_memory` are memory of the client
 //! that kernels reach; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or a leak ends
 //! with its owner.
 
 mod arena;
 mod aside;
+mod client_memory;
 mod copies;
 mod engine;
 mod exports;

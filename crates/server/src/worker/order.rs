@@ -75,6 +75,7 @@ pub fn place(request: &Request<'_>) -> Place {
         | Request::primary_context_reset(_)
         | Request::memory_free(_)
         | Request::mirror_free(_)
+        | Request::client_memory_unmap(_)
         | Request::texture_destroy(_)
         | Request::surface_destroy(_)
         | Request::cuArrayDestroy(_)

@@ -48,6 +48,13 @@ impl Engine {
                     Ok(())
                 })
             }
+            Request::client_memory_unmap(unmap) => {
+                let memory = self.client_memory.remove(unmap.address)?;
+                self.when_idle(head, move |_| {
+                    drop(memory);
+                    Ok(())
+                })
+            }
             Request::green_context_destroy(destroy) => {
                 let green = self.objects.remove(destroy.green)?;
                 let context = self.objects.remove(destroy.context)?;
@@ -76,6 +83,7 @@ impl Engine {
                 let (device, ended) = (reset.device, reset.context);
                 self.when_idle(head, move |engine| {
                     engine.mirrors.end_context(ended);
+                    engine.client_memory.end_context(ended);
                     engine.gpu.primary_context_reset(device)
                 })
             }
@@ -85,6 +93,7 @@ impl Engine {
                 let ended = destroy.context;
                 self.when_idle(head, move |engine| {
                     engine.mirrors.end_context(ended);
+                    engine.client_memory.end_context(ended);
                     engine.gpu.context_destroy(context)
                 })
             }

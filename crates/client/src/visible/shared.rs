@@ -1,0 +1,87 @@
+//! Pinned memory of a program on the server's own host: the worker has the very same bytes at the same address. Kernels and
+//! copies use them where they are, there is nothing to mirror, and a kernel and the program may follow each other's writes.
+
+use super::window;
+use crate::copy::{HostRegion, Place};
+use crate::host_memory::{self, Range};
+use crate::log::info;
+use crate::session::{self, session, transfers};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use causeway_api::types::Region;
+use causeway_fabric::SealedMemory;
+use core::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether there ever was such memory, so that sessions without pay one load.
+static ANY: AtomicBool = AtomicBool::new(false);
+/// Whether the server has refused such memory: it would again.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// New zeroed memory for a context, which both processes have; nothing where that cannot be.
+pub fn allocate(context: Handle<Context>, size: usize) -> Option<*mut c_void> {
+    if REFUSED.load(Ordering::Relaxed) || !session().ok()?.shares_memory() {
+        return None;
+    }
+    let length = window::length(size)?;
+    let made = SealedMemory::new("causeway-pinned", length as u64)
+        .inspect_err(|cause| info!("{cause}; pinned memory is copied to the server"))
+        .ok()?;
+    let address = window::allocate(size, Some(&made))?;
+    match hand_over(context, address as u64, length, &made) {
+        Ok(()) => {
+            ANY.store(true, Ordering::Relaxed);
+            Some(address)
+        }
+        Err(status) => {
+            info!("the server does not take memory of this process ({status:?}); pinned memory is copied");
+            REFUSED.store(true, Ordering::Relaxed);
+            window::release(address as usize, size);
+            None
+        }
+    }
+}
+
+fn hand_over(
+    context: Handle<Context>,
+    address: u64,
+    size: usize,
+    memory: &SealedMemory,
+) -> Result<(), CUresult> {
+    let number = transfers::fresh_number();
+    session()?.hand_over(number, memory)?;
+    session::call_in(context, &calls::client_memory_map { address, size, number })
+}
+
+/// Takes memory of [`allocate`] back from the server, once the device is idle.
+pub fn forget(range: &Range) -> Result<(), CUresult> {
+    session::call_in(range.context, &calls::client_memory_unmap { address: range.base as u64 })
+}
+
+/// Whether all addresses from `start` to before `end` lie in one piece of such memory.
+#[inline]
+pub fn holds(start: usize, end: usize) -> bool {
+    ANY.load(Ordering::Relaxed)
+        && window::contains(start)
+        && host_memory::find(start).is_some_and(|range| range.is_shared && end <= range.base + range.size)
+}
+
+/// The place of a copy, on the device if it lies in such memory.
+#[inline]
+pub fn place(place: Place) -> Place {
+    let Place::Host(host) = place else { return place };
+    let (start, end) = host.span();
+    if holds(start, end) { Place::Device(on_device(&host).into()) } else { place }
+}
+
+fn on_device(host: &HostRegion) -> Region {
+    Region {
+        address: host.address as u64,
+        row_pitch: host.row_pitch as u64,
+        slice_pitch: host.slice_pitch as u64,
+        width: host.width as u64,
+        height: host.height as u64,
+        depth: host.depth as u64,
+    }
+}
