@@ -181,16 +181,38 @@ fn mistakes_are_told_before_anything_is_measured() {
 #[test]
 fn plans_by_size_are_compared_with_fixed_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = bench(&["pipeline", "--sizes", "64K,1M", "--memory", "pinned", "--repetitions", "6"]);
+    let mut command =
+        bench(&["pipeline", "--sizes", "64K,1M", "--memory", "pinned", "--via", "tcp", "--repetitions", "6"]);
     command.args(["--fixed", "1x256K, 1 lane", "--fixed", "4x1M, 2 lanes", "--out", text(folder.path())]);
     let outcome = run(&mut command, LIMIT).must_succeed();
-    for word in ["software GPU", "1 MiB pinned to the device", "ahead on average", "required are 0"] {
+    for word in ["software GPU tcp", "1 MiB pinned to the device", "ahead on average", "required are 0"] {
         assert!(outcome.stdout.contains(word), "nothing is said of {word:?}: {outcome}");
     }
     let results = json(folder.path(), "pipeline");
     assert_eq!(results["targets"].as_array().map(Vec::len), Some(3), "{results:#}");
+    for target in 0..3 {
+        assert_eq!(results["targets"][target]["module"], "tcp", "{results:#}");
+    }
     assert_eq!(results["comparisons"].as_array().map(Vec::len), Some(4), "{results:#}");
     assert_eq!(results["verdicts"].as_array().map(Vec::len), Some(1), "{results:#}");
     let outcome = run(&mut bench(&["pipeline", "--fixed", "many lanes"]), LIMIT);
     assert!(outcome.code() == Some(2) && outcome.stderr.contains("many lanes"), "{outcome}");
+}
+
+#[test]
+fn each_way_to_a_server_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start();
+    let mut command = bench(&["latency", "--on", &server.connect_string(), "--via", "tcp,shm,verbs"]);
+    let outcome = run(command.args(["--repetitions", "3", "--out", text(folder.path())]), LIMIT);
+    // This machine has no card for it.
+    must_fail(&outcome, &["verbs"]);
+    let results = json(folder.path(), "latency");
+    for (target, module) in ["tcp", "shm"].into_iter().enumerate() {
+        assert_eq!(results["targets"][target]["module"], module, "{outcome}");
+        assert!(results["targets"][target]["trouble"].is_null(), "{outcome}");
+        assert_eq!(samples(&results, 0, target), 3, "{outcome}");
+    }
+    assert!(results["targets"][2]["trouble"].is_string(), "{outcome}");
+    server.must_have_workers(0);
 }

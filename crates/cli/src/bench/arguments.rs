@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use causeway_fabric::ViaChoice;
 use causeway_fabric::pipeline::{PipelineError, Table};
 use causeway_measure::case::{ARGUMENTS, Case, Direction, Path, Wait};
 use causeway_measure::pipeline::FIXED;
@@ -98,9 +99,8 @@ pub struct Common {
     #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true, value_delimiter = ',')]
     on: Vec<String>,
     /// What carries calls and copies: auto, tcp, shm or verbs. Of several, each is measured.
-    #[arg(long, value_name = "MODULES", value_delimiter = ',', hide_possible_values = true,
-        value_parser = ["auto", "tcp", "shm", "verbs"])]
-    pub via: Vec<String>,
+    #[arg(long, value_name = "MODULES", value_delimiter = ',')]
+    pub via: Vec<ViaChoice>,
     /// Measure this machine's own GPU, too, by NVIDIA's libcuda.so.1 or the library that CAUSEWAY_DRIVER names.
     #[arg(long)]
     pub native: bool,
@@ -233,6 +233,7 @@ impl CopyArguments {
 
 #[cfg(test)]
 mod tests {
+    use causeway_fabric::Via;
     use clap::Parser;
 
     use super::*;
@@ -272,7 +273,8 @@ mod tests {
         assert!(bench(&["copy", "--memory", "async", "--sizes", "128M"]).cases().is_empty());
         assert_eq!(bench(&["pipeline", "--fixed", "8x4M, 2 lanes"]).fixed_plans(), ["8x4M, 2 lanes"]);
         assert_eq!(bench(&["pipeline"]).fixed_plans().len(), FIXED.len());
-        assert_eq!(bench(&["launch", "--via", "tcp,shm"]).common().via, ["tcp", "shm"]);
+        let vias = [Via::Tcp, Via::Shm].map(ViaChoice::Only);
+        assert_eq!(bench(&["launch", "--via", "tcp,shm"]).common().via, vias);
     }
 
     #[test]

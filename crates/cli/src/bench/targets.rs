@@ -43,9 +43,9 @@ impl Targets {
             return Ok(targets);
         }
         let measurer = Measurer { executable, folder: library::folder()? };
-        // What is not named is left to Causeway.
+        // What is not named is as the environment has it.
         let vias: Vec<_> =
-            if common.via.is_empty() { vec![None] } else { common.via.iter().cloned().map(Some).collect() };
+            if common.via.is_empty() { vec![None] } else { common.via.iter().copied().map(Some).collect() };
         let plans: Vec<Plans> = match arguments.kind() {
             Kind::Pipeline => [Plans::BySize]
                 .into_iter()
@@ -54,9 +54,12 @@ impl Targets {
             _ => vec![Plans::Environment],
         };
         for (name, server) in &servers {
-            // Trouble is told here in one sentence; the others are measured all the same.
-            let reachable = check(server, &ConnectOptions::default()).map_err(|error| error.to_string());
             for via in &vias {
+                let options = ConnectOptions { via: via.unwrap_or_default(), ..ConnectOptions::default() };
+                // Trouble is told here in one sentence; the others are measured all the same.
+                let reachable = options.check(server).and_then(|()| check(server, &options));
+                let reachable = reachable.map_err(|error| error.to_string());
+                let via = via.map(|via| via.to_string());
                 for plans in &plans {
                     let alone = servers.len() * vias.len() == 1;
                     let name = name_of(name, via.as_deref(), plans.fixed(), alone);
