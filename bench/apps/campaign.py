@@ -43,9 +43,6 @@ def remote_ways(causeway, address, transports):
     run = (str(causeway), "run", "--on", address)
     if not transports:
         return [Way("remote", (*run, "--"))]
-    described = subprocess.run([str(causeway), "run", "--help"], capture_output=True, text=True, check=True).stdout
-    if "--via" not in described:
-        return [Way("tcp", (*run, "--"))]
     return [Way(via, (*run, "--via", via, "--")) for via in transports]
 
 
