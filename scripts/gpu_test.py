@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Tests Causeway on a machine with a GPU, from the bundle that this file lies in: no Rust, no network.
 
-Everything runs natively and through Causeway, with client and server on this machine over loopback TCP. Each part takes less
-than ten minutes; a program that hangs costs only itself. Words behind a part choose what of it is run: a title must contain
-one of them.
+Everything runs natively and through Causeway, with client and server on this machine. They are joined by shared memory, or by what
+CAUSEWAY_VIA names, such as tcp; the parts apps and bench compare both. Each part takes less than ten minutes; a program that hangs
+costs only itself. Words behind a part choose what of it is run: a title must contain one of them.
 
     gpu-test.sh                                    all parts: programs, python, nvml, counts, yardstick, apps, bench
     gpu-test.sh programs errors                    the programs with `errors` in their title
@@ -64,7 +64,8 @@ def main():
     report = Report(pathlib.Path(os.environ.get("OUT") or BUNDLE.parent))
     report.line(f"# GPU test, {now()}")
     report.line()
-    report.line(f"{machine()}. Client and server on this machine, loopback TCP.")
+    via = os.environ.get("CAUSEWAY_VIA") or "auto"
+    report.line(f"{machine()}. Client and server on this machine; --via {via} where nothing else is said.")
     report.line()
     report.line(f"Command: `{' '.join(['gpu-test.sh', *sys.argv[1:]])}`")
     server = Server(arguments.gpu, report.folder / "gpu-server.log")
