@@ -18,7 +18,9 @@ use causeway_fabric::pipeline::profile::{self, FORM, Pair};
 use causeway_fabric::pipeline::{
     Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table, built_in,
 };
-use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check, copiers, describe_process};
+use causeway_fabric::{
+    ConnectError, ConnectOptions, Target, TargetError, ViaChoice, check, copiers, describe_process,
+};
 use causeway_measure::child::tuner::{Tuner, TunerError};
 use causeway_server::broker::StartError;
 use clap::Args;
@@ -49,6 +51,10 @@ pub struct Arguments {
     /// server with the software GPU.
     #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
     on: Option<String>,
+    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server share on
+    /// one host), or verbs (InfiniBand). What cannot be had is an error.
+    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
+    via: ViaChoice,
     /// Draw the profiles that are kept, and measure nothing.
     #[arg(long)]
     show: bool,
@@ -118,7 +124,7 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     let target: Target = match on {
         Some(on) => {
             let target = on.parse()?;
-            check(&target, &ConnectOptions::default())?;
+            check(&target, &ConnectOptions { via: arguments.via, ..ConnectOptions::default() })?;
             target
         }
         None => embedded.insert(Embedded::start(false)?).target().clone(),
@@ -127,7 +133,9 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     let mut program: Vec<OsString> = vec![executable.into(), "tune-here".into(), "--library".into()];
     program.push(folder.join("libcuda.so.1").into());
     program.extend(arguments.quick.then(|| "--quick".into()));
-    let status = launch::run_program(launch::command(&program, &target, &folder))?;
+    let mut command = launch::command(&program, &target, &folder);
+    command.env("CAUSEWAY_VIA", arguments.via.to_string());
+    let status = launch::run_program(command)?;
     drop(embedded);
     Ok(launch::end_like(status))
 }
