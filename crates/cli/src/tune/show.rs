@@ -112,9 +112,9 @@ mod tests {
         let text = text(&profile, SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + 7300));
         for part in [
             "NVIDIA H200 at server over tcp, from desk; measured 2 hours ago",
-            "1M  built-in        ████████████████████            2.00 GB/s  4x1M",
+            "1M  built-in        ████████████████████               2.00 GB/s  4x1M",
             "tuned           ██████████████████████████████     3.00 GB/s  8x256K  +50 %",
-            "4M  built-in, kept  ███████████████                 1.50 GB/s  4x1M\n",
+            "4M  built-in, kept  ███████████████                    1.50 GB/s  4x1M\n",
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
