@@ -1,6 +1,7 @@
 """What the parts of the GPU test share: running commands with a time limit, a Causeway server, and the results files."""
 
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -125,10 +126,10 @@ class Server:
                 self.deaths += 1
                 self._start()
 
-    def command(self, command):
-        """The command that runs `command` on this server's GPU."""
+    def command(self, command, via="auto"):
+        """The command that runs `command` on this server's GPU; `via` names what joins the two."""
         self.revive()
-        return [CAUSEWAY, "run", "--on", self.address, "--", *command]
+        return [CAUSEWAY, "run", "--on", self.address, "--via", via, "--", *command]
 
     def stop(self):
         self.process.terminate()
@@ -187,8 +188,14 @@ class Session:
 
     def ways(self):
         """Pairs of a name and the function that makes a command run that way."""
-        native = [("native", list)] if self.native else []
-        return [*native, ("remote", self.server.command)]
+        return [*self.native_way(), ("remote", self.server.command)]
+
+    def ways_by_module(self, modules):
+        """As `ways`, with one remote way for each of these modules, named by it."""
+        return [*self.native_way(), *((via, functools.partial(self.server.command, via=via)) for via in modules)]
+
+    def native_way(self):
+        return [("native", list)] if self.native else []
 
 
 def machine():

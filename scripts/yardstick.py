@@ -1,7 +1,8 @@
 """The yardstick: cuda_bench.cu and torch_bench.py, natively and through Causeway in turns, in one table with what is required.
 
 Machines are shared and their speed varies from minute to minute, so each piece of the yardstick runs natively and at once
-after it remotely, and pieces are repeated in such pairs while time is left. A figure is the median over its pairs."""
+after it remotely, over each module, and pieces are repeated in such rounds while time is left. A figure is the median over its
+rounds."""
 
 import importlib.util
 import statistics
@@ -16,9 +17,9 @@ PIECE_LIMIT_S = 120
 
 FOLDER = BUNDLE / "yardstick"
 
-# How many pairs each piece gets: as many as its figures need to be trusted, and for a short look. Pieces with no requirement
+# How many rounds each piece gets: as many as its figures need to be trusted, and for a short look. Pieces with no requirement
 # run last, once; `start` takes the median of three processes by itself.
-PAIRS = {
+ROUNDS = {
     "launch": (7, 3),
     "sync": (7, 3),
     "alloc": (7, 3),
@@ -43,19 +44,19 @@ class Piece:
     def __init__(self, name, program, command, quick, environment=None):
         self.title = f"{program} {name}"
         self.command, self.environment = command, environment
-        self.wanted = PAIRS[name][1 if quick else 0]
-        self.pairs = 0
+        self.wanted = ROUNDS[name][1 if quick else 0]
+        self.rounds = 0
         self.failed = 0  # how many of its commands
-        self.seconds = 0.0  # how long the last pair took
+        self.seconds = 0.0  # how long the last round took
 
     def share(self):
         """How much of what is wanted has been run."""
-        return self.pairs / self.wanted
+        return self.rounds / self.wanted
 
     def run(self, session, figures, deadline):
-        """Runs one pair."""
+        """Runs one round."""
         start = time.monotonic()
-        for way, wrap in session.ways():
+        for way, wrap in ways(session):
             limit = min(PIECE_LIMIT_S, max(1, deadline - time.monotonic()))
             outcome = run(wrap(self.command), limit, self.environment)
             if outcome.status != 0:
@@ -72,7 +73,7 @@ class Piece:
             if "start_to_first_tensor" in of_this_run:
                 without_import = of_this_run["start_to_first_tensor"] - of_this_run["start_import_torch"]
                 figures.add(way, requirements.START_WITHOUT_IMPORT, without_import, "ms")
-        self.pairs += 1
+        self.rounds += 1
         self.seconds = time.monotonic() - start
 
 
@@ -106,8 +107,8 @@ class Figures:
             return f"{median:.6g}"
         return f"{median:.6g} ({min(values):.5g} to {max(values):.5g}, {len(values)})"
 
-    def ratio(self, name):
-        native, remote = self.median(name, "native"), self.median(name, "remote")
+    def ratio(self, name, way):
+        native, remote = self.median(name, "native"), self.median(name, way)
         return f"{remote / native:.3f}" if native and remote is not None else "-"
 
 
@@ -116,25 +117,34 @@ def write_requirements(report, figures):
     counts = {"met": 0, "MISSED": 0}
     report.line()
     report.line("What must hold. Medians; in brackets the spread and the number of runs.")
-    report.table(figure=32, native=34, remote=34, ratio=7, required=32, verdict=8)
-    for requirement in requirements.ALL:
-        name = requirement.figure
-        if not figures.of(name, "remote"):
-            continue
-        verdict = requirement.verdict(figures.of(name, "native"), figures.of(name, "remote"))
-        if verdict in counts:
-            counts[verdict] += 1
-        report.row(name, figures.cell(name, "native"), figures.cell(name, "remote"), figures.ratio(name), requirement.text, verdict)
+    for module, wanted in requirements.BY_MODULE.items():
+        report.table(**{"figure": 32, "native": 34, module: 34, "ratio": 7, "required": 32, "verdict": 8})
+        for requirement in wanted:
+            name = requirement.figure
+            if not figures.of(name, module):
+                continue
+            verdict = requirement.verdict(figures.of(name, "native"), figures.of(name, module))
+            if verdict in counts:
+                counts[verdict] += 1
+            cells = figures.cell(name, "native"), figures.cell(name, module), figures.ratio(name, module)
+            report.row(name, *cells, requirement.text, verdict)
     return counts["met"], counts["MISSED"]
 
 
 def write_others(report, figures):
     report.line()
     report.line("Other figures.")
-    report.table(figure=34, native=34, remote=34, ratio=7, unit=9)
+    columns = {way: 34 for way in ("native", *requirements.BY_MODULE)}
+    report.table(figure=34, **columns, unit=9)
+    required = {requirement.figure for wanted in requirements.BY_MODULE.values() for requirement in wanted}
     for name, unit in figures.units.items():
-        if name not in {requirement.figure for requirement in requirements.ALL}:
-            report.row(name, figures.cell(name, "native"), figures.cell(name, "remote"), figures.ratio(name), unit)
+        if name not in required:
+            report.row(name, *(figures.cell(name, way) for way in columns), unit)
+
+
+def ways(session):
+    """The ways in which each piece is run."""
+    return session.ways_by_module(requirements.BY_MODULE)
 
 
 def cuda_pieces(session):
@@ -151,7 +161,7 @@ def torch_pieces(session):
 
 
 def run_yardstick(session):
-    """Every piece once, then again those that work, the ones furthest from their number of pairs first, while there is time.
+    """Every piece once, then again those that work, the ones furthest from their number of rounds first, while there is time.
 
     Returns (passed, failed): commands that succeeded and required figures that are met, and the others."""
     pieces = [p for p in cuda_pieces(session) + torch_pieces(session) if session.wants(p.title) and p.wanted > 0]
@@ -159,16 +169,16 @@ def run_yardstick(session):
     figures = Figures()
     while True:
         left = deadline - time.monotonic()
-        ready = [p for p in pieces if p.pairs < p.wanted and not p.failed and p.seconds * 1.2 < left]
+        ready = [p for p in pieces if p.rounds < p.wanted and not p.failed and p.seconds * 1.2 < left]
         if not ready or left < 0:
             break
         min(ready, key=lambda p: p.share()).run(session, figures, deadline)
-    never = [piece.title for piece in pieces if piece.pairs == 0]
+    never = [piece.title for piece in pieces if piece.rounds == 0]
     if never:
         session.report.line(f"FAIL not run, the part's time was up: {', '.join(never)}")
     met, missed = write_requirements(session.report, figures)
     write_others(session.report, figures)
     session.report.data["yardstick"] = {"units": figures.units, "values": figures.values}
     failed = sum(piece.failed for piece in pieces)
-    runs = sum(piece.pairs for piece in pieces) * len(session.ways())
+    runs = sum(piece.rounds for piece in pieces) * len(ways(session))
     return runs - failed + met, failed + len(never) + missed
