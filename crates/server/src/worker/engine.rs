@@ -8,7 +8,9 @@
 use super::arena::Arena;
 use super::client_memory::ClientMemory;
 use super::copies::Lent;
+use super::execute::Answer;
 use super::fences::Fences;
+use super::gates::Gates;
 use super::incoming::Incoming;
 use super::mirrors::Mirrors;
 use super::order::{self, Blockers, Place, StreamKinds};
@@ -17,16 +19,16 @@ use super::status;
 use crate::broker::Exchange;
 use crate::cache::ImageCache;
 use causeway_api::calls::{Opcode, Request};
-use causeway_api::handle::{Context, Handle, Native, Stream};
+use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
 use causeway_fabric::{DescriptorError, Destination, Lease, Link, LinkError, LinkEvents, SealedMemory};
 use causeway_gpu::objects::Objects;
-use causeway_gpu::{CuResult, Gate, Gpu, dispatch};
+use causeway_gpu::{CuResult, Gpu};
 use causeway_wire::codec::{DecodeError, Encode};
 use causeway_wire::message::{Command, HOST_DONE_TRANSFER, WorkerMessage, begin_reply};
 use parking_lot::{Mutex, MutexGuard};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -41,18 +43,6 @@ const MOST_PARKED: usize = 1 << 30;
 
 /// How long a worker whose client has gone may take to write images to the cache.
 const MOST_KEEPING: Duration = Duration::from_secs(5);
-
-/// Host functions of which the client says that they have returned before their gate is known. There is one at a time
-/// unless the client invents them.
-const MOST_EARLY: usize = 1024;
-
-/// Streams that wait for host functions of the client, by the functions' tokens.
-#[derive(Default)]
-struct Gates {
-    closed: FxHashMap<u64, Box<dyn Gate>>,
-    /// The function has returned before the gate could be entered here.
-    early: FxHashSet<u64>,
-}
 
 /// Why a session cannot go on.
 #[derive(Debug, Error)]
@@ -100,7 +90,7 @@ pub struct State {
     parked_bytes: usize,
     pub(super) blockers: Blockers,
     kinds: StreamKinds,
-    fences: Fences,
+    pub(super) fences: Fences,
     progress: FxHashMap<u64, Progress>,
     pub(super) lent: FxHashMap<u64, Lent>,
     pub(super) reply: Vec<u8>,
@@ -131,7 +121,7 @@ pub struct Engine {
     pub(super) keeping: Arc<AtomicUsize>,
     /// Objects whose making aside has ended since the lock was last taken.
     pub(super) made: Mutex<Vec<u64>>,
-    gates: Mutex<Gates>,
+    pub(super) gates: Mutex<Gates>,
     state: Mutex<State>,
     /// Something that a parked command waits for has come since the lock was last taken.
     woken: AtomicBool,
@@ -196,19 +186,6 @@ impl Engine {
         Ok(())
     }
 
-    /// A host function of the client has returned: its stream goes on.
-    pub fn host_done(&self, token: u64) {
-        let mut gates = self.gates.lock();
-        let gate = gates.closed.remove(&token);
-        if gate.is_none() && gates.early.len() < MOST_EARLY {
-            gates.early.insert(token);
-        }
-        drop(gates);
-        if let Some(gate) = gate {
-            gate.open();
-        }
-    }
-
     /// Issues parked commands that have become ready, if nobody else is at it.
     pub fn wake(self: &Arc<Self>) {
         self.woken.store(true, Ordering::SeqCst);
@@ -237,7 +214,7 @@ impl Engine {
 
     /// Lets go of every stream that waits for the client, and finishes what is for later sessions.
     pub fn close(&self) {
-        self.gates.lock().closed.clear();
+        self.gates.lock().open_all();
         self.keeper.finish(MOST_KEEPING);
     }
 
@@ -348,138 +325,6 @@ impl Engine {
         }
     }
 
-    fn execute(
-        self: &Arc<Self>,
-        state: &mut State,
-        head: Head,
-        request: &Request<'_>,
-        arguments: &[u8],
-    ) -> CuResult<Answer> {
-        state.reply.clear();
-        if let Some(context) = order::ended_context(request) {
-            state.fences.context_ends(&*self.gpu, context);
-        }
-        match request {
-            Request::stream_synchronize(_)
-            | Request::event_synchronize(_)
-            | Request::context_synchronize(_)
-            | Request::memory_free(_)
-            | Request::mirror_free(_)
-            | Request::client_memory_unmap(_)
-            | Request::cuArrayDestroy(_)
-            | Request::green_context_destroy(_)
-            | Request::cuMipmappedArrayDestroy(_)
-            | Request::primary_context_reset(_)
-            | Request::context_destroy(_) => {
-                self.wait(head, request)?;
-                return Ok(Answer::Later);
-            }
-            Request::stream_query(query) => self.query_stream(state, head, query)?,
-            Request::event_query(query) => self.query_event(state, head, query)?,
-            Request::copy_from_device_now(copy) => {
-                self.copy_from_device_now(state, head, copy)?;
-                return Ok(Answer::Later);
-            }
-            Request::copy_from_device(copy) => self.copy_from_device(state, copy)?,
-            Request::copy_to_device(copy) => {
-                self.copy_to_device(state, copy)?;
-                if copy.publish {
-                    let stream = self.objects.native(copy.stream)?;
-                    state.fences.set(&*self.gpu, head.context, copy.stream, stream)?;
-                }
-            }
-            Request::mirror_create(create) => {
-                self.mirrors.create(&*self.gpu, head.context, create)?.encode(&mut state.reply);
-            }
-            Request::managed_variable(variable) => {
-                let library = self.objects.native(variable.library)?;
-                let (address, memory) = self.gpu.managed_variable(library, variable.name)?;
-                (address, memory.len()).encode(&mut state.reply);
-                self.mirrors.adopt(address, memory)?;
-            }
-            Request::client_memory_map(map) => {
-                self.client_memory.map(&*self.gpu, head.context, map.address, map.size, map.number)?;
-            }
-            Request::mirror_write(write) => self.mirrors.write(write.changes)?,
-            Request::mirror_changes(ask) => {
-                let (next, changes) = self.mirrors.changes(&*self.gpu, ask.start)?;
-                self.answer_with(head, |out| {
-                    next.encode(out);
-                    // A `Vec<u8>` as the codec has it, without a step for each byte.
-                    (changes.len() as u32).encode(out);
-                    out.extend_from_slice(changes.as_bytes());
-                });
-                return Ok(Answer::Later);
-            }
-            Request::allocation_export(export) => {
-                self.export_allocation(head, export)?;
-                return Ok(Answer::Later);
-            }
-            Request::allocation_import(import) => {
-                self.import_allocation(head, import);
-                return Ok(Answer::Later);
-            }
-            Request::event_export(export) => {
-                self.export_event(head, export)?;
-                return Ok(Answer::Later);
-            }
-            Request::event_import(import) => {
-                self.import_event(head, import)?;
-                return Ok(Answer::Later);
-            }
-            Request::export_withdraw(export) => self.exchange.withdraw(export.token.0),
-            Request::host_function(call) => {
-                self.host_function(self.objects.native(call.stream)?, call.token)?;
-            }
-            Request::stream_destroy(destroy) => {
-                self.ask_back(state, self.objects.native(destroy.stream)?)?;
-                state.fences.stream_ends(&*self.gpu, destroy.stream);
-                dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
-            }
-            Request::primary_context_release(release) => {
-                // What is registered in the context must not be known to anybody once that has ended.
-                self.mirrors.end_context(release.context);
-                self.client_memory.end_context(release.context);
-                dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
-            }
-            // The client was told that the load went well, and learnt the error when it used the module.
-            Request::module_unload(unload) if self.objects.forget_failed(unload.module.value()) => {}
-            Request::library_unload(unload) if self.objects.forget_failed(unload.library.value()) => {}
-            _ if head.opcode.is_aside() => {
-                self.execute_aside(state, head, request, arguments)?;
-                return Ok(Answer::Later);
-            }
-            _ => {
-                let mut reply = core::mem::take(&mut state.reply);
-                let outcome = dispatch(&*self.gpu, &self.objects, request, &[], &mut reply);
-                state.reply = reply;
-                outcome?;
-            }
-        }
-        Ok(Answer::Now)
-    }
-
-    /// Puts a host function of the client into a stream: the client is told when the stream gets there, and the
-    /// stream goes on when the client says that the function has returned.
-    fn host_function(self: &Arc<Self>, stream: Native<Stream>, token: u64) -> CuResult<()> {
-        let link = self.link.clone();
-        let gate = self.gpu.gate(
-            stream,
-            Box::new(move || {
-                // A lost link is noticed by the receiving thread.
-                let _ = link.send(|out| WorkerMessage::HostCall { token }.encode(out));
-            }),
-        )?;
-        let mut gates = self.gates.lock();
-        if gates.early.remove(&token) {
-            drop(gates);
-            gate.open();
-        } else {
-            gates.closed.insert(token, gate);
-        }
-        Ok(())
-    }
-
     /// Puts a command that goes into a stream behind the synchronous copies before it.
     fn pass_fences(&self, state: &mut State, context: Handle<Context>, place: Place) -> CuResult<()> {
         let (Place::InStream { stream, .. }, false) = (place, state.fences.is_empty()) else { return Ok(()) };
@@ -549,13 +394,6 @@ impl Engine {
             open.finish(out);
         });
     }
-}
-
-enum Answer {
-    /// The command is done; its results are in the state's reply buffer.
-    Now,
-    /// A completion answers.
-    Later,
 }
 
 /// What the link tells the engine.

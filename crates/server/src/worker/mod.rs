@@ -1,19 +1,20 @@
 //! The worker: one process for each client process, which executes that client's commands.
 //!
-//! `order` decides what may be issued; `engine` issues it and answers; `copies` and `waits` are the commands that
-//! the engine executes itself; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk data until its
-//! command comes; `arena` is memory shared with a client of the same host; `mirrors` and
-//! `client_memory` are memory of the client
-//! that kernels reach; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or a leak ends
-//! with its owner.
+//! `order` decides what may be issued; `engine` issues it and answers; `execute` carries it out, with `copies`, `waits` and
+//! `gates` for what is the engine's own business; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk
+//! data until its command comes; `arena` is memory shared with a client of the same host; `mirrors` and `client_memory` are
+//! memory of the client that kernels reach; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or
+//! a leak ends with its owner.
 
 mod arena;
 mod aside;
 mod client_memory;
 mod copies;
 mod engine;
+mod execute;
 mod exports;
 mod fences;
+mod gates;
 mod incoming;
 mod mirrors;
 mod order;
