@@ -216,7 +216,9 @@ unsafe fn send_pieces(
         {
             free = leave(oldest)?;
         }
-        let is_posted_first = !session.is_synchronous();
+        // A posted copy that is waited for must have its bytes on their way before it is. In shared memory they are there as
+        // soon as they have been sent, so that the server need not put the command aside until they come.
+        let is_posted_first = !session.is_synchronous() && !session.shares_memory();
         if is_posted_first {
             post(number, &part)?;
         }
@@ -232,10 +234,11 @@ unsafe fn send_pieces(
         // dropped.
         let begun = unsafe { session.link().begin_transfer(number, start, region.bytes(), carriage) };
         let begun = begun.map_err(|_| LOST)?;
-        // A posted copy that is waited for must have its bytes on their way before it is.
         if !is_posted_first {
             begun.wait().map_err(|_| LOST)?;
             post(number, &part)?;
+            // The device copies this piece while the next one is read.
+            session.link().flush().map_err(|_| LOST)?;
         }
         under_way.push_back((begun, buffer));
     }
