@@ -6,9 +6,7 @@ use std::process::ExitCode;
 
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::{Device, Snapshot};
-use causeway_fabric::{
-    ConnectError, ConnectOptions, Target, TargetError, ViaChoice, connect, describe_process,
-};
+use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, connect, describe_process};
 use causeway_server::broker::StartError;
 use causeway_wire::codec::{DecodeError, Decoder};
 use clap::Args;
@@ -16,6 +14,7 @@ use thiserror::Error;
 
 use crate::embedded::Embedded;
 use crate::report::binary;
+use crate::server::ServerArguments;
 
 /// Numbers of `CUdevice_attribute` that are shown.
 const MULTIPROCESSORS: i32 = 16;
@@ -25,13 +24,8 @@ const CAPABILITY_MINOR: i32 = 76;
 /// List the GPUs of a server.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: the
-    /// software GPU of this machine.
-    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
-    on: Option<String>,
-    /// What carries the session: auto (the best that works), tcp, shm (memory of the same host), or verbs.
-    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
-    via: ViaChoice,
+    #[command(flatten)]
+    server: ServerArguments,
     /// Say what carries a session with this server, and why nothing else does.
     #[arg(short, long)]
     verbose: bool,
@@ -59,7 +53,7 @@ pub enum DevicesError {
 
 /// Prints the list.
 pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
-    let on = arguments.on.as_deref().map(str::trim).filter(|on| !on.is_empty());
+    let on = arguments.server.on();
     let mut embedded = None;
     let target: Target = match on {
         Some(on) => on.parse()?,
@@ -67,7 +61,7 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
     };
     let hello = describe_process(FINGERPRINT, Vec::new());
     let options = ConnectOptions {
-        via: arguments.via,
+        via: arguments.server.via,
         socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
         ..ConnectOptions::default()
     };

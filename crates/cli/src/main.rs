@@ -26,6 +26,7 @@ mod logging;
 mod report;
 mod run;
 mod serve;
+mod server;
 mod tune;
 
 use std::io::Write as _;

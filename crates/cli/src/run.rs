@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use causeway_fabric::pipeline::{PipelineError, Table, VARIABLE};
-use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, ViaChoice, check};
+use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check};
 use causeway_server::broker::StartError;
 use clap::Args;
 use thiserror::Error;
@@ -13,6 +13,7 @@ use crate::embedded::Embedded;
 use crate::launch::{self, LaunchError};
 use crate::library::{self, LibraryError};
 use crate::report::{self, ReportError};
+use crate::server::ServerArguments;
 
 /// Run a program on a server's GPU, or on the software GPU.
 ///
@@ -22,14 +23,8 @@ use crate::report::{self, ReportError};
 /// through.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: a private
-    /// server with the software GPU.
-    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
-    on: Option<String>,
-    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server share on
-    /// one host), or verbs (InfiniBand). What cannot be had is an error.
-    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
-    via: ViaChoice,
+    #[command(flatten)]
+    server: ServerArguments,
     /// Say at the end, on standard error, which calls were made and how many bytes were moved.
     #[arg(long)]
     stats: bool,
@@ -39,13 +34,6 @@ pub struct Arguments {
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
-}
-
-impl Arguments {
-    /// The server that the program is to run on, unless it is a private one.
-    fn server(&self) -> Option<&str> {
-        self.on.as_deref().map(str::trim).filter(|on| !on.is_empty())
-    }
 }
 
 /// Why a program was not run.
@@ -89,12 +77,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     let library = library::folder()?;
     // The client library would go on without a table that has a mistake.
     Table::parse(&std::env::var(VARIABLE).unwrap_or_default())?;
-    let embedded = match arguments.server() {
+    let embedded = match arguments.server.on() {
         Some(_) => None,
         None => Some(Embedded::start(arguments.verbose)?),
     };
-    let options = ConnectOptions { via: arguments.via, ..ConnectOptions::default() };
-    let target = match (arguments.server(), &embedded) {
+    let options = ConnectOptions { via: arguments.server.via, ..ConnectOptions::default() };
+    let target = match (arguments.server.on(), &embedded) {
         (_, Some(embedded)) => embedded.target().clone(),
         (on, None) => {
             let target: Target = on.unwrap_or_default().parse()?;
@@ -105,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     };
     options.check(&target)?;
     let mut command = launch::command(&arguments.program, &target, &library);
-    command.env("CAUSEWAY_VIA", arguments.via.to_string());
+    command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
     if arguments.verbose {
         let kind = if embedded.is_some() { "a private server with the software GPU" } else { "the server" };
         eprintln!("causeway: using {kind} at {target} and the client library in {}", library.display());

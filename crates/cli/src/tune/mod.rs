@@ -18,9 +18,7 @@ use causeway_fabric::pipeline::profile::{self, FORM, Pair};
 use causeway_fabric::pipeline::{
     Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table, built_in,
 };
-use causeway_fabric::{
-    ConnectError, ConnectOptions, Target, TargetError, ViaChoice, check, copiers, describe_process,
-};
+use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check, copiers, describe_process};
 use causeway_measure::child::tuner::{Tuner, TunerError};
 use causeway_server::broker::StartError;
 use clap::Args;
@@ -30,6 +28,7 @@ use thiserror::Error;
 use crate::embedded::Embedded;
 use crate::launch::{self, LaunchError};
 use crate::library::{self, LibraryError};
+use crate::server::ServerArguments;
 use search::{Found, Limits, Step};
 
 /// How long all repetitions may take.
@@ -47,14 +46,8 @@ const MOST_REPETITIONS: usize = 60;
 /// goes before it. Nothing else should use the server or the network meanwhile.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The server: HOST:PORT, or the connect string that `causeway serve` printed. If not given: a private
-    /// server with the software GPU.
-    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
-    on: Option<String>,
-    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server share on
-    /// one host), or verbs (InfiniBand). What cannot be had is an error.
-    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
-    via: ViaChoice,
+    #[command(flatten)]
+    server: ServerArguments,
     /// Draw the profiles that are kept, and measure nothing.
     #[arg(long)]
     show: bool,
@@ -119,12 +112,12 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     // Before a minute is spent for nothing.
     profile::prepare(&profile::folder()?)?;
     let folder = library::folder()?;
-    let on = arguments.on.as_deref().map(str::trim).filter(|on| !on.is_empty());
+    let on = arguments.server.on();
     let mut embedded = None;
     let target: Target = match on {
         Some(on) => {
             let target = on.parse()?;
-            check(&target, &ConnectOptions { via: arguments.via, ..ConnectOptions::default() })?;
+            check(&target, &ConnectOptions { via: arguments.server.via, ..ConnectOptions::default() })?;
             target
         }
         None => embedded.insert(Embedded::start(false)?).target().clone(),
@@ -134,7 +127,7 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     program.push(folder.join("libcuda.so.1").into());
     program.extend(arguments.quick.then(|| "--quick".into()));
     let mut command = launch::command(&program, &target, &folder);
-    command.env("CAUSEWAY_VIA", arguments.via.to_string());
+    command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
     let status = launch::run_program(command)?;
     drop(embedded);
     Ok(launch::end_like(status))
