@@ -14,7 +14,7 @@ BUILD_APPS := $(MAKE) --silent --no-print-directory -C bench/apps -j$(JOBS) BUIL
 help:
 	@echo 'make demo        build, start a server with the software GPU, run a CUDA program on it'
 	@echo 'make test        build everything and run all tests and lints; needs no GPU'
-	@echo 'make bench       measure the cost of calls, copies and frames'
+	@echo 'make bench       measure calls, copies and frames with the software GPU, over TCP and shared memory (see causeway bench --help)'
 	@echo 'make lint        formatting, clippy, licences and advisories of the dependencies'
 	@echo 'make programs    compile the CUDA test programs into build/cuda, and the applications'
 	@echo 'make apps        compile the applications of bench/apps into build/apps; bench/apps/run.py measures them'
@@ -46,8 +46,8 @@ lint: setup
 
 bench: programs
 	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
-	cargo run --release --locked -p causeway-bench
-	cargo bench --locked -p causeway-bench
+	for part in latency launch copy; do $(CARGO_TARGET_DIR)/release/causeway bench $$part --quick --via tcp,shm || exit 1; done
+	cargo bench --locked -p causeway-wire
 
 gpu-bundle: programs
 	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
