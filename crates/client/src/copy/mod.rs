@@ -107,11 +107,11 @@ pub unsafe fn copy(
         }?;
     }
     // The program reads what was copied, or changes what is being copied, with no call in between.
-    let in_use = match destination {
+    let in_use = || match destination {
         Place::Device(DevicePlace::Memory(written)) if visible::reaches(written.address) => true,
         _ => uses_source,
     };
-    if mode == Mode::Synchronous && in_use { stream.synchronize() } else { Ok(()) }
+    if mode == Mode::Synchronous && in_use() { stream.synchronize() } else { Ok(()) }
 }
 
 fn within_device(

@@ -1,6 +1,7 @@
 //! The program's side of a copy: memory of up to three dimensions.
 
 use crate::host_memory;
+use causeway_api::types::Region;
 use causeway_fabric::copiers;
 use causeway_fabric::pipeline::{Piece, Shape};
 
@@ -46,6 +47,18 @@ impl HostRegion {
         let start = self.address as usize;
         let length = (self.depth - 1) * self.slice_pitch + (self.height - 1) * self.row_pitch + self.width;
         (start, start.saturating_add(length))
+    }
+
+    /// The same shape at an address of a device.
+    pub fn on_device(&self, address: u64) -> Region {
+        Region {
+            address,
+            row_pitch: self.row_pitch as u64,
+            slice_pitch: self.slice_pitch as u64,
+            width: self.width as u64,
+            height: self.height as u64,
+            depth: self.depth as u64,
+        }
     }
 
     /// Whether all of it is pinned.

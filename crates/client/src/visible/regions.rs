@@ -1,13 +1,12 @@
 //! What has a mirror, and how changes travel.
 
 use super::{window, written};
-use crate::copy::{HostRegion, Place};
+use crate::copy::Place;
 use crate::host_memory::Range;
 use crate::session;
 use causeway_api::calls::{self, Opcode};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_api::types::Region as DeviceRegion;
 use causeway_fabric::mirror::{Changes, find_changes, merge_changes, read_changes};
 use core::ops;
 use parking_lot::Mutex;
@@ -170,19 +169,8 @@ pub fn place(place: Place) -> Place {
     let (start, end) = host.span();
     let inside = regions.device_of(start, end.saturating_sub(1)).map(|(_, address)| address);
     match inside.or_else(|| regions.region(start as u64).map(|_| start as u64)) {
-        Some(address) => Place::Device(on_device(&host, address).into()),
+        Some(address) => Place::Device(host.on_device(address).into()),
         None => place,
-    }
-}
-
-fn on_device(host: &HostRegion, address: u64) -> DeviceRegion {
-    DeviceRegion {
-        address,
-        row_pitch: host.row_pitch as u64,
-        slice_pitch: host.slice_pitch as u64,
-        width: host.width as u64,
-        height: host.height as u64,
-        depth: host.depth as u64,
     }
 }
 

@@ -2,14 +2,13 @@
 //! copies use them where they are, there is nothing to mirror, and a kernel and the program may follow each other's writes.
 
 use super::window;
-use crate::copy::{HostRegion, Place};
+use crate::copy::Place;
 use crate::host_memory::{self, Range};
 use crate::log::info;
 use crate::session::{self, session, transfers};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_api::types::Region;
 use causeway_fabric::SealedMemory;
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,16 +71,5 @@ pub fn holds(start: usize, end: usize) -> bool {
 pub fn place(place: Place) -> Place {
     let Place::Host(host) = place else { return place };
     let (start, end) = host.span();
-    if holds(start, end) { Place::Device(on_device(&host).into()) } else { place }
-}
-
-fn on_device(host: &HostRegion) -> Region {
-    Region {
-        address: host.address as u64,
-        row_pitch: host.row_pitch as u64,
-        slice_pitch: host.slice_pitch as u64,
-        width: host.width as u64,
-        height: host.height as u64,
-        depth: host.depth as u64,
-    }
+    if holds(start, end) { Place::Device(host.on_device(start as u64).into()) } else { place }
 }
