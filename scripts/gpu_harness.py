@@ -10,6 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -196,6 +198,21 @@ class Session:
 
     def native_way(self):
         return [("native", list)] if self.native else []
+
+
+def unpack_programs():
+    """The folder of the test programs, unpacked from the bundle by whoever comes first."""
+    folder = BUNDLE / "programs"
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=BUNDLE) as beside:
+            with tarfile.open(BUNDLE / "programs.tar.xz") as packed:
+                packed.extractall(beside)
+            try:
+                os.rename(pathlib.Path(beside) / "programs", folder)
+            except OSError:
+                if not folder.exists():  # else another run of this script was faster
+                    raise
+    return folder
 
 
 def machine():

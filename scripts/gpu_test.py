@@ -27,7 +27,7 @@ import gpu_nvml
 import gpu_programs
 import gpu_python
 import yardstick
-from gpu_harness import BUNDLE, Report, Server, Session, machine, now
+from gpu_harness import BUNDLE, Report, Server, Session, machine, now, unpack_programs
 
 PARTS = {
     "programs": gpu_programs.run_programs,
@@ -61,6 +61,7 @@ def main():
     arguments = parser.parse_args()
     chosen = read_parts(parser, arguments.parts or os.environ.get("PARTS", "").split() or list(PARTS))
 
+    unpack_programs()
     report = Report(pathlib.Path(os.environ.get("OUT") or BUNDLE.parent))
     report.line(f"# GPU test, {now()}")
     report.line()
