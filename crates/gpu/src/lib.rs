@@ -5,6 +5,7 @@
 
 mod calls;
 pub mod cpu;
+pub mod direct;
 mod dispatch;
 pub mod driver;
 pub mod monitor;
@@ -19,6 +20,7 @@ use causeway_api::handle::{Allocation, Array, Context, Event, Library, Mipmapped
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, TextureSource};
+use direct::{DirectMemory, DirectWay, DirectWays};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The outcome of a driver call.
@@ -108,6 +110,19 @@ pub trait Gpu: Calls {
     /// Address and memory of a variable declared `__managed__`, for this process to read and write at any time as
     /// long as the library is loaded.
     fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)>;
+
+    /// How network cards may reach the memory of a device, as [`direct::CHOICE_VARIABLE`] allows, and why not otherwise.
+    fn direct_ways(&self, device: i32) -> DirectWays;
+
+    /// What a network card is given to reach a range of device memory in one of the device's [`Gpu::direct_ways`]. The
+    /// range must stay allocated for as long as the card may use it. An error is about this range, or this way, and
+    /// says nothing about others.
+    fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory>;
+
+    /// To be called after a network card is known to have written to memory of the current context's device, and before
+    /// work that reads it is given to the device: where a GPU may still see what was there before, waits until it
+    /// does not.
+    fn finish_direct_writes(&self) -> CuResult<()>;
 
     /// Calls `done` when everything that `stream` holds now is done. An error here means that `done` is not called;
     /// the same goes for [`Gpu::after_event`] and [`Gpu::after_context`].

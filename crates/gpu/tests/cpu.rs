@@ -6,6 +6,7 @@ use causeway_api::handle::{self, Handle, Native};
 use causeway_api::image::Form;
 use causeway_api::sys::{CUfunction_attribute, CUlimit, CUmemPool_attribute, CUresult};
 use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Payload, Region};
+use causeway_gpu::direct::{DirectMemory, DirectWay};
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{Calls, Gpu, dispatch};
 use cpu_client::{Client, LEGACY, PTX, shape};
@@ -311,4 +312,19 @@ fn contexts_come_and_go() {
     client.gpu.make_current(Native::NULL).unwrap();
     assert_eq!(client.gpu.cuMemGetInfo_v2(), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT));
     assert!(client.gpu.context_create(1, 0).is_err());
+}
+
+#[test]
+fn network_cards_get_addresses_of_live_memory() {
+    let client = Client::new();
+    assert_eq!(client.gpu.direct_ways(0).usable, [DirectWay::HostMemory]);
+    let address = client.gpu.memory_allocate(8192).unwrap();
+    let direct = |way, address, bytes| client.gpu.direct_memory(way, address, bytes);
+    assert!(matches!(direct(DirectWay::HostMemory, address + 100, 8000), Ok(DirectMemory::Addresses)));
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    assert_eq!(direct(DirectWay::HostMemory, address + 100, 1 << 20).unwrap_err(), invalid);
+    assert_eq!(direct(DirectWay::HostMemory, address, 0).unwrap_err(), invalid);
+    assert_eq!(direct(DirectWay::DmaBuf, address, 100).unwrap_err(), CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    client.gpu.memory_free(address).unwrap();
+    assert_eq!(direct(DirectWay::HostMemory, address, 100).unwrap_err(), invalid);
 }

@@ -1,5 +1,6 @@
 // A stand-in for libcuda.so.1 that carries out nothing: it writes down what it is called with, for driver_fake.rs.
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -98,6 +99,13 @@ CUresult cuStreamWaitValue32_v2(Handle stream, Address address, uint32_t value, 
 // Memory.
 CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) { (void)p; note("register %zu flags %u in %p\n", bytes, flags, current); return SUCCESS; }
 CUresult cuMemHostUnregister(void *p) { (void)p; note("unregister\n"); return SUCCESS; }
+CUresult cuMemGetHandleForAddressRange(void *handle, Address from, size_t bytes, int kind, unsigned long long flags) {
+    if (kind != 1 || flags != 0 || from % 4096 || bytes % 4096) return INVALID_VALUE;
+    note("dma-buf %llx %zu\n", from, bytes);
+    *(int *)handle = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return SUCCESS;
+}
+CUresult cuFlushGPUDirectRDMAWrites(int target, int scope) { note("flush %d %d\n", target, scope); return SUCCESS; }
 CUresult cuMemHostGetDevicePointer_v2(Address *out, void *p, unsigned flags) { (void)flags; *out = (Address)(uintptr_t)p + (1ull << 48); return SUCCESS; }
 CUresult cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Handle stream) { (void)from; note("HtoD %llx %zu %p\n", to, bytes, stream); return SUCCESS; }
 CUresult cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Handle stream) { memset(to, 7, bytes); note("DtoH %llx %zu %p\n", from, bytes, stream); return SUCCESS; }

@@ -5,6 +5,7 @@ use causeway_api::handle::{Context, Native, Stream};
 use causeway_api::image::{FATBIN_MAGIC, Form};
 use causeway_api::sys::{CUmemPool_attribute, CUresult};
 use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Region};
+use causeway_gpu::direct::{DirectMemory, DirectWay};
 use causeway_gpu::driver::{Driver, LoadError};
 use causeway_gpu::{Calls, Completion, Gpu};
 use std::ffi::{CStr, c_char, c_int};
@@ -330,6 +331,22 @@ fn staging_memory_is_pinned_once_and_used_again() {
     assert!(fake.log().contains("unregister\n"), "what is kept goes with its context");
     drop(again);
     assert_eq!(fake.log(), "", "what was lent went with its context");
+}
+
+#[test]
+fn network_cards_get_whole_pages_of_device_memory() {
+    let fake = Fake::new();
+    assert_eq!(fake.driver.direct_ways(1).usable.first(), Some(&DirectWay::DmaBuf));
+    let memory = fake.driver.direct_memory(DirectWay::DmaBuf, 0x20_0010, 8192).unwrap();
+    assert!(matches!(memory, DirectMemory::DmaBuf { offset: 0x10, .. }), "{memory:?}");
+    assert_eq!(fake.log(), "dma-buf 200000 12288\n");
+    let by_address = fake.driver.direct_memory(DirectWay::Peermem, 0x20_0010, 8192).unwrap();
+    assert!(matches!(by_address, DirectMemory::Addresses));
+    assert!(fake.driver.direct_memory(DirectWay::HostMemory, 0x20_0010, 8192).is_err());
+    assert_eq!(fake.log(), "");
+    // The fake's ordering is less than the owner's.
+    fake.driver.finish_direct_writes().unwrap();
+    assert_eq!(fake.log(), "flush 0 100\n");
 }
 
 #[test]

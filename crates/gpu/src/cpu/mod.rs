@@ -33,6 +33,7 @@ mod virtual_memory;
 
 pub use options::{InvalidOption, Options};
 
+use crate::direct::{DirectChoice, DirectMemory, DirectWay, DirectWays};
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use array::Arrays;
 use causeway_api::handle::{self, Native};
@@ -235,6 +236,25 @@ impl Gpu for SoftwareGpu {
         let (address, size) = self.modules.managed_variable(library.value(), name)?;
         // SAFETY: variables lie in memory that is mapped and initialised as long as their program is loaded.
         Ok((address, unsafe { Staging::new(address as *mut u8, size, |_, _| ()) }))
+    }
+
+    fn direct_ways(&self, _device: i32) -> DirectWays {
+        DirectWays::of_host_memory(DirectChoice::from_environment())
+    }
+
+    fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory> {
+        match way {
+            DirectWay::HostMemory if bytes > 0 && self.space.covers(address, bytes as u64) => {
+                Ok(DirectMemory::Addresses)
+            }
+            DirectWay::HostMemory => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            DirectWay::DmaBuf | DirectWay::Peermem => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        }
+    }
+
+    fn finish_direct_writes(&self) -> CuResult<()> {
+        // The processor that runs kernels sees what a card has written to memory.
+        Ok(())
     }
 
     // A fault does not keep these from waiting: an operation that was under way when it came may still use memory

@@ -12,6 +12,7 @@
 //! | which part of a device's processors does a context use | [`green`] |
 //! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`registered`], [`pool`] |
 //! | which memory of this process do kernels reach | [`shared`], [`managed`] |
+//! | how do network cards reach GPU memory | [`direct`] |
 //! | when is work done | [`waits`], [`events`] |
 //! | how does memory get addresses that the client chose | [`virtual_memory`] |
 //! | how does a host function stop a stream | [`gate`] |
@@ -25,6 +26,7 @@ mod attributes;
 mod calls;
 mod context;
 mod copy;
+mod direct;
 mod events;
 mod fatbin;
 mod function;
@@ -53,6 +55,7 @@ mod waits;
 
 pub use load::LoadError;
 
+use crate::direct::{DirectMemory, DirectWay, DirectWays};
 use crate::reports::Reports;
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
@@ -218,6 +221,18 @@ impl Gpu for Driver {
 
     fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
         self.find_managed(library, name)
+    }
+
+    fn direct_ways(&self, device: i32) -> DirectWays {
+        self.find_direct_ways(device)
+    }
+
+    fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory> {
+        self.make_direct(way, address, bytes)
+    }
+
+    fn finish_direct_writes(&self) -> CuResult<()> {
+        self.flush_direct_writes()
     }
 
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {

@@ -180,9 +180,10 @@ fn cache_start(config: &BrokerConfig) -> Option<CacheStart> {
     })
 }
 
-/// The variables by which a client may set up the driver of its worker. No other is taken: some make a process load
+/// The variables by which a client may set up its worker and the driver there. No other is taken: some make a process load
 /// code or write files.
 const ADMITTED: &[&str] = &[
+    "CAUSEWAY_GPUDIRECT",
     "CUDA_AUTO_BOOST",
     "CUDA_BINARY_LOADER_THREAD_COUNT",
     "CUDA_CACHE_DISABLE",

@@ -5,6 +5,7 @@ use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::CUmemPool_attribute;
 use causeway_api::types::Region;
+use causeway_gpu::direct::{DirectMemory, DirectWay};
 use causeway_gpu::{Gpu, Shared};
 use std::time::Instant;
 
@@ -168,4 +169,24 @@ pub fn shared(session: &Session) -> Outcome {
         }
     }
     Ok(kind.to_owned())
+}
+
+/// What is said to work must give descriptors, of ranges that begin anywhere; the rest must say why not.
+pub fn direct(session: &Session) -> Outcome {
+    let ways = session.driver.direct_ways(0);
+    check(ways.usable.len() + ways.refused.len() == 2, || format!("{ways:?}"))?;
+    let address = session.allocate(1 << 20)?;
+    for way in &ways.usable {
+        let memory = session.driver.direct_memory(*way, address + 100, 10_000)?;
+        let is_right = match &memory {
+            DirectMemory::DmaBuf { offset, .. } => {
+                *way == DirectWay::DmaBuf && *offset == (address + 100) % 4096
+            }
+            DirectMemory::Addresses => *way == DirectWay::Peermem,
+        };
+        check(is_right, || format!("{way} gave {memory:?}"))?;
+    }
+    session.driver.finish_direct_writes()?;
+    session.free(address)?;
+    Ok(ways.to_string())
 }
