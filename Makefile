@@ -22,6 +22,8 @@ help:
 	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python, the yardstick and the applications'
 	@echo '                 natively and through Causeway; PARTS="programs python counts yardstick apps" picks parts'
 	@echo 'make net-test    measure copies and launches over networks of known rate and length, beside iperf3; needs root'
+	@echo 'make verbs-test  test InfiniBand verbs between two hosts with software RDMA devices, in a guest with a kernel of its own; needs root'
+	@echo '                 for what it installs; the kernel is built once, some 8 minutes. make verbs-guest builds it and runs nothing'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:
@@ -56,9 +58,15 @@ gpu-bundle: programs
 net-test: programs
 	@tests/net/run
 
+verbs-guest: setup
+	@tests/verbs/guest/guest.py build
+
+verbs-test: programs verbs-guest
+	@tests/verbs/run
+
 # A bundle that was packed elsewhere is used as it is where there is no Rust to build one with.
 gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs apps demo test lint bench net-test gpu-bundle gpu-test
+.PHONY: help setup programs apps demo test lint bench net-test verbs-guest verbs-test gpu-bundle gpu-test

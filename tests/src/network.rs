@@ -1,6 +1,7 @@
-//! Two network namespaces of this machine, joined by a cable of which the length and the rate are known.
+//! Two network namespaces of this machine, joined by a cable of which the length and the rate are known; or two hosts with RDMA
+//! devices, where the tests run in the guest of `tests/verbs`.
 //!
-//! Making them takes root's rights. Where those are missing the reason comes back instead, and the test that wanted
+//! Making namespaces takes root's rights. Where those are missing the reason comes back instead, and the test that wanted
 //! a network says so and ends.
 
 use crate::built::source_tree;
@@ -48,10 +49,14 @@ pub enum Side {
     Server,
 }
 
-/// Two namespaces and their cable, which go with this value.
+/// Two namespaces and their cable.
 #[derive(Debug)]
 pub struct Network {
     namespaces: [String; 2],
+    /// Whether the namespaces were made for this value and go with it.
+    is_own: bool,
+    /// What carries the calls and copies of programs at the client's side.
+    via: &'static str,
     /// What carries the frames of a [`Cable::Carried`].
     carrier: Option<Running>,
 }
@@ -62,7 +67,8 @@ impl Network {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = |side| format!("causeway-{}-{number}-{side}", std::process::id());
-        let mut network = Self { namespaces: [name("client"), name("server")], carrier: None };
+        let namespaces = [name("client"), name("server")];
+        let mut network = Self { namespaces, is_own: true, via: "tcp", carrier: None };
         for namespace in &network.namespaces {
             must_run(Command::new("ip").args(["netns", "add", namespace]))?;
         }
@@ -74,6 +80,18 @@ impl Network {
             Cable::Carried { arguments } => network.carrier = Some(network.carry(arguments)?),
         }
         Ok(network)
+    }
+
+    /// The hosts h1 and h2 of the guest of `tests/verbs`, on which programs are carried by verbs; otherwise a sentence that says that this is no such
+    /// guest.
+    pub fn of_guest() -> Result<Self, String> {
+        match std::env::var("CAUSEWAY_GUEST_DEVICE") {
+            Ok(_) => {
+                let namespaces = ["h1", "h2"].map(str::to_owned);
+                Ok(Self { namespaces, is_own: false, via: "verbs", carrier: None })
+            }
+            Err(_) => Err("there are no RDMA devices here; `make verbs-test` has some".to_owned()),
+        }
     }
 
     fn name(&self, side: Side) -> &str {
@@ -127,7 +145,7 @@ impl Network {
         inside.arg(format!("--net=/run/netns/{}", self.name(side))).arg("--");
         inside.arg(command.get_program()).args(command.get_args());
         if side == Side::Client {
-            inside.env("CAUSEWAY_VIA", "tcp");
+            inside.env("CAUSEWAY_VIA", self.via);
         }
         for (name, value) in command.get_envs() {
             match value {
@@ -146,6 +164,19 @@ impl Network {
         Server::start_command(self.inside(Side::Server, &command))
     }
 
+    /// Disturbs what leaves this side as `tc netem` is told: `loss 1%`, `delay 1ms reorder 5%`. Nothing at all ends that.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn disturb(&self, side: Side, how: &[&str]) {
+        let mut disturb = Command::new("tc");
+        disturb.args(["qdisc", if how.is_empty() { "delete" } else { "replace" }, "dev", DEVICE, "root"]);
+        if !how.is_empty() {
+            disturb.arg("netem").args(how);
+        }
+        must_run(&mut self.inside(side, &disturb)).expect("the kernel has netem");
+    }
+
     /// Cuts the cable at the server's end, without either end being told; or mends it.
     ///
     /// # Panics
@@ -158,6 +189,9 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
+        if !self.is_own {
+            return;
+        }
         // Ends the carrier first: its devices are in the namespaces.
         self.carrier = None;
         for namespace in &self.namespaces {
