@@ -7,6 +7,7 @@
 //! | `devices`   | Which GPUs does a server have?                                               |
 //! | `api`       | Which driver functions are supported?                                        |
 //! | `bench`     | How fast are copies, launches and waits, here and there?                     |
+//! | `doctor`    | What does a machine lack, and what is to be done?                            |
 //! | `demo`      | Does all of it work on this machine?                                         |
 //! | `tune`      | Which plans for copies suit this server, and how are they kept?               |
 //! | `embedded`  | How does a command bring its own server?                                     |
@@ -19,6 +20,7 @@ mod api;
 mod bench;
 mod demo;
 mod devices;
+mod doctor;
 mod embedded;
 mod launch;
 mod library;
@@ -51,6 +53,7 @@ enum Command {
     Serve(serve::Arguments),
     Run(run::Arguments),
     Devices(devices::Arguments),
+    Doctor(doctor::Arguments),
     Api(api::Arguments),
     Demo(demo::Arguments),
     Tune(tune::Arguments),
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
             run::run(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
         }
         Command::Devices(arguments) => devices::devices(&arguments).map_err(Trouble::of(1)),
+        Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(Trouble::of(2)),
         Command::Api(arguments) => api::api(&arguments).map_err(Trouble::of(1)),
         Command::Demo(arguments) => {
             demo::demo(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))

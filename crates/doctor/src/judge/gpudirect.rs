@@ -1,0 +1,166 @@
+//! Whether cards reach the memory of GPUs, and how fast.
+
+use super::{About, Finding};
+use crate::distance::{Distance, between, common};
+use crate::facts::{CudaDevice, DriverAnswer, Facts, PciDevice};
+
+pub fn judge(facts: &Facts) -> Vec<Finding> {
+    let DriverAnswer::Started { devices, .. } = &facts.live.driver else { return Vec::new() };
+    let has_cards = !facts.rdma.devices.is_empty();
+    let mut findings = ways(devices, has_cards);
+    if has_cards {
+        findings.extend(distances(facts));
+        findings.extend(iommu(facts));
+        findings.extend(access_control(facts));
+    }
+    if !facts.gpus.has_gdrdrv {
+        findings.push(Finding::note(
+            About::GpuDirect,
+            "The module gdrdrv is not loaded; Causeway does not need it, but UCX and MPI use it for small messages.",
+        ));
+    }
+    findings
+}
+
+/// How the memory of GPUs is reached, those that are alike together.
+fn ways(devices: &[CudaDevice], has_cards: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (number, device) in devices.iter().enumerate() {
+        if devices[..number].iter().any(|before| is_alike(before, device)) {
+            continue;
+        }
+        let numbers: Vec<String> = (number..devices.len())
+            .filter(|other| is_alike(&devices[*other], device))
+            .map(|other| other.to_string())
+            .collect();
+        let name = match numbers.len() {
+            1 => format!("GPU {}", numbers[0]),
+            _ => format!("GPUs {}", numbers.join(", ")),
+        };
+        let closed: Vec<String> = device.closed.iter().map(|(way, why)| format!("{way}: {why}")).collect();
+        findings.push(match device.ways.first() {
+            Some(way) => Finding::good(About::GpuDirect, format!("Network cards can reach the memory of {name} by {way}.")),
+            None if has_cards => Finding::problem(
+                About::GpuDirect,
+                format!("Network cards cannot reach the memory of {name}, so data take a way through the host's memory."),
+                format!("One of these is enough. {}.", closed.join("; ")),
+            ),
+            None => Finding::note(
+                About::GpuDirect,
+                format!("Network cards could not reach the memory of {name}, if there were any ({}).", closed.join("; ")),
+            ),
+        });
+    }
+    findings
+}
+
+fn is_alike(one: &CudaDevice, other: &CudaDevice) -> bool {
+    one.ways == other.ways && one.closed == other.closed
+}
+
+/// The cards whose ports work, with their names.
+fn working_cards(facts: &Facts) -> Vec<(&str, &PciDevice)> {
+    let working = facts.rdma.devices.iter().filter(|device| device.ports.iter().any(|port| port.is_active()));
+    working.filter_map(|device| Some((device.name.as_str(), device.pci.as_ref()?))).collect()
+}
+
+/// GPUs whose nearest card is far.
+fn distances(facts: &Facts) -> Vec<Finding> {
+    let cards = working_cards(facts);
+    let far = facts.gpus.devices.iter().filter_map(|gpu| {
+        let (distance, card) = cards
+            .iter()
+            .map(|(name, card)| (between(card, gpu), *name))
+            .min_by_key(|(distance, _)| *distance)?;
+        let between = match distance {
+            Distance::OneSwitch | Distance::Switches => return None,
+            Distance::HostBridge => {
+                "a host bridge (PHB), which on some processors slows what a card reads from a GPU"
+            }
+            Distance::Node => "several host bridges (NODE), which cards and GPUs seldom pass at full rate",
+            Distance::System => "the link between processors (SYS), which cards and GPUs pass slowly",
+        };
+        Some(
+            Finding::note(
+                About::GpuDirect,
+                format!(
+                    "The GPU at {} is separated from its nearest card, {card}, by {between}.",
+                    gpu.address
+                ),
+            )
+            .advise("Prefer GPUs below the same PCIe switch as a card, or move the card to a slot there."),
+        )
+    });
+    far.collect()
+}
+
+/// Devices whose addresses an IOMMU translates.
+fn iommu(facts: &Facts) -> Option<Finding> {
+    let cards = facts.rdma.devices.iter().filter_map(|device| device.pci.as_ref());
+    let translated: Vec<&str> = cards
+        .chain(&facts.gpus.devices)
+        .filter(|device| device.iommu.as_deref().is_some_and(|kind| kind.starts_with("DMA")))
+        .map(|device| device.address.as_str())
+        .collect();
+    (!translated.is_empty()).then(|| {
+        Finding::problem(
+            About::GpuDirect,
+            format!(
+                "The IOMMU translates the addresses of {}, which makes GPUDirect slow where it works at all.",
+                translated.join(", ")
+            ),
+            "Start the kernel with `iommu=pt` (and `intel_iommu=on` or AMD's default), or switch the IOMMU off in the BIOS.",
+        )
+    })
+}
+
+/// Bridges between a card and a GPU below one switch that send everything through the host bridge.
+fn access_control(facts: &Facts) -> Vec<Finding> {
+    let cards = working_cards(facts);
+    let mut bridges: Vec<&str> = Vec::new();
+    let mut is_unknown = false;
+    for gpu in &facts.gpus.devices {
+        for (_, card) in &cards {
+            if between(card, gpu) > Distance::Switches {
+                continue;
+            }
+            // What is common to both is not passed, but for the last, where the ways part.
+            let passed = common(card, gpu).len() - 1;
+            for device in [*card, gpu] {
+                let bridges_between = device.path.iter().skip(passed).take(device.path.len() - passed - 1);
+                for bridge in bridges_between {
+                    match device.redirecting.iter().find(|(name, _)| name == bridge) {
+                        Some((name, true)) if !bridges.contains(&name.as_str()) => bridges.push(name),
+                        Some(_) => {}
+                        None => is_unknown = true,
+                    }
+                }
+            }
+        }
+    }
+    if !bridges.is_empty() {
+        let commands: Vec<String> =
+            bridges.iter().map(|bridge| format!("`setpci -s {bridge} ECAP_ACS+6.w=0000`")).collect();
+        return vec![Finding::problem(
+            About::GpuDirect,
+            format!(
+                "PCIe access control (ACS) of the bridges {} sends what cards and GPUs say to each other through the host bridge.",
+                bridges.join(", ")
+            ),
+            format!(
+                "Unless virtual machines use these devices, switch it off in the BIOS, or at each start: {}.",
+                commands.join(", ")
+            ),
+        )];
+    }
+    if is_unknown && !facts.live.is_root {
+        return vec![
+            Finding::note(
+                About::GpuDirect,
+                "Whether PCIe access control (ACS) is in the way is for root to see.",
+            )
+            .advise("`sudo causeway doctor` looks at it."),
+        ];
+    }
+    Vec::new()
+}

@@ -1,0 +1,101 @@
+//! The way between two machines: what it is, and why it is no better.
+
+use super::{About, Finding};
+use crate::facts::{Facts, Port};
+use serde::{Deserialize, Serialize};
+
+/// What was measured between here and a server.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Way {
+    /// The server's address.
+    pub target: String,
+    /// Microseconds from a question to its answer over TCP, the shortest and the median.
+    pub round_trip: Option<(f64, f64)>,
+    /// Bytes of the longest packet on the way, as TCP has found.
+    pub path_mtu: Option<u32>,
+    /// What a session uses; nothing when there is none.
+    pub used: Option<String>,
+    /// Each module that a session does not use, and why.
+    pub not_used: Vec<(String, String)>,
+    /// Why there is no session.
+    pub failure: Option<String>,
+}
+
+/// Judges the way between two machines.
+pub fn judge(here: &Facts, there: &Facts, way: &Way) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some((least, median)) = way.round_trip {
+        let text =
+            format!("A question and its answer take {least:.0} us at best and {median:.0} us in the middle.");
+        findings.push(if median < 1000.0 {
+            Finding::good(About::Way, text)
+        } else {
+            Finding::note(About::Way, text)
+                .advise("Each call that waits costs that much; `causeway run --stats` tells how many a program makes.")
+        });
+    }
+    findings.extend(way.path_mtu.map(|mtu| path_mtu(mtu, here, there)));
+    match (&way.used, &way.failure) {
+        (Some(used), _) => {
+            findings.push(Finding::good(About::Way, format!("Sessions use {used}.")));
+            let reasons = way.not_used.iter();
+            findings.extend(reasons.map(|(via, why)| not_used(used, via, why, here, there)));
+        }
+        (None, Some(why)) => findings.push(Finding::problem(
+            About::Way,
+            format!("The server gives no session: {why}."),
+            "Look at the server's log; `causeway devices` tries the same.",
+        )),
+        (None, None) => {}
+    }
+    if !here.live.release.is_empty() && here.live.release != there.live.release {
+        findings.push(
+            Finding::note(
+                About::Way,
+                format!("This is Causeway {}, the server's is {}.", here.live.release, there.live.release),
+            )
+            .advise("Versions that cannot talk to each other say so; the same one on both machines is the best tested."),
+        );
+    }
+    findings
+}
+
+/// Whether a faster network is cut into packets that are too short for it.
+fn path_mtu(mtu: u32, here: &Facts, there: &Facts) -> Finding {
+    let is_fast = |facts: &Facts| active(facts).any(Port::is_ethernet);
+    let text = format!("TCP's longest packets on the way have {mtu} bytes.");
+    if mtu <= 1500 && is_fast(here) && is_fast(there) {
+        Finding::note(About::Way, text)
+            .advise("If this is the network of the RDMA devices, an MTU of 9000 on both machines and the switch spares work.")
+    } else {
+        Finding::good(About::Way, text)
+    }
+}
+
+fn active(facts: &Facts) -> impl Iterator<Item = &Port> {
+    facts.rdma.devices.iter().flat_map(|device| &device.ports).filter(|port| port.is_active())
+}
+
+fn not_used(used: &str, via: &str, why: &str, here: &Facts, there: &Facts) -> Finding {
+    let text = format!("Sessions do not use {via}: {why}.");
+    let link_layers = |facts| active(facts).map(|port| port.link_layer.as_str()).collect::<Vec<_>>();
+    let (layers_here, layers_there) = (link_layers(here), link_layers(there));
+    if via != "verbs" || used == "shm" {
+        return Finding::good(About::Way, text);
+    }
+    if layers_here.iter().any(|layer| layers_there.contains(layer)) {
+        Finding::problem(
+            About::Way,
+            text,
+            "Both machines have an RDMA port that works: see what was found on either, then `causeway run --via verbs`.",
+        )
+    } else if layers_here.is_empty() || layers_there.is_empty() {
+        Finding::good(About::Way, text)
+    } else {
+        Finding::note(About::Way, text).advise(format!(
+            "The ports here are {}, those there {}: they cannot be joined.",
+            layers_here.join(" and "),
+            layers_there.join(" and ")
+        ))
+    }
+}

@@ -1,0 +1,174 @@
+//! What do system calls, libraries and the GPU's driver say?
+
+use crate::facts::{CudaDevice, DriverAnswer, Feature, Live};
+use causeway_gpu::Gpu as _;
+use causeway_gpu::driver::{Driver, LoadError};
+use core::error::Error as _;
+use core::time::Duration;
+use rustix::fs::{MemfdFlags, memfd_create, statvfs};
+use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, getuid, pidfd_open};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::mpsc;
+
+/// The libraries that are looked for: verbs, the connection manager, NVIDIA's driver and management library, GDRCopy.
+pub const LIBRARIES: [&str; 5] =
+    ["libibverbs.so.1", "librdmacm.so.1", "libcuda.so.1", "libnvidia-ml.so.1", "libgdrapi.so.2"];
+
+/// How long NVIDIA's driver may take to start. Machines with many GPUs and no persistence daemon need seconds.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Asks everything.
+pub fn probe() -> Live {
+    let memlock = getrlimit(Resource::Memlock);
+    Live {
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        client_library: None,
+        is_root: getuid().is_root(),
+        memlock: memlock.current,
+        memlock_most: memlock.maximum,
+        may_lock_all: has_ipc_lock(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
+        shm: statvfs("/dev/shm").ok().map(|shm| shm.f_blocks.saturating_mul(shm.f_frsize)),
+        libraries: LIBRARIES.iter().map(|name| ((*name).to_owned(), why_not(name))).collect(),
+        driver: ask_driver(),
+        features: features(),
+    }
+}
+
+/// Whether the effective capabilities in a text like that of `/proc/self/status` have `CAP_IPC_LOCK`.
+fn has_ipc_lock(status: &str) -> bool {
+    const IPC_LOCK: u64 = 1 << 14;
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & IPC_LOCK != 0)
+}
+
+/// Why a library cannot be loaded.
+fn why_not(name: &str) -> Option<String> {
+    // SAFETY: the initialisers of these libraries may run in any process.
+    let loaded = unsafe { libloading::Library::new(name) };
+    match loaded {
+        Ok(library) => {
+            // NVIDIA's libraries keep threads and exit handlers, so that they must stay.
+            core::mem::forget(library);
+            None
+        }
+        Err(error) => Some(error.source().map_or_else(|| error.to_string(), ToString::to_string)),
+    }
+}
+
+/// Starts the driver on a thread of its own: one that hangs must not keep the others from being told.
+fn ask_driver() -> DriverAnswer {
+    let (sender, answer) = mpsc::channel();
+    let started = std::thread::Builder::new().name("driver".into()).spawn(move || {
+        // Nobody waits any more if it took too long.
+        let _ = sender.send(start_driver());
+    });
+    match started {
+        Err(error) => {
+            DriverAnswer::None { is_installed: false, why: format!("No thread could be started: {error}.") }
+        }
+        Ok(_) => answer.recv_timeout(PATIENCE).unwrap_or_else(|_| DriverAnswer::None {
+            is_installed: true,
+            why: format!(
+                "NVIDIA's driver library did not start within {} s; the kernel's log (dmesg) may say why.",
+                PATIENCE.as_secs()
+            ),
+        }),
+    }
+}
+
+fn start_driver() -> DriverAnswer {
+    let driver = match Driver::load() {
+        Ok(driver) => driver,
+        Err(error) => {
+            let is_installed = !matches!(error, LoadError::NotFound { .. });
+            return DriverAnswer::None { is_installed, why: error.to_string() };
+        }
+    };
+    let snapshot = match driver.snapshot() {
+        Ok(snapshot) => snapshot,
+        Err(status) => {
+            let why = format!("The driver started, but cannot list its devices (error {}).", status.0);
+            return DriverAnswer::None { is_installed: true, why };
+        }
+    };
+    let devices = snapshot.devices.iter().zip(0..).map(|(device, number)| {
+        let ways = driver.direct_ways(number);
+        CudaDevice {
+            name: device.name.clone(),
+            address: device.pci_bus_id.to_lowercase(),
+            ways: ways.usable.iter().map(ToString::to_string).collect(),
+            closed: ways.refused.into_iter().map(|(way, why)| (way.to_string(), why)).collect(),
+        }
+    });
+    DriverAnswer::Started { name: snapshot.backend.clone(), devices: devices.collect() }
+}
+
+fn features() -> Vec<(Feature, bool)> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    vec![
+        (Feature::SealedMemory, memfd_create("causeway-doctor", flags).is_ok()),
+        (Feature::ProcessDescriptors, pidfd_open(getpid(), PidfdFlags::empty()).is_ok()),
+        (Feature::CloseRange, can_close_ranges()),
+        (Feature::WrittenPages, can_tell_written_pages().is_ok()),
+    ]
+}
+
+fn can_close_ranges() -> bool {
+    // SAFETY: the call takes numbers; no descriptor has a number this high.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            libc::c_uint::MAX - 1,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    status == 0
+}
+
+/// Asks the kernel for what the client library asks it for (`client/src/visible/written.rs`), of no memory at all.
+fn can_tell_written_pages() -> io::Result<()> {
+    const USER_MODE_ONLY: i32 = 1;
+    /// `UFFDIO_API`, and the features of asynchronous write protection (`linux/userfaultfd.h`).
+    const SET_API: libc::c_ulong = 0xc018_aa3f;
+    const API: u64 = 0xaa;
+    const FEATURES: u64 = 1 | 1 << 13 | 1 << 15;
+    /// `PAGEMAP_SCAN` (`linux/fs.h`), whose argument is twelve words, the first of them its size.
+    const SCAN: libc::c_ulong = 0xc060_6610;
+    let outcome = |status: i64| if status < 0 { Err(io::Error::last_os_error()) } else { Ok(status as i32) };
+    // SAFETY: the call takes a number and makes a descriptor.
+    let descriptor =
+        outcome(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) })?;
+    // SAFETY: made just now, and nobody else's.
+    let faults = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let mut api = [API, FEATURES, 0];
+    // SAFETY: a local with the three words that the request reads and writes.
+    outcome(unsafe { libc::ioctl(faults.as_raw_fd(), SET_API, api.as_mut_ptr()) }.into())?;
+    let pagemap = File::open("/proc/self/pagemap")?;
+    let mut scan = [0_u64; 12];
+    scan[0] = size_of_val(&scan) as u64;
+    // SAFETY: a local with the words that the request reads and writes; it names no memory.
+    outcome(unsafe { libc::ioctl(pagemap.as_raw_fd(), SCAN, scan.as_mut_ptr()) }.into()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_read_as_a_set_of_bits() {
+        assert!(has_ipc_lock("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+        assert!(!has_ipc_lock("CapEff:\t00000000a80425fb\n"), "what Docker gives");
+        assert!(!has_ipc_lock(""));
+    }
+
+    #[test]
+    fn this_machine_can_be_asked() {
+        let live = probe();
+        assert_eq!(live.libraries.len(), LIBRARIES.len());
+        assert_ne!(live.driver, DriverAnswer::NotAsked);
+        assert!(live.features.contains(&(Feature::SealedMemory, true)));
+    }
+}

@@ -1,0 +1,161 @@
+//! How is a person told?
+
+use crate::distance::{Distance, between};
+use crate::facts::{Facts, PciDevice, RdmaDevice};
+use crate::judge::ports::path_mtu;
+use crate::judge::{Finding, Level};
+use core::fmt::Write as _;
+
+/// A number of bytes with a unit that is a power of two.
+pub fn binary(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = "bytes";
+    for larger in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if value.fract() == 0.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// A text of another machine without what a terminal would act on.
+fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
+/// What a machine is and has, and what was found.
+pub fn machine(facts: &Facts, findings: &[Finding]) -> String {
+    let mut out = String::new();
+    let machine = &facts.machine;
+    let container =
+        machine.container.as_deref().map_or(String::new(), |kind| format!(", in a container ({kind})"));
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "{}, Linux {}{}", plain(&machine.host), plain(&machine.kernel), plain(&container));
+    for line in devices(&facts.rdma.devices) {
+        let _ = writeln!(out, "  {line}");
+    }
+    for line in distances(facts) {
+        let _ = writeln!(out, "  {line}");
+    }
+    out.push_str(&found(findings));
+    out
+}
+
+/// What was found, problems last, where they are seen.
+pub fn found(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    let mut sorted: Vec<&Finding> = findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.level);
+    for finding in sorted {
+        let level = match finding.level {
+            Level::Good => "ok      ",
+            Level::Note => "note    ",
+            Level::Problem => "PROBLEM ",
+        };
+        let _ = writeln!(out, "  {level} {}", plain(&finding.text));
+        if let Some(advice) = &finding.advice {
+            let _ = writeln!(out, "           -> {}", plain(advice));
+        }
+    }
+    out
+}
+
+/// A line for each port, in columns.
+fn devices(devices: &[RdmaDevice]) -> Vec<String> {
+    let head =
+        ["device", "port", "state", "link layer", "rate", "MTU", "LID", "GIDs", "firmware", "PCI", "NUMA"];
+    let ports = devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
+    let rows = ports.map(|(device, port)| {
+        let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let pci = device.pci.as_ref();
+        vec![
+            device.name.clone(),
+            port.number.to_string(),
+            port.state.to_lowercase(),
+            port.link_layer.clone(),
+            port.rate.clone(),
+            known(path_mtu(device, port).map(|mtu| mtu.to_string())),
+            port.lid.to_string(),
+            port.gids.len().to_string(),
+            known(Some(device.firmware.clone()).filter(|text| !text.is_empty())),
+            known(pci.map(|pci| pci.address.clone())),
+            known(pci.and_then(|pci| pci.numa_node).map(|node| node.to_string())),
+        ]
+    });
+    table(head.map(str::to_owned).to_vec(), rows.collect())
+}
+
+/// The distance of each card to each GPU, by name of the card, address of the GPU.
+pub fn distances_of(facts: &Facts) -> Vec<(&str, &str, Distance)> {
+    let cards = facts.rdma.devices.iter().filter_map(|device| Some((device, device.pci.as_ref()?)));
+    let pairs = cards.flat_map(|(device, card)| {
+        facts
+            .gpus
+            .devices
+            .iter()
+            .map(move |gpu| (device.name.as_str(), gpu.address.as_str(), between(card, gpu)))
+    });
+    pairs.collect()
+}
+
+/// The same in columns.
+fn distances(facts: &Facts) -> Vec<String> {
+    let gpus: &[PciDevice] = &facts.gpus.devices;
+    if gpus.is_empty() {
+        return Vec::new();
+    }
+    let head =
+        ["distance".to_owned()].into_iter().chain(gpus.iter().map(|gpu| format!("GPU {}", gpu.address)));
+    let cards = facts.rdma.devices.iter().filter_map(|device| Some((device, device.pci.as_ref()?)));
+    let rows = cards.map(|(device, card)| {
+        [device.name.clone()]
+            .into_iter()
+            .chain(gpus.iter().map(|gpu| between(card, gpu).to_string()))
+            .collect()
+    });
+    table(head.collect(), rows.collect())
+}
+
+/// Lines with columns as wide as they must be; none without rows.
+fn table(head: Vec<String>, rows: Vec<Vec<String>>) -> Vec<String> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let rows: Vec<Vec<String>> =
+        [head].into_iter().chain(rows).map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
+    let widths: Vec<usize> = (0..rows[0].len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::About;
+
+    #[test]
+    fn bytes_have_a_unit_that_fits() {
+        assert_eq!([64 << 20, 1 << 30, 1536, 8].map(binary), ["64 MiB", "1 GiB", "1.5 KiB", "8 bytes"]);
+    }
+
+    #[test]
+    fn problems_come_last_and_nothing_reaches_the_terminal_but_letters() {
+        let finding = |level, text: &str| Finding {
+            level,
+            about: About::Rdma,
+            text: text.into(),
+            advice: Some("do\u{1b}[2J".into()),
+        };
+        let text = found(&[finding(Level::Problem, "bad\n"), finding(Level::Good, "good")]);
+        assert!(text.find("good") < text.find("bad?"), "{text}");
+        assert!(text.contains("-> do?[2J") && text.lines().count() == 4, "{text}");
+    }
+}
