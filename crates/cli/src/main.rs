@@ -57,7 +57,7 @@ enum Command {
     Api(api::Arguments),
     Demo(demo::Arguments),
     Tune(tune::Arguments),
-    Bench(bench::Arguments),
+    Bench(bench::BenchArguments),
     /// Measure one target; started by `causeway bench`.
     #[command(hide = true)]
     Measure(bench::MeasureArguments),

@@ -63,7 +63,8 @@ pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
     Ok(written)
 }
 
-fn put(path: &Path, content: &[u8]) -> Result<(), FilesError> {
+/// Writes a file.
+pub(crate) fn put(path: &Path, content: &[u8]) -> Result<(), FilesError> {
     std::fs::write(path, content).map_err(|cause| FilesError::Write { path: path.to_owned(), cause })
 }
 

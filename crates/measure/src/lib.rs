@@ -20,6 +20,7 @@
 //! | [`table`]      | How does a person read it in a terminal?                                     |
 //! | [`files`]      | How is it written as CSV, JSON and plots?                                    |
 //! | [`plot`]       | How is it drawn?                                                             |
+//! | [`verbs`]      | What do two RDMA devices do with queue pairs, capacities and MTUs?            |
 //! | [`machine`]    | Which machine is this, and what time is it?                                  |
 
 pub mod case;
@@ -36,3 +37,4 @@ pub mod sizes;
 pub mod statistics;
 pub mod table;
 pub mod target;
+pub mod verbs;

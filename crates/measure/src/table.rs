@@ -77,7 +77,7 @@ fn head(run: &Run) -> String {
 }
 
 /// Lines with columns as wide as they must be: the first to the left, the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -99,7 +99,8 @@ fn range(summary: &Summary) -> String {
     format!("{} to {}", significant(summary.p5), significant(summary.p95))
 }
 
-fn percent(share: f64) -> String {
+/// A share as percent.
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 

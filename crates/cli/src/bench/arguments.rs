@@ -12,19 +12,9 @@ use causeway_measure::results::Kind;
 use causeway_measure::sizes::Sizes;
 use clap::{Args, Subcommand, ValueEnum};
 
-/// Measure copies, launches and waits, on servers and on this machine's own GPU, in turns.
-///
-/// Each target gets a process of its own, which calls the CUDA driver as a program does. Repetition i is measured on every
-/// target before repetition i + 1 on any, so that what disturbs the machine disturbs all alike. The content of copies is
-/// compared before they are timed. When no target is named, a private server with the software GPU is measured.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
-
+/// What is measured of GPUs.
 #[derive(Debug, Subcommand)]
-enum What {
+pub enum Arguments {
     /// Measure copies of all sizes: bandwidth, and the time of one copy.
     ///
     /// GB/s are 1e9 bytes a second, each byte counted once, over the time until the copy is done. `call us` is when the call
@@ -42,7 +32,7 @@ enum What {
 }
 
 #[derive(Debug, Args)]
-struct CopyArguments {
+pub struct CopyArguments {
     /// Sizes: a list of sizes and ranges, such as 8,64K,1M..1G; in a range each size is twice the one before.
     /// If not given: 1..1G, with --quick every second of them up to 16M; for `pipeline` 64K to 256M, each four times the last.
     #[arg(long, value_name = "SIZES", value_parser = |text: &str| text.parse::<Sizes>())]
@@ -66,7 +56,7 @@ struct CopyArguments {
 }
 
 #[derive(Debug, Args)]
-struct PipelineArguments {
+pub struct PipelineArguments {
     /// A fixed plan to compare with, in the language of CAUSEWAY_PIPELINE, such as "8x4M, 8 lanes, 4 threads". May be given
     /// several times. If not given: nine plans from small to large.
     #[arg(long, value_name = "PLAN", value_parser = plan)]
@@ -145,28 +135,28 @@ impl Common {
 impl Arguments {
     /// Which kind of measurement it is.
     pub fn kind(&self) -> Kind {
-        match self.what {
-            What::Copy(_) => Kind::Copy,
-            What::Latency(_) => Kind::Latency,
-            What::Launch(_) => Kind::Launch,
-            What::Pipeline(_) => Kind::Pipeline,
+        match self {
+            Self::Copy(_) => Kind::Copy,
+            Self::Latency(_) => Kind::Latency,
+            Self::Launch(_) => Kind::Launch,
+            Self::Pipeline(_) => Kind::Pipeline,
         }
     }
 
     /// What every kind can be told.
     pub fn common(&self) -> &Common {
-        match &self.what {
-            What::Copy(copy) => &copy.common,
-            What::Latency(common) | What::Launch(common) => common,
-            What::Pipeline(pipeline) => &pipeline.copy.common,
+        match self {
+            Self::Copy(copy) => &copy.common,
+            Self::Latency(common) | Self::Launch(common) => common,
+            Self::Pipeline(pipeline) => &pipeline.copy.common,
         }
     }
 
     /// The fixed plans that each server is measured with besides its own choice.
     pub fn fixed_plans(&self) -> Vec<String> {
-        match &self.what {
-            What::Pipeline(pipeline) if pipeline.fixed.is_empty() => FIXED.map(str::to_owned).to_vec(),
-            What::Pipeline(pipeline) => pipeline.fixed.clone(),
+        match self {
+            Self::Pipeline(pipeline) if pipeline.fixed.is_empty() => FIXED.map(str::to_owned).to_vec(),
+            Self::Pipeline(pipeline) => pipeline.fixed.clone(),
             _ => Vec::new(),
         }
     }
@@ -190,12 +180,12 @@ impl Arguments {
     pub fn cases(&self) -> Vec<Case> {
         const ALL: [Memory; 5] =
             [Memory::Pageable, Memory::Pinned, Memory::Async, Memory::Device, Memory::Peer];
-        match &self.what {
-            What::Copy(copy) if copy.common.quick => copy.cases(&Sizes::steps(1, 16 << 20, 4), &ALL),
-            What::Copy(copy) => copy.cases(&Sizes::steps(1, 1 << 30, 2), &ALL),
-            What::Latency(_) => Wait::ALL.map(|wait| Case::Wait { wait }).to_vec(),
-            What::Launch(_) => ARGUMENTS.map(|arguments| Case::Launches { arguments }).to_vec(),
-            What::Pipeline(PipelineArguments { copy, .. }) => {
+        match self {
+            Self::Copy(copy) if copy.common.quick => copy.cases(&Sizes::steps(1, 16 << 20, 4), &ALL),
+            Self::Copy(copy) => copy.cases(&Sizes::steps(1, 1 << 30, 2), &ALL),
+            Self::Latency(_) => Wait::ALL.map(|wait| Case::Wait { wait }).to_vec(),
+            Self::Launch(_) => ARGUMENTS.map(|arguments| Case::Launches { arguments }).to_vec(),
+            Self::Pipeline(PipelineArguments { copy, .. }) => {
                 let largest = if copy.common.quick { 16 << 20 } else { 256 << 20 };
                 copy.cases(&Sizes::steps(64 << 10, largest, 4), &ALL[..2])
             }
@@ -240,7 +230,7 @@ mod tests {
 
     #[derive(Debug, Parser)]
     struct Line {
-        #[command(flatten)]
+        #[command(subcommand)]
         bench: Arguments,
     }
 

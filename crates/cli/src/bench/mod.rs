@@ -4,9 +4,11 @@
 //! |-------------|-----------------------------------------------------------|
 //! | `arguments` | What can be asked, and which cases follow?                |
 //! | `targets`   | Which processes measure what?                             |
+//! | `verbs`     | How are RDMA devices measured, without GPUs?               |
 
 mod arguments;
 mod targets;
+mod verbs;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -19,13 +21,33 @@ use causeway_measure::results::Run;
 use causeway_measure::run::{Order, run};
 use causeway_measure::table;
 use causeway_server::broker::StartError;
-use clap::Args;
+use clap::{Args, Subcommand};
 use thiserror::Error;
 
 use crate::library::LibraryError;
 use crate::report::ReportError;
-pub use arguments::Arguments;
+use arguments::Arguments;
 use targets::{Targets, command_line};
+use verbs::{VerbsArguments, VerbsError};
+
+/// Measure copies, launches and waits, on servers and on this machine's own GPU, in turns.
+///
+/// Each target gets a process of its own, which calls the CUDA driver as a program does. Repetition i is measured on every
+/// target before repetition i + 1 on any, so that what disturbs the machine disturbs all alike. The content of copies is
+/// compared before they are timed. When no target is named, a private server with the software GPU is measured. `verbs` measures network
+/// cards instead, without GPUs.
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    #[command(flatten)]
+    Gpu(Arguments),
+    Verbs(VerbsArguments),
+}
 
 /// The arguments of the process that measures one target.
 #[derive(Debug, Args)]
@@ -68,13 +90,23 @@ pub enum BenchError {
     /// Nobody reads the tables.
     #[error("the results cannot be printed: {0}")]
     Print(io::Error),
+    /// RDMA devices cannot be measured.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
     /// The system does not say where this program is.
     #[error("the system does not say where the program causeway is: {0}")]
     Executable(io::Error),
 }
 
 /// Measures; the exit code says whether all targets were measured to the end and every byte was right.
-pub fn bench(arguments: &Arguments) -> Result<ExitCode, BenchError> {
+pub fn bench(arguments: &BenchArguments) -> Result<ExitCode, BenchError> {
+    match &arguments.what {
+        What::Gpu(arguments) => bench_gpus(arguments),
+        What::Verbs(arguments) => Ok(verbs::verbs(arguments)?),
+    }
+}
+
+fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
     let cases = arguments.cases();
     if cases.is_empty() {
         return Err(BenchError::Nothing);

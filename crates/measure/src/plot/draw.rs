@@ -18,7 +18,7 @@ const ROWS: (u32, u32) = (960, 64);
 const HEAD: u32 = 84;
 
 /// Colours that people with colour blindness tell apart, by M. Okabe and K. Ito.
-const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
@@ -26,6 +26,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(204, 121, 167),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
+    RGBColor(240, 228, 66),
 ];
 
 type Drawing<T> = Result<T, PlotError>;
@@ -117,11 +118,34 @@ fn draw_lines<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) ->
     let mut chart = ChartBuilder::on(area)
         .caption(panel.title.clone(), text(17))
         .margin(12)
-        .margin_right(36)
+        .margin_right(if panel.gains.is_some() { 12 } else { 36 })
         .x_label_area_size(44)
         .y_label_area_size(64)
+        .right_y_label_area_size(if panel.gains.is_some() { 72 } else { 0 })
         .build_cartesian_2d(panel.x.clone(), panel.y.clone())
         .map_err(failed)?;
+    let Some(gains) = &panel.gains else { return draw_series(panel, &mut chart) };
+    // Before anything is drawn: the space to the right is the second axis's from here on.
+    let mut chart = chart.set_secondary_coord(panel.x.clone(), gains.axis.clone());
+    draw_series(panel, &mut chart)?;
+    chart
+        .configure_secondary_axes()
+        .label_style(text(14))
+        .y_desc(&gains.axis.title)
+        .draw()
+        .map_err(failed)?;
+    for (target, points) in &gains.lines {
+        let line = DashedLineSeries::new(points.iter().copied(), 4, 4, colour(*target).stroke_width(1));
+        chart.draw_secondary_series(line).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Draws axes and lines with their bands.
+fn draw_series<B: DrawingBackend>(
+    panel: &Panel,
+    chart: &mut ChartContext<'_, B, Cartesian2d<Axis, Axis>>,
+) -> Drawing<()> {
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)

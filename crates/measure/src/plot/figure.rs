@@ -30,6 +30,8 @@ pub struct Panel {
     pub y: Axis,
     /// One for each target that has points here.
     pub series: Vec<Series>,
+    /// What else is drawn, on a second axis to the right.
+    pub gains: Option<Gains>,
     /// If not 0, how many rows there are instead of lines: points then lie in a row, by their `x`, and their values are on the
     /// x axis.
     pub rows: usize,
@@ -57,6 +59,15 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
+/// How much more targets have than one of them: thin lines with an axis of their own, which is not logarithmic.
+#[derive(Debug)]
+pub struct Gains {
+    /// From below to above, in percent.
+    pub axis: Axis,
+    /// A target's number and its points: a place on the x axis, and percent.
+    pub lines: Vec<(usize, Vec<(f64, f64)>)>,
+}
+
 /// A median with its spread, as logarithms.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
@@ -74,7 +85,8 @@ pub struct Point {
 const SMALLEST: f64 = 1e-9;
 
 impl Point {
-    fn new(x: f64, summary: &Summary) -> Self {
+    /// A summary at a place.
+    pub fn new(x: f64, summary: &Summary) -> Self {
         let [low, middle, high] =
             [summary.p5, summary.median, summary.p95].map(|value| value.max(SMALLEST).log10());
         Self { x, low, middle, high }
@@ -108,6 +120,21 @@ impl Axis {
         Self { title: unit.to_owned(), from, to, labels }
     }
 
+    /// Round numbers of percent from the least to the greatest of these, with 0 among them. Places are the numbers themselves.
+    pub fn percent(values: impl Iterator<Item = f64>) -> Self {
+        let (from, to) = ends(values.chain([0.0])).unwrap_or((0.0, 0.0));
+        let span = (to - from).max(1.0);
+        let decade = 10_f64.powf((span / 5.0).log10().floor());
+        let step =
+            [1.0, 2.0, 5.0, 10.0].map(|step| step * decade).into_iter().find(|step| span / step <= 6.0);
+        let step = step.unwrap_or(decade * 10.0);
+        let (first, last) = ((from / step).floor() as i64, (to / step).ceil() as i64);
+        let places = (first..=last.max(first + 1)).map(|count| count as f64 * step);
+        let labels: Vec<_> = places.map(|place| (place, format!("{} %", label(place)))).collect();
+        let (from, to) = (labels[0].0, labels[labels.len() - 1].0);
+        Self { title: "gain".to_owned(), from, to, labels }
+    }
+
     /// One place for each row, the first on top.
     fn rows(names: impl Iterator<Item = String>) -> Self {
         let labels: Vec<_> = names.enumerate().map(|(row, name)| (-(row as f64), name)).collect();
@@ -126,7 +153,8 @@ pub(super) fn value_text(place: f64) -> String {
     label(10_f64.powf(place))
 }
 
-fn size_place(size: u64) -> f64 {
+/// Where a size lies on an axis of sizes.
+pub fn size_place(size: u64) -> f64 {
     (size.max(1) as f64).log2()
 }
 
@@ -141,7 +169,8 @@ impl Figure {
     /// All texts in it.
     pub fn texts(&self) -> Vec<String> {
         let of_panel = |panel: &Panel| {
-            let axes = [&panel.x, &panel.y].into_iter();
+            let gains = panel.gains.as_ref().map(|gains| &gains.axis);
+            let axes = [&panel.x, &panel.y].into_iter().chain(gains);
             let labels = axes.flat_map(|axis| axis.labels.iter().map(|(_, text)| text).chain([&axis.title]));
             labels.chain([&panel.title]).cloned().collect::<Vec<_>>()
         };
@@ -231,6 +260,7 @@ fn copies(run: &Run, unit: &str, quantity: impl Fn(&Figures) -> Option<Summary>)
             x: Axis::sizes(sizes.map(|record| record.case.bytes())),
             y: Axis::quantity(unit, points(&series)),
             series,
+            gains: None,
             rows: 0,
         })
     };
@@ -244,6 +274,7 @@ fn waits(run: &Run) -> Panel {
         x: Axis::quantity("us", points(&series)),
         y: Axis::rows(run.cases.iter().map(|record| record.case.to_string())),
         series,
+        gains: None,
         rows: run.cases.len(),
     }
 }
@@ -260,6 +291,7 @@ fn launches(run: &Run, title: &str, quantity: impl Fn(&Figures) -> Summary) -> P
         },
         y: Axis::quantity("us", points(&series)),
         series,
+        gains: None,
         rows: 0,
     }
 }
@@ -279,6 +311,17 @@ mod tests {
         // One size alone has an axis, too, as has zero.
         assert!(Axis::sizes([0].into_iter()).to > 0.0);
         assert_eq!(texts(&Axis::sizes([3 << 10].into_iter())), ["2 KiB", "4 KiB"]);
+    }
+
+    #[test]
+    fn gains_are_labelled_around_zero() {
+        assert_eq!(
+            texts(&Axis::percent([430.0, -12.0].into_iter())),
+            ["-100 %", "0 %", "100 %", "200 %", "300 %", "400 %", "500 %"]
+        );
+        let none = Axis::percent(core::iter::empty());
+        assert!(none.to > none.from, "{none:?}");
+        assert!(texts(&Axis::percent([0.02].into_iter())).contains(&"0 %"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use plotters::backend::{BitMapBackend, SVGBackend};
 use plotters::style::{FontStyle, register_font};
 use thiserror::Error;
 
-pub use figure::{Axis, Figure, Panel, Point, Series, figures, names};
+pub use figure::{Axis, Figure, Gains, Panel, Point, Series, figures, names, size_place};
 
 /// A few characters of Roboto, so that PNG files have text where no font is installed; see `fonts/README.md`.
 static FONT: &[u8] = include_bytes!("../../fonts/Roboto-Regular-subset.ttf");
@@ -117,6 +117,7 @@ mod tests {
             x: Axis::sizes(core::iter::empty()),
             y: Axis::quantity("us", core::iter::empty()),
             series: Vec::new(),
+            gains: None,
             rows: 0,
         };
         let figure =

@@ -1,0 +1,259 @@
+//! How is one end of a path made: device, memory, queue pairs?
+
+use std::io;
+use std::net::IpAddr;
+
+use causeway_verbs::device::choose;
+use causeway_verbs::{
+    Access, Buffer, Capacity, CompletionQueue, Device, DeviceError, GidEntry, Libraries, Limits, LinkLayer,
+    LoadError, PathMtu, Port, PostError, ProtectionDomain, QueuePair, QueuePairError, Receive, RegisterError,
+    RemoteEnd, RemoteMemory, Settings, Status, Transport,
+};
+use thiserror::Error;
+
+use super::case::{LONGEST, Setting};
+use super::control::{MemoryEnd, QueuePairEnd};
+use super::results::End;
+use crate::machine::Machine;
+
+/// Bytes of a message that travel with their request where latency is measured and the device takes them.
+pub const MOST_INLINE: u32 = 128;
+
+/// Reads that a queue pair may have under way, where both devices allow as many.
+const MOST_READS: u32 = 128;
+
+/// Why there is no end, or it no longer works.
+#[derive(Debug, Error)]
+pub enum EndpointError {
+    /// libibverbs is missing.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The device fails.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// There is no device.
+    #[error(
+        "this machine has no RDMA device with an active port{}: `causeway doctor` says what is there and what is missing",
+        .0.as_ref().map(|name| format!(" that is called {name}")).unwrap_or_default()
+    )]
+    NoDevice(Option<String>),
+    /// The device has no reliable connections that can be made by numbers.
+    #[error(
+        "the RDMA device {0} is iWARP, which has no path MTU and no queue pairs that are joined by numbers: measure it by \
+             `causeway bench copy --via verbs`"
+    )]
+    Iwarp(String),
+    /// Memory cannot be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// A queue pair is refused.
+    #[error(transparent)]
+    QueuePair(#[from] QueuePairError),
+    /// A request is refused.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// The completion queue fails.
+    #[error("completions cannot be taken: {0}")]
+    Poll(#[from] io::Error),
+    /// A request has failed.
+    #[error("a message was not carried: {0}")]
+    Failed(Status),
+    /// Nothing happens.
+    #[error("nothing has come over the queue pairs for {0} seconds")]
+    Silent(u64),
+}
+
+/// An open device with registered memory.
+#[derive(Debug)]
+pub struct Endpoint {
+    device: Device,
+    port: Port,
+    gid: GidEntry,
+    limits: Limits,
+    domain: ProtectionDomain,
+    /// What the peer reads, and then what it writes to.
+    buffer: Buffer,
+}
+
+impl Endpoint {
+    /// Opens the device of this name, or else the one that has the address `local` or is the fastest.
+    pub fn open(name: Option<&str>, local: IpAddr) -> Result<Self, EndpointError> {
+        let libraries = Libraries::load()?;
+        let devices = Device::list(libraries)?;
+        let chosen = choose(&devices, name, Some(local))
+            .ok_or_else(|| EndpointError::NoDevice(name.map(str::to_owned)))?;
+        if chosen.device.transport == Transport::Iwarp {
+            return Err(EndpointError::Iwarp(chosen.device.name.clone()));
+        }
+        let device = Device::open(libraries, &chosen.device.name)?;
+        let domain = ProtectionDomain::new(&device)?;
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let buffer = Buffer::new(&domain, 2 * LONGEST as usize, access)?;
+        let (port, gid, limits) = (chosen.port.clone(), chosen.gid, chosen.device.limits);
+        let endpoint = Self { device, port, gid, limits, domain, buffer };
+        endpoint.fill();
+        Ok(endpoint)
+    }
+
+    /// Writes numbers that do not repeat to what is sent and read: content that moved is found.
+    fn fill(&self) {
+        let mut state = u64::from(std::process::id()) << 32 | 0x9e37_79b9;
+        for offset in (0..LONGEST as usize).step_by(8) {
+            // Marsaglia's xorshift.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // SAFETY: the offset lies in the buffer, which is aligned to pages; no request is under way.
+            unsafe { self.buffer.as_ptr().add(offset).cast::<u64>().write(state) };
+        }
+    }
+
+    /// The device's name.
+    pub fn device(&self) -> &str {
+        self.device.name()
+    }
+
+    /// The index of its address, as perftest's `-x` names it.
+    pub fn gid_index(&self) -> u32 {
+        self.gid.index
+    }
+
+    /// The largest path MTU of its port, in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.port.mtu.bytes()
+    }
+
+    /// What people want to know of it.
+    pub fn end(&self) -> End {
+        let layer = match self.port.link_layer {
+            LinkLayer::InfiniBand => "InfiniBand",
+            LinkLayer::Ethernet => "Ethernet",
+            LinkLayer::Unspecified => "unknown link layer",
+        };
+        let port = format!(
+            "port {} ({layer}, {:.1} Gbit/s, MTU {}), address {} ({})",
+            self.port.number,
+            f64::from(self.port.rate) / 1e3,
+            self.port.mtu,
+            self.gid.gid.address(),
+            self.gid.kind
+        );
+        End { host: Machine::this().host, device: self.device().to_owned(), port }
+    }
+
+    /// This end's memory, for the peer.
+    pub fn memory(&self) -> MemoryEnd {
+        self.buffer.region().remote(0).into()
+    }
+
+    /// The first byte of what is sent.
+    pub(super) fn source(&self) -> *mut u8 {
+        self.buffer.as_ptr()
+    }
+
+    /// The first byte of where messages of the peer come.
+    pub(super) fn sink(&self) -> *mut u8 {
+        // SAFETY: the buffer is twice as long.
+        unsafe { self.buffer.as_ptr().add(LONGEST as usize) }
+    }
+
+    /// Makes queue pairs, which [`Joined::connect`] then joins with the peer's. They must go before this endpoint does, which the
+    /// lifetime sees to: their requests name its memory.
+    pub fn queue_pairs(&self, setting: Setting) -> Result<Joined<'_>, EndpointError> {
+        let receives = (2 * setting.capacity).clamp(64, 512);
+        let entries = setting.queue_pairs * (setting.capacity + receives + 1);
+        let completions = CompletionQueue::new(&self.device, entries)?;
+        let make = |inline| {
+            // One more than is ever under way: a latency test answers before it has seen its last request's end.
+            let capacity = Capacity { sends: setting.capacity + 1, receives, inline };
+            QueuePair::new(&self.domain, &completions, capacity)
+        };
+        let mut queue_pairs = Vec::new();
+        for _ in 0..setting.queue_pairs {
+            // Some devices take no bytes with their requests.
+            let queue_pair = make(MOST_INLINE).or_else(|_| make(0))?;
+            queue_pair.initialise(self.port.number)?;
+            queue_pairs.push(queue_pair);
+        }
+        let inline = queue_pairs.iter().map(|queue_pair| queue_pair.capacity().inline).min().unwrap_or(0);
+        Ok(Joined { endpoint: self, setting, queue_pairs, completions, receives, inline, peer: None })
+    }
+}
+
+/// Queue pairs of one setting.
+#[derive(Debug)]
+pub struct Joined<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) setting: Setting,
+    pub(super) queue_pairs: Vec<QueuePair>,
+    pub(super) completions: CompletionQueue,
+    /// Receives that are posted in each of them.
+    pub(super) receives: u32,
+    /// Bytes that a request takes with it.
+    pub(super) inline: u32,
+    /// The peer's memory.
+    pub(super) peer: Option<RemoteMemory>,
+}
+
+impl Joined<'_> {
+    /// The number of the first packet of each queue pair.
+    const FIRST_PACKET: u32 = 0x00ca_5e00;
+
+    /// Their setting.
+    pub fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    /// This end's queue pairs, for the peer.
+    pub fn ends(&self) -> Vec<QueuePairEnd> {
+        let Endpoint { port, gid, limits, .. } = self.endpoint;
+        let answered_reads = limits.answered_reads.min(MOST_READS) as u8;
+        let end = |queue_pair: &QueuePair| RemoteEnd {
+            queue_pair: queue_pair.number(),
+            packet: Self::FIRST_PACKET,
+            lid: port.lid,
+            gid: gid.gid,
+        };
+        self.queue_pairs.iter().map(|queue_pair| QueuePairEnd::new(end(queue_pair), answered_reads)).collect()
+    }
+
+    /// Joins each queue pair with the peer's one of the same place, and posts receives.
+    pub fn connect(&mut self, ends: &[QueuePairEnd], memory: MemoryEnd) -> Result<(), EndpointError> {
+        let Endpoint { port, gid, limits, .. } = self.endpoint;
+        let mtu = PathMtu::from_bytes(self.setting.mtu).unwrap_or(port.mtu);
+        // A receiver that falls behind makes the sender wait, and is no failure here; nor is a queue full of long reads, which software
+        // devices take for packets that nobody answers: 1 s until a packet is sent again.
+        let patient = Settings { rnr_retries: 7, rnr_timer: 1, timeout: 18, ..Settings::new(mtu) };
+        for (index, (queue_pair, end)) in self.queue_pairs.iter().zip(ends).enumerate() {
+            let settings = Settings {
+                reads: limits.reads.min(MOST_READS).min(u32::from(end.answered_reads)) as u8,
+                answered_reads: limits.answered_reads.min(MOST_READS) as u8,
+                ..patient
+            };
+            queue_pair.receive_from(port, gid.index, &(*end).into(), &settings)?;
+            self.post_receives(index, self.receives)?;
+            queue_pair.send_from(Self::FIRST_PACKET, &settings)?;
+        }
+        self.peer = Some(memory.into());
+        Ok(())
+    }
+
+    /// Posts so many receives of the longest message in a queue pair.
+    pub(super) fn post_receives(&self, index: usize, count: u32) -> Result<(), EndpointError> {
+        let segment = self.endpoint.buffer.region().segment(LONGEST as usize, LONGEST as usize);
+        let receives = vec![Receive { id: index as u64, segment }; count as usize];
+        // SAFETY: the memory lives longer than the queue pair, as the lifetime says, and is looked at by volatile reads alone.
+        unsafe { self.queue_pairs[index].post_receives(&receives)? };
+        Ok(())
+    }
+
+    /// What is sent, as a request names it.
+    pub(super) fn source(&self, bytes: u64) -> causeway_verbs::Segment {
+        self.endpoint.buffer.region().segment(0, bytes as usize)
+    }
+
+    /// Where reads come, as a request names it.
+    pub(super) fn sink(&self, bytes: u64) -> causeway_verbs::Segment {
+        self.endpoint.buffer.region().segment(LONGEST as usize, bytes as usize)
+    }
+}

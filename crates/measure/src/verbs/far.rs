@@ -1,0 +1,181 @@
+//! The end that is measured against: `causeway bench verbs --listen`.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use thiserror::Error;
+
+use super::case::{Case, LONGEST, Operation, Setting};
+use super::control::{Answer, Control, ControlError, Request, VERSION};
+use super::endpoint::{Endpoint, EndpointError, Joined};
+use super::perftest::{self, Server};
+
+/// The most settings of one visitor: more than all sweeps have.
+const MOST_JOINED: usize = 64;
+
+/// Why nobody is served.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// The address cannot be listened at.
+    #[error("{address} cannot be listened at: {cause}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// This machine has no usable device.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// No connection can be taken.
+    #[error("no connection can be taken: {0}")]
+    Accept(io::Error),
+}
+
+/// Serves one visitor after the other; `say` gets a sentence for each, and when this end is ready. Returns only with an error.
+pub fn listen(address: SocketAddr, device: Option<&str>, say: impl Fn(&str)) -> ListenError {
+    let listener = match TcpListener::bind(address) {
+        Ok(listener) => listener,
+        Err(cause) => return ListenError::Bind { address, cause },
+    };
+    // What is missing is told now, and not to the first visitor.
+    if let Err(error) = Endpoint::open(device, address.ip()) {
+        return error.into();
+    }
+    say(&format!("listening at {}", listener.local_addr().unwrap_or(address)));
+    loop {
+        let (connection, visitor) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(cause) => return ListenError::Accept(cause),
+        };
+        say(&format!("{visitor} measures"));
+        match serve(connection, device) {
+            Ok(()) | Err(ServeError::Control(ControlError::Ended)) => say(&format!("{visitor} is done")),
+            Err(error) => say(&format!("{visitor}: {error}")),
+        }
+    }
+}
+
+/// Why a visitor was not served to the end.
+#[derive(Debug, Error)]
+enum ServeError {
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error(transparent)]
+    Perftest(#[from] perftest::PerftestError),
+    #[error("the address of the connection is not known: {0}")]
+    Address(#[from] io::Error),
+    #[error("{0}")]
+    Senseless(&'static str),
+}
+
+fn serve(connection: TcpStream, device: Option<&str>) -> Result<(), ServeError> {
+    let local = connection.local_addr()?.ip();
+    let mut control = Control::new(connection)?;
+    let outcome = Endpoint::open(device, local).map_err(ServeError::from).and_then(|endpoint| {
+        let mut joined = Vec::new();
+        loop {
+            answer(&mut control, &endpoint, &mut joined)?;
+        }
+    });
+    if let Err(error) = &outcome
+        && !matches!(error, ServeError::Control(_))
+    {
+        // The visitor may have gone.
+        let _ = control.send(&Answer::Refused { reason: error.to_string() });
+    }
+    outcome
+}
+
+/// Answers one request.
+fn answer<'a>(
+    control: &mut Control,
+    endpoint: &'a Endpoint,
+    joined: &mut Vec<Joined<'a>>,
+) -> Result<(), ServeError> {
+    match control.receive()? {
+        Request::Hello { .. } => {
+            let (end, mtu) = (endpoint.end(), endpoint.mtu());
+            control.send(&Answer::Hello { version: VERSION, end, mtu })?;
+        }
+        Request::Join { setting, queue_pairs, memory } => {
+            if !setting.is_sane() || setting.queue_pairs as usize != queue_pairs.len() {
+                return Err(ServeError::Senseless("a setting that makes no sense was asked for"));
+            }
+            if joined.len() == MOST_JOINED {
+                return Err(ServeError::Senseless("more settings were asked for than any sweep has"));
+            }
+            let mut own = endpoint.queue_pairs(setting)?;
+            own.connect(&queue_pairs, memory)?;
+            control.send(&Answer::Joined { queue_pairs: own.ends(), memory: endpoint.memory() })?;
+            joined.push(own);
+        }
+        Request::Work { joined: index, case, is_check } => {
+            must_be_sane(case)?;
+            let joined = joined
+                .get(index)
+                .ok_or(ServeError::Senseless("queue pairs were named that were not joined"))?;
+            work(control, joined, case, is_check)?;
+        }
+        Request::Perftest { case, setting } => {
+            must_be_sane(case)?;
+            if !setting.is_sane() {
+                return Err(ServeError::Senseless("a setting that makes no sense was asked for"));
+            }
+            run_perftest(control, endpoint, case, setting)?;
+        }
+        Request::Finished => return Err(ServeError::Senseless("an end came without a beginning")),
+    }
+    Ok(())
+}
+
+fn must_be_sane(case: Case) -> Result<(), ServeError> {
+    if (1..=LONGEST).contains(&case.bytes) {
+        Ok(())
+    } else {
+        Err(ServeError::Senseless("messages of a length were asked for that this end has no memory for"))
+    }
+}
+
+fn work(control: &mut Control, joined: &Joined<'_>, case: Case, is_check: bool) -> Result<(), ServeError> {
+    if is_check || case.waits_for_marks() {
+        joined.forget(case.bytes);
+    }
+    let is_read = case.operation == Operation::Read;
+    let digest = (is_check && is_read).then(|| joined.digest_of_source(case.bytes));
+    control.send(&Answer::Ready { digest })?;
+    let part = match is_check {
+        true if case.operation == Operation::Send => joined.receive(1),
+        true => Ok(()),
+        false => joined.take_part(case),
+    };
+    finished(control)?;
+    if let Err(error) = part {
+        // These queue pairs are lost; others are not.
+        return Ok(control.send(&Answer::Refused { reason: error.to_string() })?);
+    }
+    let digest = (is_check && !is_read).then(|| joined.digest_of_sink(case.bytes));
+    Ok(control.send(&Answer::Done { digest })?)
+}
+
+fn finished(control: &mut Control) -> Result<(), ServeError> {
+    match control.receive()? {
+        Request::Finished => Ok(()),
+        _ => Err(ServeError::Senseless("something else was asked for before the end of a repetition")),
+    }
+}
+
+fn run_perftest(
+    control: &mut Control,
+    endpoint: &Endpoint,
+    case: Case,
+    setting: Setting,
+) -> Result<(), ServeError> {
+    let server = Server::start(endpoint, case, setting)?;
+    control.send(&Answer::Listening { port: server.port() })?;
+    finished(control)?;
+    server.end();
+    Ok(control.send(&Answer::Done { digest: None })?)
+}

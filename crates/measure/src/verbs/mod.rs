@@ -1,0 +1,27 @@
+//! What do two RDMA devices do with queue pairs, capacities and MTUs? The working part of `causeway bench verbs`.
+//!
+//! | Module       | Question it answers                                                         |
+//! |--------------|-----------------------------------------------------------------------------|
+//! | [`case`]     | What is measured, and with which settings?                                    |
+//! | [`sweep`]    | Which settings are compared with each other?                                  |
+//! | [`control`]  | What do the two ends say to each other?                                       |
+//! | [`endpoint`] | How is one end of a path made: device, memory, queue pairs?                   |
+//! | [`traffic`]  | How is one repetition carried out?                                            |
+//! | [`near`]     | How is everything measured, from the end that asks?                           |
+//! | [`far`]      | How does the other end take part?                                             |
+//! | [`perftest`] | How are perftest's programs run beside, and what do they say?                 |
+//! | [`results`]  | What was measured, and what follows from it?                                  |
+//! | [`report`]   | How do people and programs read it?                                           |
+//! | [`figures`]  | Which pictures are drawn?                                                     |
+
+pub mod case;
+pub mod control;
+pub mod endpoint;
+pub mod far;
+pub mod figures;
+pub mod near;
+pub mod perftest;
+pub mod report;
+pub mod results;
+pub mod sweep;
+pub mod traffic;

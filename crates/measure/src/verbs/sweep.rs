@@ -1,0 +1,141 @@
+//! Which settings are compared with each other?
+//!
+//! The four comparisons are those of C. Reaño and F. Silla, "Tuning Remote GPU Virtualization for InfiniBand Networks" (The Journal of
+//! Supercomputing, 2016): the number of queue pairs, the capacity of their queues, the path MTU, and what the first two gain together.
+
+use core::fmt;
+
+use serde::Serialize;
+
+use super::case::{Quantity, Setting};
+
+/// What differs between the settings of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Varied {
+    /// Nothing: there is one setting.
+    Nothing,
+    /// How many queue pairs there are.
+    QueuePairs,
+    /// How many requests each holds.
+    Capacity,
+    /// How long packets are.
+    Mtu,
+    /// Queue pairs and capacity together, from the least of both to the best published.
+    Both,
+}
+
+impl Varied {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Nothing, Self::QueuePairs, Self::Capacity, Self::Mtu, Self::Both];
+
+    /// Whether it can change a quantity: one message at a time needs one queue pair and no depth.
+    pub fn concerns(self, quantity: Quantity) -> bool {
+        quantity == Quantity::Bandwidth || matches!(self, Self::Nothing | Self::Mtu)
+    }
+
+    /// Its name in the names of files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "default",
+            Self::QueuePairs => "queue-pairs",
+            Self::Capacity => "capacity",
+            Self::Mtu => "mtu",
+            Self::Both => "both",
+        }
+    }
+}
+
+impl fmt::Display for Varied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nothing => "the default setting",
+            Self::QueuePairs => "queue pairs",
+            Self::Capacity => "queue capacity",
+            Self::Mtu => "path MTU",
+            Self::Both => "queue pairs and capacity",
+        })
+    }
+}
+
+/// Settings that are compared with one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Sweep {
+    /// What differs.
+    pub varied: Varied,
+    /// All settings, in the order of what differs.
+    pub settings: Vec<Setting>,
+    /// The index of the one that gains are relative to.
+    pub base: usize,
+}
+
+/// The capacity beyond which the paper found no gain.
+pub const BEST_CAPACITY: u32 = 128;
+
+/// The number of queue pairs beyond which the paper found no gain.
+pub const BEST_QUEUE_PAIRS: u32 = 2;
+
+/// A sweep on a path whose packets carry at most `most_mtu` bytes. All but what is varied is as in the default: one queue pair, the best
+/// published capacity, the path's own MTU.
+pub fn sweep(varied: Varied, most_mtu: u32) -> Sweep {
+    let usual = Setting { queue_pairs: 1, capacity: BEST_CAPACITY, mtu: most_mtu };
+    let settings: Vec<Setting> = match varied {
+        Varied::Nothing => vec![usual],
+        Varied::QueuePairs => [1, 2, 4].map(|queue_pairs| Setting { queue_pairs, ..usual }).to_vec(),
+        Varied::Capacity => (1..=8).map(|power| Setting { capacity: 1 << power, ..usual }).collect(),
+        Varied::Mtu => {
+            let mtus = [256, 512, 1024, 2048, 4096].into_iter().filter(|mtu| *mtu <= most_mtu);
+            mtus.map(|mtu| Setting { mtu, ..usual }).collect()
+        }
+        Varied::Both => {
+            vec![Setting { capacity: 2, ..usual }, Setting { queue_pairs: BEST_QUEUE_PAIRS, ..usual }]
+        }
+    };
+    // A card's own MTU is its default, and the largest that the path carries.
+    let base = if varied == Varied::Mtu { settings.len().saturating_sub(1) } else { 0 };
+    Sweep { varied, settings, base }
+}
+
+/// Every setting of the sweeps that concern a quantity once, in the order in which they first appear.
+pub fn settings(sweeps: &[Sweep], quantity: Quantity) -> Vec<Setting> {
+    let mut all = Vec::new();
+    let concerned = sweeps.iter().filter(|sweep| sweep.varied.concerns(quantity));
+    for setting in concerned.flat_map(|sweep| &sweep.settings) {
+        if !all.contains(setting) {
+            all.push(*setting);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sweeps_are_those_of_the_paper() {
+        let all = Varied::ALL.map(|varied| sweep(varied, 4096));
+        assert_eq!(all.each_ref().map(|sweep| sweep.settings.len()), [1, 3, 8, 5, 2]);
+        let capacities: Vec<_> = all[2].settings.iter().map(|setting| setting.capacity).collect();
+        assert_eq!(capacities, [2, 4, 8, 16, 32, 64, 128, 256]);
+        let [least, best] = all[4].settings[..] else { panic!("two settings") };
+        assert_eq!((least.queue_pairs, least.capacity), (1, 2));
+        assert_eq!((best.queue_pairs, best.capacity), (2, 128));
+        assert!(all.iter().flat_map(|sweep| &sweep.settings).all(|setting| setting.is_sane()));
+    }
+
+    #[test]
+    fn settings_that_sweeps_share_are_measured_once() {
+        let all = Varied::ALL.map(|varied| sweep(varied, 4096));
+        // The default is in four of them, and (1, 2) and (2, 128) in two each.
+        assert_eq!(settings(&all, Quantity::Bandwidth).len(), 1 + 2 + 7 + 4);
+        assert_eq!(settings(&all, Quantity::Latency).len(), 5);
+    }
+
+    #[test]
+    fn a_path_has_no_mtu_above_its_own_and_is_compared_with_it() {
+        let small = sweep(Varied::Mtu, 1024);
+        assert_eq!(small.settings.iter().map(|setting| setting.mtu).collect::<Vec<_>>(), [256, 512, 1024]);
+        assert_eq!(small.settings[small.base].mtu, 1024);
+    }
+}
