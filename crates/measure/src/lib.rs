@@ -22,6 +22,7 @@
 //! | [`plot`]       | How is it drawn?                                                             |
 //! | [`verbs`]      | What do two RDMA devices do with queue pairs, capacities and MTUs?            |
 //! | [`machine`]    | Which machine is this, and what time is it?                                  |
+//! | [`verbs_model`] | What should a link over verbs reach, on paper?                              |
 
 pub mod case;
 pub mod child;
@@ -38,3 +39,4 @@ pub mod statistics;
 pub mod table;
 pub mod target;
 pub mod verbs;
+pub mod verbs_model;
