@@ -78,10 +78,10 @@ class Judge:
         self.row(figure, module, f">= {factor:g} x {of}", limit, measured, "GB/s", True)
 
     def more(self, figure, module, what, more):
-        """A time until something is done that must be at most so much longer than the native one."""
-        native = self.results.get("native", what, None, "done_us")
+        """The time of a call that must be at most so much longer than the native one."""
+        native = self.results.get("native", what, None, "returned_us")
         limit = None if native is None else native + more
-        self.row(figure, module, f"<= native + {more} us", limit, self.results.get(module, what, None, "done_us"), "us", False)
+        self.row(figure, module, f"<= native + {more} us", limit, self.results.get(module, what, None, "returned_us"), "us", False)
 
 
 def judge_all(judge):

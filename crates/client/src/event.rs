@@ -1,4 +1,7 @@
 //! Events as the client knows them: what lay before their last record.
+//!
+//! The server hears of an event when it is first recorded or named otherwise. Many are never, such as those of profilers and
+//! of pools, and a record that goes out anyway brings the news along.
 
 use crate::capture;
 use crate::completion;
@@ -21,6 +24,10 @@ pub struct EventState {
     handle: Handle<Event>,
     context: Handle<Context>,
     flags: u32,
+    /// Whether the server knows it.
+    is_made: AtomicBool,
+    /// Held while the server is told.
+    making: Mutex<()>,
     /// Its last record; nothing before the first.
     record: Mutex<Option<Record>>,
     /// Whether other processes may record it, so that only the server knows what its last record is.
@@ -57,15 +64,24 @@ pub fn create(flags: u32) -> Result<Handle<Event>, CUresult> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let context = context::current()?;
+    session()?.faults().check()?;
     let handle = handles::create::<Event>();
-    session::post_in(context, &calls::event_create { event: handle, flags })?;
     insert(handle, context, flags, false);
     Ok(handle)
 }
 
+/// Enters an event; one that `is_shared` was made by another process.
 fn insert(handle: Handle<Event>, context: Handle<Context>, flags: u32, is_shared: bool) {
-    let (record, is_shared) = (Mutex::new(None), AtomicBool::new(is_shared));
-    EVENTS.insert(handle, Arc::new(EventState { handle, context, flags, record, is_shared }));
+    let state = EventState {
+        handle,
+        context,
+        flags,
+        is_made: AtomicBool::new(is_shared),
+        making: Mutex::new(()),
+        record: Mutex::new(None),
+        is_shared: AtomicBool::new(is_shared),
+    };
+    EVENTS.insert(handle, Arc::new(state));
 }
 
 /// Opens an event of another process, by a handle that [`EventState::export`] gave there.
@@ -87,10 +103,20 @@ pub fn given(raw: CUevent) -> Result<Arc<EventState>, CUresult> {
     EVENTS.get(Handle::from_raw(raw))
 }
 
+/// The handle of an event that the program passed, for a command that names it.
+pub fn named(raw: CUevent) -> Result<Handle<Event>, CUresult> {
+    let event = given(raw)?;
+    event.make()?;
+    Ok(event.handle)
+}
+
 /// Destroys an event; a record that is not done yet completes all the same.
 pub fn destroy(raw: CUevent) -> Result<(), CUresult> {
     let event = EVENTS.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(event.handle);
+    if !event.is_made.load(Ordering::Acquire) {
+        return Ok(());
+    }
     session::post_in(event.context, &calls::event_destroy { event: event.handle })
 }
 
@@ -103,6 +129,20 @@ pub fn context_ends(context: Handle<Context>) {
 }
 
 impl EventState {
+    /// Tells the server of the event, unless it knows it; before any command that names it.
+    fn make(&self) -> Result<(), CUresult> {
+        if self.is_made.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _making = self.making.lock();
+        if !self.is_made.load(Ordering::Acquire) {
+            let request = calls::event_create { event: self.handle, flags: self.flags };
+            session::post_in(self.context, &request)?;
+            self.is_made.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// Records the event in a stream of the same context.
     pub fn record(&self, stream: &Arc<StreamState>, flags: u32) -> Result<(), CUresult> {
         if stream.context != self.context {
@@ -111,6 +151,9 @@ impl EventState {
         let capture = capture::of(stream);
         if capture != 0 {
             let is_external = flags & CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0 != 0;
+            if is_external {
+                self.make()?;
+            }
             let mut record = self.record.lock();
             capture::record(stream, self.handle, is_external)?;
             if !is_external {
@@ -119,6 +162,7 @@ impl EventState {
             }
             return Ok(());
         }
+        self.make()?;
         let request = calls::event_record { event: self.handle, stream: stream.handle, flags };
         // Held while the command is sent, so that of two threads' records the later one is kept here too.
         let mut record = self.record.lock();
@@ -132,6 +176,7 @@ impl EventState {
         if self.flags & CUevent_flags::CU_EVENT_INTERPROCESS.0 == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
+        self.make()?;
         let token = session::call_in(self.context, &calls::event_export { event: self.handle })?;
         self.is_shared.store(true, Ordering::Release);
         Ok(exchange::handle(Kind::Event, &token.0))
@@ -159,6 +204,7 @@ impl EventState {
             return capture::join(stream, record.capture, self.handle);
         }
         if capture::of(stream) != 0 && (is_external || record.is_some() || self.is_shared()) {
+            self.make()?;
             return capture::wait_outside(stream, self.handle, is_external);
         }
         match record {

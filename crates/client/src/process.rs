@@ -29,12 +29,6 @@ pub fn is_ready() -> bool {
     STATE.load(Ordering::Acquire) == READY
 }
 
-/// Whether there are cores for threads that look for a message instead of sleeping. With few cores they would take
-/// the time from the threads that bring it.
-pub fn has_cores_to_spare() -> bool {
-    std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4)
-}
-
 /// Decides about a call of `symbol` while no session is usable.
 #[cold]
 pub fn admit(symbol: &str) -> Result<(), CUresult> {

@@ -12,7 +12,7 @@ use causeway_wire::handshake::{
 };
 use thiserror::Error;
 
-use crate::copiers;
+use crate::awake;
 use crate::exchange::Exchange;
 use crate::link::{Link, Receiver};
 use crate::shm::join::join;
@@ -255,7 +255,7 @@ fn establish(
     let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
     if options.lanes_by_distance {
         let length = round_trip(connection.socket()).unwrap_or_default();
-        lanes = lanes.min(lanes_for(length, copiers::cores()));
+        lanes = lanes.min(lanes_for(length, awake::cores()));
     }
     let lanes = LaneDialer {
         target: target.clone(),

@@ -13,11 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 
+use crate::awake::{self, cores};
 use crate::numa;
 use crate::threads;
 
-/// What a thread takes at a time, in bytes: about 20 us of work, so that a thread which comes late is not waited for.
-pub const PART: usize = 256 << 10;
+/// The most that a thread takes at a time, in bytes: about 20 us of work, so that a thread which comes late is not waited
+/// for.
+pub const LARGEST_PART: usize = 256 << 10;
+
+/// The least, about 3 us: what it costs to divide the work shows below that.
+const SMALLEST_PART: usize = 32 << 10;
 
 /// The most threads for a node.
 const MOST_THREADS: usize = 64;
@@ -28,7 +33,9 @@ struct Job {
     parts: usize,
     next: AtomicUsize,
     /// Parts that are done.
-    done: Mutex<usize>,
+    done: AtomicUsize,
+    /// Whether `done` has reached all parts; for whoever sleeps until then.
+    ended: Mutex<bool>,
     all_done: Condvar,
 }
 
@@ -51,12 +58,21 @@ impl Job {
             unsafe { (*self.work)(part) };
             count += 1;
         }
-        if count > 0 {
-            let mut done = self.done.lock();
-            *done += count;
-            if *done == self.parts {
-                self.all_done.notify_all();
-            }
+        if count > 0 && self.done.fetch_add(count, Ordering::AcqRel) + count == self.parts {
+            *self.ended.lock() = true;
+            self.all_done.notify_all();
+        }
+    }
+
+    /// Waits until every part is done.
+    fn wait(&self) {
+        // What is left is less than a part for each thread.
+        if awake::look(awake::between_work(), || self.done.load(Ordering::Acquire) == self.parts) {
+            return;
+        }
+        let mut ended = self.ended.lock();
+        while !*ended {
+            self.all_done.wait(&mut ended);
         }
     }
 }
@@ -83,7 +99,7 @@ impl Pool {
                 if let Some(node) = node {
                     numa::bind_to(node);
                 }
-                while let Ok(job) = waiting.recv() {
+                while let Some(job) = awake::receive(&waiting) {
                     job.work();
                 }
             });
@@ -113,17 +129,20 @@ pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize)
     let work: *const (dyn Fn(usize) + Sync + '_) = &raw const work;
     // SAFETY: only the lifetime changes; nobody looks at the work after this function has returned, see `Job`.
     let work: *const (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(work) };
-    let (done, all_done) = (Mutex::new(0), Condvar::new());
-    let job = Arc::new(Job { work, parts, next: AtomicUsize::new(0), done, all_done });
+    let (next, done, ended) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(false));
+    let job = Arc::new(Job { work, parts, next, done, ended, all_done: Condvar::new() });
     for _ in 0..helpers {
         // The queue cannot be closed while its receiving end is kept beside it.
         let _ = pool.jobs.send(Arc::clone(&job));
     }
     job.work();
-    let mut done = job.done.lock();
-    while *done < job.parts {
-        job.all_done.wait(&mut done);
-    }
+    job.wait();
+}
+
+/// Bytes of the parts into which a copy by so many threads is divided: several for each thread, so that none is waited for
+/// long.
+fn part_bytes(length: usize, threads: usize) -> usize {
+    length.div_ceil(2 * threads.max(1)).next_multiple_of(4096).clamp(SMALLEST_PART, LARGEST_PART)
 }
 
 /// Memory that several threads copy between, each its own part.
@@ -139,23 +158,29 @@ unsafe impl Sync for Ends {}
 /// meanwhile; then either value is copied.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, threads: usize) {
     let ends = Ends(to, from);
-    share(length.div_ceil(PART), threads, from, |part| {
+    let bytes = part_bytes(length, threads);
+    share(length.div_ceil(bytes), threads, from, |part| {
         let Ends(to, from) = &ends;
-        let start = part * PART;
+        let start = part * bytes;
         // SAFETY: the part lies within what the caller vouches for, and only this call copies it.
-        unsafe { core::ptr::copy_nonoverlapping(from.add(start), to.add(start), PART.min(length - start)) };
+        unsafe { core::ptr::copy_nonoverlapping(from.add(start), to.add(start), bytes.min(length - start)) };
     });
-}
-
-/// Cores that this process may use.
-pub fn cores() -> usize {
-    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PART: usize = LARGEST_PART;
+
+    #[test]
+    fn parts_are_neither_too_small_nor_too_large() {
+        assert_eq!(
+            [1, 256 << 10, 1 << 20, 16 << 20].map(|length| part_bytes(length, 4)),
+            [SMALLEST_PART, SMALLEST_PART, 128 << 10, LARGEST_PART]
+        );
+        assert_eq!(part_bytes(100_000, 1), 53_248, "whole pages");
+    }
 
     #[test]
     fn every_byte_is_copied_whatever_the_number_of_threads() {

@@ -18,9 +18,11 @@
 //! | [`pipeline`]  | Into which pieces is a copy cut, and how many are under way?                |
 //! | [`copiers`]   | How do several threads copy memory?                                         |
 //! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
+//! | [`awake`]     | How long does a thread stay awake for what is about to come?                |
 //! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
 
 pub mod accept;
+pub mod awake;
 mod connect;
 pub mod copiers;
 pub mod exchange;

@@ -141,11 +141,14 @@ pub trait Gpu: Calls {
 
     /// Calls the completions whose work is done. A thread with nothing else to do notices the end of work sooner than
     /// one that has to be woken for it. Once it has called this, a thread must call [`Gpu::stop_looking`] whenever it
-    /// turns to something else.
+    /// turns to something else or goes to sleep.
     fn look(&self) {}
 
-    /// The calling thread looks no more; whoever else can takes over.
-    fn stop_looking(&self) {}
+    /// The calling thread looks no more; whoever else can takes over. With `comes_back` it will look again, or call this,
+    /// before it sleeps.
+    fn stop_looking(&self, comes_back: bool) {
+        let _ = comes_back;
+    }
 
     /// Calls `done` when the last recorded use of `event` is done; at once when it was never recorded.
     fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()>;

@@ -52,8 +52,8 @@ pub fn untimed_before_each(case: Case) -> u32 {
     match case {
         Case::Launches { .. } => 0,
         _ if case.bytes() <= 64 << 10 => 5,
-        _ if case.bytes() <= 1 << 20 => 1,
-        _ => 0,
+        _ if case.bytes() <= 4 << 20 => 3,
+        _ => 1,
     }
 }
 

@@ -18,7 +18,7 @@ use causeway_fabric::pipeline::profile::{self, FORM, Pair};
 use causeway_fabric::pipeline::{
     Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table, built_in,
 };
-use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check, copiers, describe_process};
+use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, awake, check, describe_process};
 use causeway_measure::child::tuner::{Tuner, TunerError};
 use causeway_server::broker::StartError;
 use clap::Args;
@@ -167,7 +167,7 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     let module = Module::ALL.into_iter().find(|module| module.name() == name);
     let module = module.ok_or_else(|| TuneError::UnknownModule(name.clone()))?;
     let lanes = describe_process(0, Vec::new()).lanes as usize;
-    let limits = Limits { lanes, cores: copiers::cores() };
+    let limits = Limits { lanes, cores: awake::cores() };
     let cases: Vec<_> = Direction::ALL
         .into_iter()
         .flat_map(|direction| steps.iter().map(move |step| (direction, step)))
@@ -185,7 +185,7 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     for (direction, step) in cases {
         measuring.bar.set_message(format!("{direction} {}", Size(step.bytes as u64)));
         let (plan, medians) = measuring.find(direction, step)?;
-        let before = built_in(module, step.bytes);
+        let before = built_in(module, direction, step.bytes);
         if plan != before {
             table.rules.push(search::rule(module, direction, step, plan));
         }
@@ -238,9 +238,10 @@ struct Measuring<'a> {
 impl Measuring<'_> {
     /// The best plan for a size, and the median times of the built-in plan and of that one, in seconds.
     fn find(&self, direction: Direction, step: &Step) -> Result<(Plan, [f64; 2]), TuneError> {
-        let pieces = search::by_pieces(self.module, step.bytes);
+        let first = built_in(self.module, direction, step.bytes);
+        let pieces = search::by_pieces(first, step.bytes);
         let best = pieces[search::quickest(&self.compare(direction, step.bytes, &pieces)?)];
-        let workers = search::by_workers(self.module, step.bytes, best, self.limits);
+        let workers = search::by_workers(self.module, first, best, self.limits);
         let Found { plan, medians } = search::choose(&self.compare(direction, step.bytes, &workers)?);
         Ok((workers[plan], medians))
     }

@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use causeway_fabric::pipeline::{Change, Direction, Module, Plan, Rule, built_in};
+use causeway_fabric::pipeline::{Change, Direction, Module, Plan, Rule};
 use causeway_measure::statistics::Summary;
 
 /// What a plan must be better by than the built-in one, or noise would be kept.
@@ -47,9 +47,8 @@ pub struct Limits {
     pub cores: usize,
 }
 
-/// The first plans that are tried for a size: the built-in one, and others that differ in their pieces.
-pub fn by_pieces(module: Module, bytes: usize) -> Vec<Plan> {
-    let first = built_in(module, bytes);
+/// The first plans that are tried for a size: the `first` one, which is built in, and others that differ in their pieces.
+pub fn by_pieces(first: Plan, bytes: usize) -> Vec<Plan> {
     let plans = [1, 2, 4, 8, 32].map(|parts| {
         let buffer_bytes = bytes.div_ceil(parts).next_power_of_two().clamp(Plan::LEAST_BYTES, 32 << 20);
         let buffers = bytes.div_ceil(buffer_bytes).clamp(1, 8);
@@ -58,16 +57,16 @@ pub fn by_pieces(module: Module, bytes: usize) -> Vec<Plan> {
     distinct([first].into_iter().chain(plans))
 }
 
-/// The plans that are tried next: the built-in one, the best so far, and others that differ from that in what works on a
+/// The plans that are tried next: again the `first` one, the best so far, and others that differ from that in what works on a
 /// piece. Over TCP the lanes do the copying, elsewhere threads do.
-pub fn by_workers(module: Module, bytes: usize, best: Plan, limits: Limits) -> Vec<Plan> {
+pub fn by_workers(module: Module, first: Plan, best: Plan, limits: Limits) -> Vec<Plan> {
     let most = if module == Module::Tcp { limits.lanes } else { limits.cores };
     let counts = (0..=5).map(|shift| 1 << shift).filter(move |count| *count <= most.max(1));
     let others = counts.map(move |count| match module {
         Module::Tcp => Plan { lanes: count, ..best },
         Module::Shm | Module::Verbs => Plan { threads: count, ..best },
     });
-    distinct([built_in(module, bytes), best].into_iter().chain(others))
+    distinct([first, best].into_iter().chain(others))
 }
 
 fn distinct(plans: impl Iterator<Item = Plan>) -> Vec<Plan> {
@@ -130,6 +129,7 @@ pub fn rule(module: Module, direction: Direction, step: &Step, plan: Plan) -> Ru
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_fabric::pipeline::built_in;
 
     #[test]
     fn every_size_is_served_by_one_step() {
@@ -145,11 +145,14 @@ mod tests {
     fn the_built_in_plan_comes_first_and_no_plan_twice() {
         let limits = Limits { lanes: 8, cores: 4 };
         for module in Module::ALL {
-            for step in steps(false) {
-                let pieces = by_pieces(module, step.bytes);
-                let workers = by_workers(module, step.bytes, pieces[pieces.len() - 1], limits);
+            for (step, direction) in
+                steps(false).iter().flat_map(|step| Direction::ALL.map(|way| (step, way)))
+            {
+                let first = built_in(module, direction, step.bytes);
+                let pieces = by_pieces(first, step.bytes);
+                let workers = by_workers(module, first, pieces[pieces.len() - 1], limits);
                 for plans in [&pieces, &workers] {
-                    assert_eq!(plans[0], built_in(module, step.bytes));
+                    assert_eq!(plans[0], first);
                     assert!(
                         plans.iter().all(|plan| plans.iter().filter(|other| *other == plan).count() == 1)
                     );
@@ -157,7 +160,8 @@ mod tests {
                 }
             }
         }
-        let workers = by_workers(Module::Tcp, 1 << 20, built_in(Module::Tcp, 1 << 20), limits);
+        let first = built_in(Module::Tcp, Direction::FromDevice, 64 << 20);
+        let workers = by_workers(Module::Tcp, first, first, limits);
         // The built-in one asks for more lanes than there are, which is to take all.
         assert_eq!(workers[1..].iter().map(|plan| plan.lanes).max(), Some(8));
     }
@@ -177,7 +181,7 @@ mod tests {
     #[test]
     fn rules_can_be_read_by_whoever_uses_them() {
         let steps = steps(false);
-        let plan = built_in(Module::Shm, 1 << 20);
+        let plan = built_in(Module::Shm, Direction::FromDevice, 1 << 20);
         for step in &steps {
             let text = rule(Module::Shm, Direction::FromDevice, step, plan).to_string();
             let table = causeway_fabric::pipeline::Table::parse(&text).unwrap();

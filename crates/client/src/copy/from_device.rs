@@ -105,7 +105,7 @@ unsafe fn expect_piece(
         Landing::Spread { length: part.bytes(), start, end, store }
     };
     // SAFETY: as this function demands.
-    let transfer = unsafe { transfers::expect(stream.context, landing) }?;
+    let transfer = unsafe { transfers::expect(stream.context, landing, plan.threads) }?;
     let (transfer_number, lanes) = (transfer.number(), plan.lanes as u32);
     let request = calls::copy_from_device { source, stream: stream.handle, transfer: transfer_number, lanes };
     session::post_in(stream.context, &request)

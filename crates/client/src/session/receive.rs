@@ -8,14 +8,9 @@ use crate::log::{error, info};
 use crate::process;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{LinkError, LinkEvents, Receiver};
+use causeway_fabric::{LinkError, LinkEvents, Meanwhile, Receiver};
 use causeway_wire::message::{Messages, WorkerMessage};
 use std::sync::Once;
-use std::time::Duration;
-
-/// How long the thread looks for the next message before it sleeps: a program in a loop of waiting calls never
-/// meets a sleeping receiver.
-const SPIN: Duration = Duration::from_micros(50);
 
 /// Hears from the link when it is lost.
 pub struct Events(pub &'static Session);
@@ -29,11 +24,20 @@ impl LinkEvents for Events {
     }
 }
 
+/// The thread stays awake while a call of the program waits.
+struct Awaited(&'static Session);
+
+impl Meanwhile for Awaited {
+    fn is_waited_for(&self) -> bool {
+        self.0.replies.are_awaited() || transfers::are_awaited()
+    }
+}
+
 /// Deals with messages until the link ends.
 pub fn run(session: &'static Session, mut receiver: Receiver) {
-    let spin = if process::has_cores_to_spare() { SPIN } else { Duration::ZERO };
+    let mut awaited = Awaited(session);
     // An error of the link has been reported through `Events`, or the end is our own doing.
-    while let Ok(body) = receiver.recv_spinning(spin) {
+    while let Ok(body) = receiver.recv_meanwhile(&mut awaited) {
         for message in Messages::<WorkerMessage<'_>>::new(body) {
             match message {
                 Ok(message) => deal_with(session, message),

@@ -2,22 +2,14 @@
 //!
 //! A call number names a slot and one use of it, so a late or invented reply finds nobody waiting.
 
-use crate::process;
 use causeway_api::sys::CUresult;
+use causeway_fabric::awake;
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
 
 /// Threads beyond this many that wait at once queue up for a slot.
 const SLOTS: u32 = 1024;
-
-/// How long a thread looks for its reply before it sleeps, on machines with cores to spare. Waking a thread costs
-/// about 5 us; a round trip over loopback takes about 20 us.
-const SPIN: Duration = Duration::from_micros(40);
-
-/// Looks between two readings of the clock.
-const LOOKS: u32 = 32;
 
 #[derive(Default)]
 struct Outcome {
@@ -38,7 +30,8 @@ pub struct Replies {
     slots: Box<[Slot]>,
     free: Mutex<Free>,
     freed: Condvar,
-    spin: Duration,
+    /// Calls that wait for their replies now.
+    awaited: AtomicUsize,
 }
 
 struct Free {
@@ -60,7 +53,7 @@ impl Replies {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             free: Mutex::new(Free { slots: (0..SLOTS).rev().collect(), generation: 0 }),
             freed: Condvar::new(),
-            spin: if process::has_cores_to_spare() { SPIN } else { Duration::ZERO },
+            awaited: AtomicUsize::new(0),
         }
     }
 
@@ -101,6 +94,11 @@ impl Replies {
         true
     }
 
+    /// Whether any call waits for its reply now.
+    pub fn are_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed) > 0
+    }
+
     /// Ends every wait with `status`.
     pub fn fail_all(&self, status: CUresult) {
         for slot in &self.slots {
@@ -122,13 +120,12 @@ impl Waiting<'_> {
     pub fn wait<R>(self, read: impl FnOnce(CUresult, &[u8]) -> R) -> R {
         let slot = &self.replies.slots[(self.number % SLOTS) as usize];
         let is_waiting = || slot.waiting.load(Ordering::SeqCst) == self.number;
-        let begun = Instant::now();
-        while is_waiting() && begun.elapsed() < self.replies.spin {
-            (0..LOOKS).take_while(|_| is_waiting()).for_each(|_| core::hint::spin_loop());
-        }
+        self.replies.awaited.fetch_add(1, Ordering::Relaxed);
+        awake::look(awake::while_waited_for(), || !is_waiting());
         while is_waiting() {
             std::thread::park();
         }
+        self.replies.awaited.fetch_sub(1, Ordering::Relaxed);
         let outcome = slot.outcome.lock();
         read(CUresult(outcome.status), &outcome.payload)
     }

@@ -9,10 +9,10 @@ use super::uploads;
 use crate::log::info;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Destination, TransferError};
+use causeway_fabric::{Destination, TransferError, awake};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// One device-to-host transfer.
@@ -25,6 +25,8 @@ pub struct Transfer {
     /// The error that the server reported for it, 0 while there is none.
     failure: AtomicU32,
     outcome: Mutex<Option<Result<(), CUresult>>>,
+    /// Whether there is an outcome.
+    over: AtomicBool,
     done: Condvar,
 }
 
@@ -32,6 +34,8 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 static PENDING: LazyLock<Mutex<HashMap<u64, Arc<Transfer>>>> = LazyLock::new(Mutex::default);
 /// How many transfers are pending, so that the common case of none costs one load.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Threads that wait for a transfer now.
+static AWAITED: AtomicUsize = AtomicUsize::new(0);
 
 /// A number that no transfer of the session has had.
 pub fn fresh_number() -> u64 {
@@ -42,6 +46,11 @@ pub fn fresh_number() -> u64 {
 #[inline]
 pub fn any_pending() -> bool {
     COUNT.load(Ordering::Acquire) != 0
+}
+
+/// Whether any thread waits for a transfer.
+pub fn are_awaited() -> bool {
+    AWAITED.load(Ordering::Relaxed) != 0
 }
 
 /// Spreads the bytes of a transfer over the program's memory.
@@ -56,11 +65,15 @@ pub enum Landing {
     Spread { length: usize, start: usize, end: usize, store: Store },
 }
 
-/// Prepares to receive a transfer; the command that makes the server send it comes after.
+/// Prepares to receive a transfer, which `threads` threads may write; the command that makes the server send it comes after.
 ///
 /// # Safety
 /// The memory that `landing` means must be valid for writes until the transfer is done.
-pub unsafe fn expect(context: Handle<Context>, landing: Landing) -> Result<Arc<Transfer>, CUresult> {
+pub unsafe fn expect(
+    context: Handle<Context>,
+    landing: Landing,
+    threads: usize,
+) -> Result<Arc<Transfer>, CUresult> {
     let number = fresh_number();
     let (start, end) = match &landing {
         Landing::Direct(address, length) => (*address as usize, *address as usize + length),
@@ -73,6 +86,7 @@ pub unsafe fn expect(context: Handle<Context>, landing: Landing) -> Result<Arc<T
         end,
         failure: AtomicU32::new(0),
         outcome: Mutex::new(None),
+        over: AtomicBool::new(false),
         done: Condvar::new(),
     });
     PENDING.lock().insert(number, transfer.clone());
@@ -90,7 +104,7 @@ pub unsafe fn expect(context: Handle<Context>, landing: Landing) -> Result<Arc<T
             finished.finish(outcome.map_err(|error| finished.status(&error)));
         }),
     };
-    if session()?.link().expect_transfer(number, destination).is_err() {
+    if session()?.link().expect_transfer(number, destination.with_threads(threads)).is_err() {
         transfer.finish(Err(LOST));
         return Err(LOST);
     }
@@ -137,11 +151,16 @@ impl Transfer {
 
     /// Whether its bytes are there, or will never be.
     pub fn is_done(&self) -> bool {
-        self.outcome.lock().is_some()
+        self.over.load(Ordering::Acquire)
     }
 
     /// Waits for its bytes.
     pub fn wait(&self) -> Result<(), CUresult> {
+        if !self.is_done() {
+            AWAITED.fetch_add(1, Ordering::Relaxed);
+            awake::look(awake::while_waited_for(), || self.is_done());
+            AWAITED.fetch_sub(1, Ordering::Relaxed);
+        }
         let mut outcome = self.outcome.lock();
         loop {
             match *outcome {
@@ -169,6 +188,7 @@ impl Transfer {
                 return;
             }
             *outcome = Some(result);
+            self.over.store(true, Ordering::Release);
         }
         self.done.notify_all();
         PENDING.lock().remove(&self.number);

@@ -46,6 +46,11 @@ pub fn device_address(host: usize) -> Option<u64> {
     if shared::holds(host, host) { Some(host as u64) } else { regions::device_address(host) }
 }
 
+/// Whether an address lies in memory that the program and the server have in common.
+pub fn is_in_common(address: usize) -> bool {
+    shared::holds(address, address)
+}
+
 /// The address in this process of an address of the device that lies in memory of the program.
 pub fn host_address(device: u64) -> Option<usize> {
     let host = device as usize;

@@ -20,6 +20,7 @@ use causeway_wire::frame::{FrameHeader, FrameKind, HEADER_SIZE, MAX_MESSAGE};
 use parking_lot::Mutex;
 
 use super::{LinkError, Shared, count};
+use crate::awake;
 use crate::module::SendMessages;
 use crate::threads;
 
@@ -29,8 +30,11 @@ const FULL: usize = 64 << 10;
 /// How long a posted message may wait for company.
 const MAX_AGE: Duration = Duration::from_micros(30);
 
-/// Looks in vain after which the flusher parks.
-const IDLE_LOOKS: u32 = 8;
+/// Looks in vain after which the flusher parks: on many cores only after some milliseconds, since the call that wakes it
+/// pays for that.
+fn idle_looks() -> u32 {
+    if awake::between_work().is_zero() { 8 } else { 256 }
+}
 
 /// A buffer that grew beyond this for one large message is given back.
 const KEEP: usize = 1 << 20;
@@ -180,7 +184,7 @@ pub(super) fn start_flusher(shared: &Arc<Shared>) -> std::io::Result<()> {
         // The kernel may otherwise let a short sleep last 50 us longer.
         // SAFETY: the call takes a number and changes this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
-        let mut looks_in_vain = 0;
+        let (mut looks_in_vain, idle_looks) = (0, idle_looks());
         while let Some(shared) = weak.upgrade() {
             if shared.check().is_err() {
                 return;
@@ -190,7 +194,7 @@ pub(super) fn start_flusher(shared: &Arc<Shared>) -> std::io::Result<()> {
                 looks_in_vain = 0;
                 // A failure ends the link, which the next round sees.
                 let _ = flush(&shared);
-            } else if looks_in_vain < IDLE_LOOKS {
+            } else if looks_in_vain < idle_looks {
                 looks_in_vain += 1;
             } else {
                 looks_in_vain = 0;

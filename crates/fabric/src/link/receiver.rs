@@ -1,12 +1,13 @@
 //! How do the peer's frames come in, and when is the peer gone?
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_wire::compressed::decompress;
 use causeway_wire::frame::{Frame, FrameKind, FrameReader, MAX_BODY};
 
 use super::{LinkError, Shared, count};
+use crate::awake;
 use crate::module::ReceiveMessages;
 
 /// Fruitless spins in a row after which spinning is tried only now and then.
@@ -15,25 +16,18 @@ const SPINS_IN_VAIN: u32 = 8;
 /// How often it is then tried: once in so many calls.
 const TRY_AGAIN_EVERY: u32 = 32;
 
-/// What a receiving thread does while nothing comes.
+/// What a receiving thread does while nothing comes, and for how long it stays awake.
 pub trait Meanwhile {
-    /// Whether there is something to look for now. If so, it is worth staying awake for.
-    fn is_worthwhile(&self) -> bool;
-    /// Looks once.
-    fn look(&mut self);
-    /// The thread turns to what has come, or goes to sleep.
-    fn stop(&mut self);
-}
-
-/// Nothing to do meanwhile.
-struct Nothing;
-
-impl Meanwhile for Nothing {
-    fn is_worthwhile(&self) -> bool {
-        false
-    }
+    /// Whether somebody waits for what is to come. If so, it is worth staying awake for; otherwise only as far as it has
+    /// paid lately.
+    fn is_waited_for(&self) -> bool;
+    /// Looks once for what else this thread has to see to.
     fn look(&mut self) {}
-    fn stop(&mut self) {}
+    /// The thread turns to what has come, and comes back afterwards.
+    fn turn_away(&mut self) {}
+    /// The thread goes to sleep. What it does before it looks again, it does in between two sleeps: then it takes in
+    /// transfers, and what that sets off.
+    fn fall_asleep(&mut self) {}
 }
 
 /// The receiving end of a link, for one thread.
@@ -69,23 +63,19 @@ impl Receiver {
     /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on.
     /// After an error the link has ended.
     pub fn recv(&mut self) -> Result<&[u8], LinkError> {
-        self.recv_spinning(Duration::ZERO)
+        let next = self.next_frame(None);
+        self.body(next)
     }
 
-    /// Like [`recv`](Self::recv), but looks for up to `budget` without sleeping first: for a reply that is
-    /// expected within microseconds. Where spinning has not helped lately it is mostly left out.
-    pub fn recv_spinning(&mut self, budget: Duration) -> Result<&[u8], LinkError> {
-        self.recv_meanwhile(budget, &mut Nothing)
+    /// Like [`recv`](Self::recv), but looks for [a while](awake) without sleeping first, and does something else between two
+    /// looks. Where that has not helped lately it is mostly left out, unless somebody waits.
+    pub fn recv_meanwhile(&mut self, meanwhile: &mut dyn Meanwhile) -> Result<&[u8], LinkError> {
+        let next = self.next_frame(Some(meanwhile));
+        meanwhile.turn_away();
+        self.body(next)
     }
 
-    /// Like [`recv_spinning`](Self::recv_spinning), and does something else between two looks.
-    pub fn recv_meanwhile(
-        &mut self,
-        budget: Duration,
-        meanwhile: &mut dyn Meanwhile,
-    ) -> Result<&[u8], LinkError> {
-        let next = self.next_frame(budget, meanwhile);
-        meanwhile.stop();
+    fn body(&mut self, next: Result<Frame, LinkError>) -> Result<&[u8], LinkError> {
         let frame = next.map_err(|error| self.shared.lose(error))?;
         let body = self.frames.body(&frame);
         if frame.header.kind != FrameKind::CompressedMessages {
@@ -97,7 +87,7 @@ impl Receiver {
         }
     }
 
-    fn next_frame(&mut self, budget: Duration, meanwhile: &mut dyn Meanwhile) -> Result<Frame, LinkError> {
+    fn next_frame(&mut self, mut meanwhile: Option<&mut dyn Meanwhile>) -> Result<Frame, LinkError> {
         if self.handed_out {
             self.handed_out = false;
             self.shared.numbers.lock().processed_all();
@@ -110,29 +100,36 @@ impl Receiver {
                 count(&self.shared.counters.message_bytes_received, frame.header.length as usize);
                 return Ok(frame);
             }
-            self.receive_more(budget, meanwhile)?;
+            if let Some(meanwhile) = &mut meanwhile {
+                if self.spin(*meanwhile)? {
+                    continue;
+                }
+                meanwhile.fall_asleep();
+            }
+            self.receive_more()?;
         }
     }
 
-    fn receive_more(&mut self, budget: Duration, meanwhile: &mut dyn Meanwhile) -> Result<(), LinkError> {
-        if !budget.is_zero() && self.spin(budget, meanwhile)? {
-            return Ok(());
-        }
-        meanwhile.stop();
+    fn receive_more(&mut self) -> Result<(), LinkError> {
         let count = self.incoming.receive(&self.shared, self.frames.space(), true)?;
         self.frames.filled(count);
         Ok(())
     }
 
-    fn spin(&mut self, budget: Duration, meanwhile: &mut dyn Meanwhile) -> Result<bool, LinkError> {
+    fn spin(&mut self, meanwhile: &mut dyn Meanwhile) -> Result<bool, LinkError> {
         let often_in_vain =
             self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY);
-        if often_in_vain && !meanwhile.is_worthwhile() {
+        if often_in_vain && !meanwhile.is_waited_for() {
             self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
             return Ok(false);
         }
-        let end = Instant::now() + budget;
-        while Instant::now() < end {
+        let begun = Instant::now();
+        let (short, long) = (awake::between_commands(), awake::while_waited_for());
+        loop {
+            let waited = begun.elapsed();
+            if waited >= short && (waited >= long || !meanwhile.is_waited_for()) {
+                break;
+            }
             let count = self.incoming.receive(&self.shared, self.frames.space(), false)?;
             if count > 0 {
                 self.frames.filled(count);

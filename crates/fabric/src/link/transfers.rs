@@ -14,6 +14,7 @@ const MOST: usize = 1 << 16;
 pub struct Destination {
     start: *mut u8,
     length: usize,
+    threads: usize,
     on_end: OnEnd,
 }
 
@@ -40,7 +41,7 @@ impl Destination {
         length: usize,
         on_end: impl FnOnce(Result<(), TransferError>) + Send + 'static,
     ) -> Self {
-        Self { start, length, on_end: Box::new(on_end) }
+        Self { start, length, threads: 1, on_end: Box::new(on_end) }
     }
 
     /// A buffer that is handed back, filled, to `on_end`; see [`raw`](Self::raw) for what that may do. All
@@ -58,7 +59,13 @@ impl Destination {
             let buffer = parts.into_vector();
             on_end(ended.map(|()| buffer));
         };
-        Self { start, length, on_end: Box::new(on_end) }
+        Self { start, length, threads: 1, on_end: Box::new(on_end) }
+    }
+
+    /// Lets up to `threads` threads write to it, where a module copies bytes there from staging.
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
     }
 }
 
@@ -109,8 +116,8 @@ struct Entry {
 
 /// Where the bytes of a chunk go.
 pub(crate) enum Place {
-    /// To this address.
-    Memory(*mut u8),
+    /// To this address, with so many threads where they are copied.
+    Memory(*mut u8, usize),
     /// Nowhere.
     Nowhere,
 }
@@ -208,7 +215,7 @@ impl Transfers {
         Ok(match &entry.fate {
             // The chunk lies inside the transfer, and the transfer is as long as the destination.
             Fate::Kept(destination) if entry.ended.is_none() => {
-                Place::Memory(destination.start.wrapping_add(chunk.offset as usize))
+                Place::Memory(destination.start.wrapping_add(chunk.offset as usize), destination.threads)
             }
             _ => Place::Nowhere,
         })

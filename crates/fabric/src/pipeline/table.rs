@@ -16,26 +16,43 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
     Plan { buffers, buffer_bytes, lanes, threads }
 }
 
-// The built-in tables follow from what was measured on a machine with an H200 and 16 cores. A pinned copy by the GPU
-// reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and 54 at 16 MiB, so that pieces of long copies are of 4 MiB and
-// more, and those of short ones as small as overlapping their stages at all demands. One, 2, 4 and 8 TCP connections
-// carry 6.9, 12.9, 24.6 and 39.0 GB/s; memcpy with 1, 2, 4 and 8 threads 11.5, 23, 27 and 45 GB/s.
+// The built-in tables follow from what `causeway tune` found on a virtual machine with an H200 and 16 cores (2026-11-22;
+// docs/results). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and 54 at 16 MiB. Where
+// threads copy, short copies gain from small pieces, which overlap, as soon as these threads are awake. Over TCP each piece
+// costs wake-ups at both ends, and pieces are as long as the GPU's part at the end of the copy allows.
 
 /// Over TCP the lanes' threads are what copies to and from the program's memory; a session has as many as the length of its
-/// network asks for, and a plan takes all of them.
-const TCP: &Steps = &[
+/// network asks for, and a plan for long copies takes all of them.
+const TCP_TO: &Steps = &[
+    (M, plan(1, M, 1, 1)),
+    (4 * M, plan(1, 4 * M, 2, 1)),
+    (16 * M, plan(1, 16 * M, ALL, 2)),
+    (64 * M, plan(4, 8 * M, ALL, 2)),
+    (usize::MAX, plan(8, 16 * M, ALL, 4)),
+];
+
+const TCP_FROM: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
-    (M, plan(1, M, ALL, 1)),
-    (4 * M, plan(4, M, ALL, 1)),
-    (32 * M, plan(8, 4 * M, ALL, 2)),
-    (usize::MAX, plan(8, 8 * M, ALL, 4)),
+    (4 * M, plan(8, 256 * K, ALL, 1)),
+    (16 * M, plan(1, 16 * M, ALL, 2)),
+    (64 * M, plan(4, 8 * M, ALL, 2)),
+    (usize::MAX, plan(8, 16 * M, ALL, 4)),
 ];
 
 /// Over shared memory the copying threads are the first stage, and small pieces let the GPU begin early.
-const SHM: &Steps = &[
+const SHM_TO: &Steps = &[
+    (256 * K, plan(1, 256 * K, 1, 1)),
+    (M, plan(4, 128 * K, 2, 4)),
+    (4 * M, plan(8, 256 * K, 4, 8)),
+    (32 * M, plan(8, M, 8, 8)),
+    (usize::MAX, plan(8, 4 * M, 8, 8)),
+];
+
+/// The end of each piece has to be noticed, so pieces are longer.
+const SHM_FROM: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (M, plan(4, 256 * K, 2, 2)),
-    (4 * M, plan(8, 256 * K, 4, 4)),
+    (4 * M, plan(2, M, 4, 8)),
     (32 * M, plan(8, M, 8, 8)),
     (usize::MAX, plan(8, 4 * M, 8, 8)),
 ];
@@ -49,11 +66,13 @@ const VERBS: &Steps = &[
 ];
 
 /// What is used when nobody says otherwise.
-pub fn built_in(module: Module, bytes: usize) -> Plan {
-    let steps = match module {
-        Module::Tcp => TCP,
-        Module::Shm => SHM,
-        Module::Verbs => VERBS,
+pub fn built_in(module: Module, direction: Direction, bytes: usize) -> Plan {
+    let steps = match (module, direction) {
+        (Module::Tcp, Direction::ToDevice) => TCP_TO,
+        (Module::Tcp, Direction::FromDevice) => TCP_FROM,
+        (Module::Shm, Direction::ToDevice) => SHM_TO,
+        (Module::Shm, Direction::FromDevice) => SHM_FROM,
+        (Module::Verbs, _) => VERBS,
     };
     let fits = steps.iter().find(|(end, _)| bytes < *end);
     fits.or(steps.last()).expect("no table is empty").1
@@ -121,7 +140,7 @@ pub struct Table {
 impl Table {
     /// The plan for a copy of `bytes` bytes.
     pub fn plan(&self, module: Module, direction: Direction, bytes: usize) -> Plan {
-        let mut plan = built_in(module, bytes);
+        let mut plan = built_in(module, direction, bytes);
         for rule in &self.rules {
             if rule.fits(module, direction, bytes as u64) {
                 rule.change.apply(&mut plan);
@@ -155,13 +174,19 @@ mod tests {
 
     #[test]
     fn built_in_plans_are_within_the_limits_and_ascend() {
-        for module in Module::ALL {
+        for (module, direction) in
+            Module::ALL.into_iter().flat_map(|module| Direction::ALL.map(|way| (module, way)))
+        {
             let mut before = 0;
             for shift in 0..40 {
-                let plan = built_in(module, 1 << shift);
-                assert_eq!(plan, plan.within_limits(), "{module} {shift}");
-                assert!(plan.buffer_bytes >= before, "{module}: pieces do not shrink as copies grow");
-                before = plan.buffer_bytes;
+                let plan = built_in(module, direction, 1 << shift);
+                assert_eq!(plan, plan.within_limits(), "{module} {direction} {shift}");
+                let volume = plan.buffers * plan.buffer_bytes;
+                assert!(
+                    volume >= before,
+                    "{module} {direction}: what is under way does not shrink as copies grow"
+                );
+                before = volume;
             }
         }
     }
@@ -180,7 +205,7 @@ mod tests {
         assert_eq!([5, 10, 19, 20, 100].map(|bytes| given(Module::Shm, bytes)), [5, 7, 7, 5, 3]);
         assert_eq!([5, 10, 100].map(|bytes| given(Module::Tcp, bytes)), [3, 7, 3]);
         assert_eq!(given(Module::Tcp, usize::MAX), 3, "no end includes the largest number");
-        let untouched = Plan { lanes: 7, ..built_in(Module::Tcp, 15) };
+        let untouched = Plan { lanes: 7, ..built_in(Module::Tcp, Direction::FromDevice, 15) };
         assert_eq!(table.plan(Module::Tcp, Direction::FromDevice, 15), untouched.within_limits());
         assert_eq!((table.most_lanes(Module::Tcp), Table::default().most_lanes(Module::Tcp)), (7, 0));
     }

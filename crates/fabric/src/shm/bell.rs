@@ -11,6 +11,8 @@ use std::time::Duration;
 use rustix::thread::Timespec;
 use rustix::thread::futex;
 
+use crate::awake;
+
 /// Nobody sleeps, and what the word's owner does takes its time.
 pub(super) const BUSY: u32 = 0;
 
@@ -49,8 +51,7 @@ pub(super) fn ring(word: &AtomicU32) -> u32 {
 
 /// How long a sender looks for room before it sleeps: on few cores, whoever is to make room needs this one.
 pub(super) fn patience() -> Duration {
-    let cores = std::thread::available_parallelism().map_or(1, core::num::NonZero::get);
-    if cores >= 4 { Duration::from_micros(20) } else { Duration::ZERO }
+    awake::between_commands().min(Duration::from_micros(20))
 }
 
 #[cfg(test)]

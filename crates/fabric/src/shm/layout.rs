@@ -20,8 +20,9 @@ pub const RING: usize = 1 << 20;
 pub const LARGEST_PIECE: usize = 16 << 20;
 
 /// What is registered with a device at once, in bytes, from the start of each half of the arena: no piece lies in two.
-/// On the host of an H200 registering costs 50 us a MiB, so this is done when a segment is first used.
-pub const SEGMENT: usize = 32 << 20;
+/// On the host of an H200 registering costs 390 us a MiB of memory that nobody has touched yet (2026-11-22), so this is done
+/// when a segment is first used, and segments are no longer than pieces.
+pub const SEGMENT: usize = LARGEST_PIECE;
 
 /// Bytes of the staging arena, both directions together, unless `CAUSEWAY_SHM_STAGING` says otherwise. Sixteen
 /// pieces of a long copy fit into each half; untouched parts cost nothing.

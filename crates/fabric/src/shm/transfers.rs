@@ -26,6 +26,7 @@ use super::messages::{Receiving, Sending};
 use super::segment::{SealedMemory, Segment};
 use super::side::{Message, Peer, Said};
 use super::{SegmentError, Violation};
+use crate::awake;
 use crate::link::{Address, DescriptorError, LinkError, Place, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
 use crate::tcp::channel::{Connection, shut_down};
@@ -35,11 +36,9 @@ use crate::via::Via;
 /// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling and emptying overlap.
 const LONG_STEP: usize = 4 << 20;
 
-/// Copies up to this many bytes are made by the thread that finds the piece; waking another one costs as much.
-const COPIED_AT_ONCE: usize = 128 << 10;
-
-/// Threads that copy a piece to its destination; fewer where there are fewer cores.
-const EMPTYING_THREADS: usize = 4;
+/// Copies up to this many bytes are made by the thread that finds the piece: 25 us of one thread. Another one would take
+/// longer pieces over while this one is back for the next.
+const COPIED_AT_ONCE: usize = 256 << 10;
 
 /// How long the receiver of frames may be busy before another thread takes announcements in its place.
 const BUSY_FOR: Duration = Duration::from_micros(100);
@@ -104,6 +103,8 @@ struct Copy {
     chunk: ChunkHeader,
     lease: Option<Lease>,
     destination: *mut u8,
+    /// How many threads are to copy.
+    threads: usize,
     link: Arc<Shared>,
 }
 
@@ -115,7 +116,7 @@ impl Copy {
         if let Some(lease) = self.lease.take() {
             // SAFETY: the chunk was claimed, so the destination has room for it and stays writable until it has landed;
             // no other chunk overlaps it.
-            unsafe { lease.empty_into(self.destination, EMPTYING_THREADS) };
+            unsafe { lease.empty_into(self.destination, self.threads) };
             drop(lease);
             count(&self.link.counters().transfer_bytes_received, self.chunk.length as usize);
             self.link.transfers().landed(&self.chunk, None);
@@ -209,8 +210,8 @@ impl State {
                 count(&link.counters().transfer_bytes_received, length);
                 link.transfers().landed(&chunk, None);
             }
-            Place::Memory(destination) => {
-                let copy = Copy { chunk, lease: Some(lease), destination, link: Arc::clone(link) };
+            Place::Memory(destination, threads) => {
+                let copy = Copy { chunk, lease: Some(lease), destination, threads, link: Arc::clone(link) };
                 let queue = if length > COPIED_AT_ONCE { self.copies.lock().clone() } else { None };
                 match queue {
                     Some(queue) => {
@@ -390,13 +391,19 @@ impl Memory for Arena {
             }
         }
         let (copies, queue) = unbounded::<Copy>();
-        spawn_or_lose(link, "copy", move |_| queue.into_iter().for_each(Copy::carry_out));
+        spawn_or_lose(link, "copy", move |_| {
+            while let Some(copy) = awake::receive(&queue) {
+                copy.carry_out();
+            }
+        });
         *state.copies.lock() = Some(copies);
         let (line, orders) = unbounded();
         let sender = Self(Arc::clone(&state));
         // A lost link is noticed by the thread that receives frames.
         spawn_or_lose(link, "shm-send", move |link| {
-            orders.into_iter().for_each(|order| drop(sender.send_now(link, order)));
+            while let Some(order) = awake::receive(&orders) {
+                drop(sender.send_now(link, order));
+            }
         });
         *state.line.lock() = Some(line);
         state.started.store(true, Ordering::SeqCst);

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
 use super::schedule::{JobId, Schedule, Task};
 use super::socket::{LOOK_EVERY, PeerWatch};
+use crate::awake;
 use crate::connect::{LaneDialer, MOST_LANES};
 use crate::link::{LinkError, Place, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Pending, Sending};
@@ -28,6 +29,13 @@ const DROP_SIZE: usize = 64 << 10;
 
 /// A thread that sends wakes so many others while there is work for them.
 const WAKE_AT_ONCE: usize = 2;
+
+/// So many threads that send, and that receive, stay awake for a while: enough for copies that are too short for the others
+/// to wake in time. More would take the cores from those that have work.
+const AWAKE: usize = 2;
+
+/// Whoever puts a long transfer in line wakes so many threads that send; each of these wakes [`WAKE_AT_ONCE`].
+const WAKE_FIRST: usize = 4;
 
 /// The lanes of a link. Clones share them.
 #[derive(Clone)]
@@ -44,6 +52,8 @@ struct State {
     line: Mutex<Line>,
     /// There is something to send.
     work: Condvar,
+    /// Changes whenever there is, for threads that stay awake.
+    calls: AtomicUsize,
     /// The bytes of a transfer have left its memory.
     progress: Condvar,
 }
@@ -104,10 +114,11 @@ impl Memory for Lanes {
             drop(line);
             return Err(link.check().err().unwrap_or(LinkError::Closed));
         }
+        let is_alone = !line.schedule.has_task();
         let (job, is_short) = line.schedule.post(order);
         // Whoever waits for a short transfer sends it, which is quicker than to wake somebody for it.
-        if is_posted || !is_short {
-            self.call(link, line, 1);
+        if is_posted || !is_short || !is_alone {
+            self.call(link, line, if is_short { 1 } else { WAKE_FIRST });
         } else {
             drop(line);
         }
@@ -165,6 +176,7 @@ impl Lanes {
             not_started: Mutex::new(NotStarted::Waiting(Vec::new())),
             line: Mutex::default(),
             work: Condvar::new(),
+            calls: AtomicUsize::new(0),
             progress: Condvar::new(),
         }))
     }
@@ -233,6 +245,7 @@ impl Lanes {
         }
         let wake = most.min(line.idle.saturating_sub(line.woken));
         line.woken += wake;
+        self.0.calls.fetch_add(1, Ordering::Relaxed);
         drop(line);
         for _ in 0..wake {
             self.0.work.notify_one();
@@ -254,7 +267,14 @@ impl Lanes {
                 }
                 None => {
                     line.idle += 1;
-                    self.0.work.wait(&mut line);
+                    if line.idle < AWAKE {
+                        let before = self.0.calls.load(Ordering::Relaxed);
+                        let called = || self.0.calls.load(Ordering::Relaxed) != before;
+                        MutexGuard::unlocked(&mut line, || awake::look(awake::between_work(), called));
+                    }
+                    if !line.over && !line.schedule.has_task() {
+                        self.0.work.wait(&mut line);
+                    }
                     line.idle -= 1;
                     line.woken = line.woken.saturating_sub(1);
                 }
@@ -352,7 +372,7 @@ impl Lanes {
         incoming: &mut Incoming,
         dropped: &mut [u8],
     ) -> Result<(), Ending> {
-        wait_for_bytes(incoming)?;
+        wait_for_bytes(incoming, lane < AWAKE)?;
         let mut header = [0; CHUNK_HEADER_SIZE];
         if !incoming.receive_header(&mut header).map_err(Ending::io)? {
             return Err(Ending::Lane(LinkError::PeerGone));
@@ -405,8 +425,15 @@ impl<E: Into<LinkError>> From<E> for Ending {
 }
 
 /// Waits between records, and looks now and then whether the peer's machine takes what was sent on the lane: the thread
-/// that sends on it cannot look while it waits for room.
-fn wait_for_bytes(incoming: &Incoming) -> Result<(), Ending> {
+/// that sends on it cannot look while it waits for room. With `stays_awake` it does not sleep at first.
+fn wait_for_bytes(incoming: &Incoming, stays_awake: bool) -> Result<(), Ending> {
+    let is_there = || {
+        let mut waiting = [PollFd::new(incoming.socket(), PollFlags::IN)];
+        !matches!(poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    };
+    if stays_awake && awake::look(awake::between_work(), is_there) {
+        return Ok(());
+    }
     let mut watch = PeerWatch::default();
     let timeout = Timespec { tv_sec: LOOK_EVERY.as_secs() as i64, tv_nsec: 0 };
     loop {
@@ -433,7 +460,7 @@ fn receive_chunk(
     let received = match link.transfers().claim(chunk, link.events())? {
         // SAFETY: the destination stays writable until its callback has run, which `landed` and `missed` alone can
         // cause while this chunk is claimed; the claim lies inside the destination and overlaps no other.
-        Place::Memory(start) => unsafe { incoming.receive_exact_raw(start, length) },
+        Place::Memory(start, _) => unsafe { incoming.receive_exact_raw(start, length) },
         Place::Nowhere => receive_and_drop(incoming, length, dropped),
     };
     if let Err(error) = received {

@@ -270,8 +270,8 @@ impl Gpu for Driver {
         self.waits.look();
     }
 
-    fn stop_looking(&self) {
-        self.waits.stop_looking();
+    fn stop_looking(&self, comes_back: bool) {
+        self.waits.stop_looking(comes_back);
     }
 
     fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {

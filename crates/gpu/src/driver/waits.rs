@@ -35,7 +35,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 const LEISURE: Duration = Duration::from_micros(200);
 
 thread_local! {
-    /// Whether the thread calls [`Waits::look`] when it has nothing else to do.
+    /// Whether the thread calls [`Waits::look`], or says that it does not, before it sleeps.
     static LOOKS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -195,8 +195,9 @@ impl Waits {
         }
     }
 
-    /// Leaves looking to the thread.
-    pub(super) fn stop_looking(&self) {
+    /// Leaves looking to the thread; for good, or until the caller has done something else that makes it no sleeper.
+    pub(super) fn stop_looking(&self, comes_back: bool) {
+        LOOKS.set(comes_back);
         let unannounced = &self.shared.unannounced;
         if unannounced.load(Ordering::Acquire)
             && unannounced.swap(false, Ordering::AcqRel)
@@ -342,14 +343,17 @@ impl Shared {
             core::hint::spin_loop();
             return false;
         }
-        let is_empty = self.lanes.lock().is_empty();
+        // Both locks at once: what another thread takes from one to the other is seen in one of them.
+        let lanes = self.lanes.lock();
         let mut arrivals: MutexGuard<'_, Arrivals> = self.arrivals.lock();
+        let is_empty = lanes.is_empty() && arrivals.waits.is_empty();
+        drop(lanes);
         let fresh =
             arrivals.waits.iter().any(|wait| wait.urgent) && !self.unannounced.load(Ordering::Acquire);
         if fresh || self.stopping.load(Ordering::Acquire) {
             return true;
         }
-        if is_empty && arrivals.waits.is_empty() {
+        if is_empty {
             arrivals.idle = true;
             self.arrived.wait(&mut arrivals);
             arrivals.idle = false;

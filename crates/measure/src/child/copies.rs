@@ -187,7 +187,9 @@ fn read(gpu: &Gpu, memory: &DeviceMemory, count: usize) -> Result<Vec<u8>, Drive
 }
 
 fn write(gpu: &Gpu, memory: &DeviceMemory, bytes: &[u8]) -> Result<(), DriverError> {
-    cuda!(gpu, cuMemcpyHtoD_v2(memory.address(), bytes.as_ptr().cast(), bytes.len()))
+    cuda!(gpu, cuMemcpyHtoD_v2(memory.address(), bytes.as_ptr().cast(), bytes.len()))?;
+    // A copy from pageable memory may return before the device has the bytes, and other streams do not wait for it.
+    gpu.synchronize()
 }
 
 fn first_difference(expected: &[u8], found: &[u8]) -> Option<usize> {

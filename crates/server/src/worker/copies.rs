@@ -19,8 +19,9 @@ use std::sync::atomic::Ordering;
 const MOST_LENT_BYTES: usize = 4 << 20;
 const MOST_LENT_PIECES: usize = 16;
 
-/// Bytes of copies to the client that may be under way; a copy beyond it is parked.
-const MOST_OUTGOING: usize = 512 << 20;
+/// Bytes of copies to the client that may be under way; a copy beyond it is parked. Enough for several milliseconds of any
+/// network, and far less than the staging that is kept for reuse: pinning fresh memory is slower than networks are.
+const MOST_OUTGOING: usize = 128 << 20;
 
 /// Bytes of copies that may wait for being written to the cache.
 const MOST_BEING_KEPT: usize = 512 << 20;

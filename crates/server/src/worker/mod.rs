@@ -34,11 +34,6 @@ use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
 use engine::{Engine, Events, ProtocolError};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long the receiving thread spins before it sleeps, on machines with cores to spare. A round trip of an
-/// idle session is about 13 us on loopback, so a client in a loop of waiting calls never meets a sleeping worker.
-const SPIN: Duration = Duration::from_micros(50);
 
 /// A GPU that has been started and what is known of it, or why there is none, as a sentence for the client's user.
 pub type Prepared = Result<(Arc<dyn Gpu>, Snapshot), String>;
@@ -96,7 +91,7 @@ fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
 struct Looking(Arc<dyn Gpu>);
 
 impl Meanwhile for Looking {
-    fn is_worthwhile(&self) -> bool {
+    fn is_waited_for(&self) -> bool {
         self.0.is_waited_for()
     }
 
@@ -104,8 +99,12 @@ impl Meanwhile for Looking {
         self.0.look();
     }
 
-    fn stop(&mut self) {
-        self.0.stop_looking();
+    fn turn_away(&mut self) {
+        self.0.stop_looking(true);
+    }
+
+    fn fall_asleep(&mut self) {
+        self.0.stop_looking(false);
     }
 }
 
@@ -129,13 +128,8 @@ fn serve(
     let mut looking = Looking(Arc::clone(&gpu));
     let engine = Engine::new(gpu, link.clone(), cache, exchange);
     link.start(Arc::new(Events(Arc::clone(&engine))));
-    let spin = if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 4) {
-        SPIN
-    } else {
-        Duration::ZERO
-    };
     let code = loop {
-        let body = match receiver.recv_meanwhile(spin, &mut looking) {
+        let body = match receiver.recv_meanwhile(&mut looking) {
             Ok(body) => body,
             Err(LinkError::Closed) => break ExitCode::SUCCESS,
             Err(error) => {

@@ -81,13 +81,11 @@ pub(super) fn host(parameters: &CUDA_HOST_NODE_PARAMS) -> Result<Work, CUresult>
 }
 
 pub(super) fn record(event: CUevent) -> Result<Work, CUresult> {
-    event::given(event)?;
-    Ok(Work::Record(Handle::from_raw(event)))
+    Ok(Work::Record(event::named(event)?))
 }
 
 pub(super) fn wait(event: CUevent) -> Result<Work, CUresult> {
-    event::given(event)?;
-    Ok(Work::Wait(Handle::from_raw(event)))
+    Ok(Work::Wait(event::named(event)?))
 }
 
 /// # Safety
