@@ -11,7 +11,7 @@ use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
     Answer, ClientHello, JoinHello, LaneHello, MAX_REFUSAL, NotCauseway, Offer, Opening, PREFACE_SIZE,
-    Preface, PrefaceAnswer, VersionMismatch, negotiate,
+    Preface, PrefaceAnswer, VerbsHello, VersionMismatch, negotiate,
 };
 use thiserror::Error;
 
@@ -32,6 +32,8 @@ pub enum Request {
     },
     /// To add a bulk lane to a session; its token has not been checked yet.
     Lane(LaneHello),
+    /// To set up verbs for a session; its token has not been checked yet.
+    Verbs(VerbsHello),
     /// A monitoring session.
     Monitor {
         /// What the client says of itself.
@@ -139,6 +141,10 @@ pub fn greet(
         Opening::Lane(hello) => {
             input.finish()?;
             Request::Lane(hello)
+        }
+        Opening::Verbs(hello) => {
+            input.finish()?;
+            Request::Verbs(hello)
         }
         // Whoever is not at a socket of this host cannot share memory.
         Opening::Join(_) => {

@@ -8,7 +8,7 @@ use causeway_wire::codec::Decoder;
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
 use causeway_wire::handshake::{
     Answer, ClientHello, JoinHello, LaneHello, Offer, Opening, PREFACE_SIZE, Preface, PrefaceAnswer,
-    VERSIONS, Welcome,
+    VERSIONS, VerbsHello, Welcome,
 };
 use thiserror::Error;
 
@@ -21,7 +21,8 @@ use crate::target::Target;
 use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
 use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
 use crate::tcp::socket::{DialError, dial, round_trip};
-use crate::via::{self, NO_VERBS, Reason, Via, ViaChoice};
+use crate::verbs::{self, join::chance};
+use crate::via::{self, Reason, Via, ViaChoice};
 
 /// Bulk lanes that a client opens at least unless `CAUSEWAY_LANES` says otherwise. Measured over TCP on a machine
 /// with an H200, 1 / 2 / 4 / 8 lanes carry 6.9 / 12.9 / 24.6 / 39.0 GB/s; a lane costs a thread at each end.
@@ -189,15 +190,15 @@ fn lanes_asked_for() -> Option<u32> {
 impl ConnectOptions {
     /// An error when the module that was asked for cannot be had from any server.
     pub fn check(&self, target: &Target) -> Result<(), ConnectError> {
-        match self.via {
-            ViaChoice::Only(Via::Verbs) => Err(ConnectError::Via {
-                target: target.to_string(),
-                via: Via::Verbs,
-                text: NO_VERBS.to_owned(),
-            }),
-            _ => Ok(()),
+        if self.via != ViaChoice::Only(Via::Verbs) {
+            return Ok(());
         }
+        chance(None).map(drop).map_err(|error| not_via(target, Via::Verbs, error.to_string()))
     }
+}
+
+fn not_via(target: &Target, via: Via, text: String) -> ConnectError {
+    ConnectError::Via { target: target.to_string(), via, text }
 }
 
 /// Connects to a server and asks for a session, in one round trip after the connection is authenticated. Where the
@@ -212,8 +213,8 @@ pub fn connect(
     let (connection, answer) = open(target, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
     match answer {
         Answer::Welcome(welcome) => {
-            let (link, receiver, failure) = establish(target, options, connection, &hello, &welcome)?;
-            let reasons = via::reasons(options.via, link.via(), failure);
+            let (link, receiver, tried) = establish(target, options, connection, &hello, &welcome)?;
+            let reasons = via::reasons(options.via, link.via(), &tried);
             // The key's proofs travel each way before the hello; without a key the hello goes with the first words.
             let keys = target.key.as_ref().map(|_| "keys");
             let round_trips = ["connection"].into_iter().chain(keys).chain(["hello"]).collect();
@@ -224,19 +225,19 @@ pub fn connect(
     }
 }
 
-/// The link of a granted session, over the best module that works; and why shared memory does not, if it was tried.
+/// The link of a granted session, over the best module that works; and why those do not that were tried before it.
 fn establish(
     target: &Target,
     options: &ConnectOptions,
     connection: Connection,
     hello: &ClientHello,
     welcome: &Welcome,
-) -> Result<(Link, Receiver, Option<String>), ConnectError> {
+) -> Result<(Link, Receiver, Vec<Reason>), ConnectError> {
     let no_thread = |cause: io::Error| ConnectError::Failed {
         target: target.to_string(),
         text: format!("no thread could be started: {cause}"),
     };
-    let mut failure = None;
+    let mut tried = Vec::new();
     if options.via.admits(Via::Shm) {
         let proof = JoinHello { session: welcome.session, token: welcome.token };
         let limit = staging::cgroup_limit();
@@ -244,13 +245,27 @@ fn establish(
         match join(&welcome.locality, &proof, options.socket_folder.as_deref(), allowed) {
             Ok(joined) => {
                 let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
-                return Ok((link, receiver, None));
+                return Ok((link, receiver, tried));
             }
-            Err(error) => failure = Some(via::explain_no_shm(&welcome.locality, &via::boot_id(), &error)),
+            Err(error) => {
+                let text = via::explain_no_shm(&welcome.locality, &via::boot_id(), &error);
+                tried.push(Reason { via: Via::Shm, text });
+            }
         }
     }
-    if let (ViaChoice::Only(Via::Shm), Some(text)) = (options.via, &failure) {
-        return Err(ConnectError::Via { target: target.to_string(), via: Via::Shm, text: text.clone() });
+    if options.via.admits(Via::Verbs) {
+        match join_over_verbs(target, options, &connection, welcome) {
+            Ok(joined) => {
+                let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
+                return Ok((link, receiver, tried));
+            }
+            Err(text) => tried.push(Reason { via: Via::Verbs, text }),
+        }
+    }
+    if let (ViaChoice::Only(via @ (Via::Shm | Via::Verbs)), Some(reason)) =
+        (options.via, tried.pop_if(|_| options.via != ViaChoice::Auto))
+    {
+        return Err(not_via(target, via, reason.text));
     }
     let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
     if options.lanes_by_distance {
@@ -264,7 +279,32 @@ fn establish(
         lanes,
     };
     let (link, receiver) = Link::dialled(connection, lanes).map_err(no_thread)?;
-    Ok((link, receiver, failure))
+    Ok((link, receiver, tried))
+}
+
+/// Queue pairs for a granted session, or why there are none.
+fn join_over_verbs(
+    target: &Target,
+    options: &ConnectOptions,
+    connection: &Connection,
+    welcome: &Welcome,
+) -> Result<verbs::join::Joined, String> {
+    let local = connection.socket().local_addr().map_err(|error| error.to_string())?.ip().to_canonical();
+    let chance = chance(Some(local)).map_err(|error| error.to_string())?;
+    if options.via == ViaChoice::Auto && target.key.is_some() && chance.is_ethernet {
+        return Err("what goes over verbs is not encrypted, the server has a key, and on Ethernet others may listen; where \
+                    nobody does, ask for verbs"
+            .to_owned());
+    }
+    let (by_manager, queue_pairs, depth) = chance.wish();
+    let hello = VerbsHello { session: welcome.session, token: welcome.token, by_manager, queue_pairs, depth };
+    let asked = open(target, options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
+    let (setup, answer) = asked.map_err(|error| error.to_string())?;
+    match answer {
+        Answer::Verbs(worker) => chance.join(setup, worker).map_err(|error| error.to_string()),
+        Answer::Refused { text } => Err(format!("the server refused it: {text}")),
+        other => Err(misunderstood(target, "verbs", &other).to_string()),
+    }
 }
 
 /// Connects to a server and asks for a monitoring session, which has no worker and no lanes.
@@ -287,6 +327,7 @@ fn misunderstood(target: &Target, asked: &str, answer: &Answer) -> ConnectError 
         Answer::LaneReady => "a bulk lane",
         Answer::MonitorReady => "a monitoring session",
         Answer::SharedMemory(_) => "shared memory",
+        Answer::Verbs(_) | Answer::VerbsReady => "verbs",
         Answer::Refused { .. } => "nothing",
     };
     let text = format!("it was asked for {asked} and granted {granted}");

@@ -9,6 +9,7 @@
 //! | [`target`]    | Where is the server, and with which key?                                   |
 //! | [`tcp`]       | How are connections made, encrypted, used side by side, and found dead?      |
 //! | [`shm`]       | How do two processes of one host share memory?                              |
+//! | [`verbs`]     | How do two processes use InfiniBand, RoCE or iWARP?                         |
 //! | [`via`]       | Which module is in use, and why not another?                                |
 //! | [`connect()`] | How does a client get a session?                                           |
 //! | [`accept`]    | How does a server find out who is calling before it trusts a byte?          |
@@ -16,6 +17,7 @@
 //! | [`link`]      | How do messages leave in batches, and where do transfers go?                |
 //! | `module`      | What does a transport give a link?                                          |
 //! | [`pipeline`]  | Into which pieces is a copy cut, and how many are under way?                |
+//! | `staging`     | How do transfers pass through memory of a module?                           |
 //! | [`copiers`]   | How do several threads copy memory?                                         |
 //! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
 //! | [`awake`]     | How long does a thread stay awake for what is about to come?                |
@@ -32,9 +34,11 @@ mod module;
 mod numa;
 pub mod pipeline;
 pub mod shm;
+mod staging;
 pub mod target;
 pub mod tcp;
 pub mod threads;
+pub mod verbs;
 pub mod via;
 
 pub use connect::{
@@ -45,6 +49,7 @@ pub use link::{
     Carriage, Counters, DescriptorError, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver,
     Sending, TransferError,
 };
-pub use shm::{Lease, Piece, Region, SealedMemory};
+pub use shm::SealedMemory;
+pub use staging::{Lease, Piece, Region};
 pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};
 pub use via::{Reason, Via, ViaChoice};

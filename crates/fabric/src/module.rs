@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use crate::link::{LinkError, Shared};
 pub(crate) use crate::link::{Order, Pending, Sending};
-use crate::shm::{Piece, Region, SealedMemory};
+use crate::shm::SealedMemory;
+use crate::staging::{Piece, Region};
 use crate::tcp::channel::Connection;
 use crate::via::Via;
 

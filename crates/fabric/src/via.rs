@@ -90,17 +90,14 @@ pub struct Reason {
     pub text: String,
 }
 
-/// Why this build cannot use InfiniBand.
-pub const NO_VERBS: &str = "this build of Causeway has no verbs module";
-
-/// Why each module is not in use, but for the one that is. `failure` says why shared memory failed, if it was tried.
-pub fn reasons(choice: ViaChoice, used: Via, failure: Option<String>) -> Vec<Reason> {
+/// Why each module is not in use, but for the one that is. `tried` says why those failed that were tried.
+pub fn reasons(choice: ViaChoice, used: Via, tried: &[Reason]) -> Vec<Reason> {
     let reason = |via| {
-        let text = match (via, choice) {
-            (Via::Shm, _) if failure.is_some() => failure.clone().unwrap_or_default(),
-            (Via::Verbs, _) => NO_VERBS.to_owned(),
-            (_, ViaChoice::Only(only)) => format!("only {only} was asked for"),
-            (_, ViaChoice::Auto) => format!("{used} is faster"),
+        let failure = tried.iter().find(|reason| reason.via == via);
+        let text = match (failure, choice) {
+            (Some(failure), _) => failure.text.clone(),
+            (None, ViaChoice::Only(only)) => format!("only {only} was asked for"),
+            (None, ViaChoice::Auto) => format!("{used} is faster"),
         };
         Reason { via, text }
     };
@@ -153,14 +150,15 @@ mod tests {
     #[test]
     fn every_module_that_is_not_used_has_its_reason() {
         let told = |choice, used, failure: Option<&str>| {
-            let reasons = reasons(choice, used, failure.map(str::to_owned));
+            let tried = failure.map(|text| Reason { via: Via::Shm, text: text.to_owned() });
+            let reasons = reasons(choice, used, tried.as_slice());
             assert!(reasons.len() == 2 && reasons.iter().all(|reason| reason.via != used));
             reasons.into_iter().map(|reason| format!("{}: {}", reason.via, reason.text)).collect::<Vec<_>>()
         };
         assert_eq!(told(ViaChoice::Auto, Via::Shm, None)[1], "tcp: shm is faster");
         assert_eq!(told(ViaChoice::Auto, Via::Tcp, Some("it is far"))[0], "shm: it is far");
         assert_eq!(told(ViaChoice::Only(Via::Tcp), Via::Tcp, None)[0], "shm: only tcp was asked for");
-        assert_eq!(told(ViaChoice::Only(Via::Tcp), Via::Tcp, None)[1], format!("verbs: {NO_VERBS}"));
+        assert_eq!(told(ViaChoice::Only(Via::Tcp), Via::Tcp, None)[1], "verbs: only tcp was asked for");
     }
 
     #[test]

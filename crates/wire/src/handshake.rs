@@ -290,6 +290,8 @@ pub enum Opening<'a> {
     Lane(LaneHello),
     /// The connection is one of the same host, and the session could go on in shared memory.
     Join(JoinHello),
+    /// The connection is for setting up InfiniBand verbs, over which the session could go on.
+    Verbs(VerbsHello),
     /// The client asks for a monitoring session, which has no worker: questions about the server's devices and
     /// their answers, one at a time. The fields are those of [`Opening::Session`].
     Monitor {
@@ -304,6 +306,7 @@ const SESSION: u8 = 1;
 const LANE: u8 = 2;
 const MONITOR: u8 = 3;
 const JOIN: u8 = 4;
+const VERBS: u8 = 5;
 
 impl Opening<'_> {
     /// Encodes the request for a session.
@@ -324,6 +327,12 @@ impl Opening<'_> {
         hello.encode(out);
     }
 
+    /// Encodes the wish to go on over verbs.
+    pub fn encode_verbs(hello: &VerbsHello, out: &mut Vec<u8>) {
+        VERBS.encode(out);
+        hello.encode(out);
+    }
+
     /// Encodes the announcement of a lane.
     pub fn encode_lane(hello: &LaneHello, out: &mut Vec<u8>) {
         LANE.encode(out);
@@ -337,6 +346,7 @@ impl<'a> Decode<'a> for Opening<'a> {
             SESSION => Ok(Self::Session { offer: input.value()?, rest: input.take(input.remaining())? }),
             LANE => Ok(Self::Lane(input.value()?)),
             JOIN => Ok(Self::Join(input.value()?)),
+            VERBS => Ok(Self::Verbs(input.value()?)),
             MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
             other => Err(DecodeError::UnknownTag { what: "first message", value: u64::from(other) }),
         }
@@ -376,6 +386,67 @@ pub struct SharedMemory {
 
 record!(SharedMemory { upload_slots, download_slots });
 
+/// What a client wants of verbs, on a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerbsHello {
+    /// The session.
+    pub session: SessionId,
+    /// Proof that it is the client's.
+    pub token: LaneToken,
+    /// Whether rdma_cm is to join the queue pairs, instead of their numbers being told here.
+    pub by_manager: bool,
+    /// How many queue pairs the client would like.
+    pub queue_pairs: u32,
+    /// How many messages it would like to have under way on each.
+    pub depth: u32,
+}
+
+record!(VerbsHello { session, token, by_manager, queue_pairs, depth });
+
+/// One end of the queue pairs of a session, as its owner tells it to the other one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerbsEnd {
+    /// The numbers of its queue pairs; none where rdma_cm joins them.
+    pub numbers: Vec<u32>,
+    /// How many queue pairs there are to be.
+    pub queue_pairs: u32,
+    /// Where rdma_cm listens; 0 where it does not.
+    pub manager_port: u16,
+    /// The number of the first packet that each queue pair sends.
+    pub packet: u32,
+    /// The port's local identifier in an InfiniBand subnet.
+    pub lid: u16,
+    /// The port's GID.
+    pub gid: [u8; 16],
+    /// Bytes of a packet's payload, at most.
+    pub mtu: u32,
+    /// Messages of each kind for which each queue pair has receives posted.
+    pub depth: u32,
+    /// Reads that each queue pair answers at a time.
+    pub reads: u8,
+    /// Where the other end may write transfers to.
+    pub arena: u64,
+    /// The key to that memory.
+    pub arena_key: u32,
+    /// Slots in it.
+    pub arena_slots: u32,
+}
+
+record!(VerbsEnd {
+    numbers,
+    queue_pairs,
+    manager_port,
+    packet,
+    lid,
+    gid,
+    mtu,
+    depth,
+    reads,
+    arena,
+    arena_key,
+    arena_slots,
+});
+
 /// A granted session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome {
@@ -404,6 +475,10 @@ pub enum Answer {
     LaneReady,
     /// The memory comes with the next message.
     SharedMemory(SharedMemory),
+    /// The worker's end of the queue pairs.
+    Verbs(VerbsEnd),
+    /// The queue pairs are joined, as far as this end can tell.
+    VerbsReady,
     /// The monitoring session is granted.
     MonitorReady,
     /// The request is refused.
@@ -418,6 +493,8 @@ const LANE_READY: u8 = 2;
 const REFUSED: u8 = 3;
 const MONITOR_READY: u8 = 4;
 const SHARED_MEMORY: u8 = 5;
+const VERBS_END: u8 = 6;
+const VERBS_READY: u8 = 7;
 
 impl Encode for Answer {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -434,6 +511,11 @@ impl Encode for Answer {
             }
             Self::LaneReady => LANE_READY.encode(out),
             Self::MonitorReady => MONITOR_READY.encode(out),
+            Self::Verbs(end) => {
+                VERBS_END.encode(out);
+                end.encode(out);
+            }
+            Self::VerbsReady => VERBS_READY.encode(out),
             Self::SharedMemory(memory) => {
                 SHARED_MEMORY.encode(out);
                 memory.encode(out);
@@ -461,6 +543,8 @@ impl<'a> Decode<'a> for Answer {
             LANE_READY => Ok(Self::LaneReady),
             MONITOR_READY => Ok(Self::MonitorReady),
             SHARED_MEMORY => Ok(Self::SharedMemory(input.value()?)),
+            VERBS_END => Ok(Self::Verbs(input.value()?)),
+            VERBS_READY => Ok(Self::VerbsReady),
             REFUSED => Ok(Self::Refused { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "handshake answer", value: u64::from(other) }),
         }

@@ -10,6 +10,7 @@ use causeway_wire::sequence::SequenceError;
 use thiserror::Error;
 
 use crate::shm::Violation;
+use crate::verbs::Failure;
 use crate::via::Via;
 
 pub use crate::tcp::schedule::LaneError;
@@ -47,6 +48,9 @@ pub enum LinkError {
     /// The peer broke the rules of the memory that both share.
     #[error("the other end broke the protocol: {0}")]
     Shared(#[from] Violation),
+    /// The queue pairs of the link have failed, or the peer broke the rules that go with them.
+    #[error(transparent)]
+    Verbs(#[from] Failure),
     /// The link's module cannot do this; the link goes on.
     #[error("a link over {0} cannot do this")]
     NotWithThisModule(Via),

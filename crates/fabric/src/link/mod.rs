@@ -32,7 +32,8 @@ use parking_lot::Mutex;
 
 use crate::connect::{LaneDialer, MOST_LANES};
 use crate::module::{Memory, Parts};
-use crate::shm::{Lease, Piece, Region, SealedMemory};
+use crate::shm::SealedMemory;
+use crate::staging::{Lease, Piece, Region};
 use crate::tcp::channel::Connection;
 use crate::via::Via;
 use crate::{tcp, threads};

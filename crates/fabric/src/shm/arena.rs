@@ -19,55 +19,14 @@ use super::ring::{
 };
 use super::segment::Segment;
 use super::slots::Slots;
-use crate::copiers;
 use crate::link::LinkError;
+use crate::staging::{Lease, Lends, Owns, Piece, Region};
 
-/// Part of the memory that two processes share, for whoever registers it with a device. It stays mapped as long as this
-/// lives.
-#[derive(Clone, Debug)]
-pub struct Region {
-    address: *mut u8,
-    length: usize,
-    /// Keeps the memory mapped.
-    _segment: Arc<Segment>,
-}
-
-// SAFETY: a region gives out only its address; access to its bytes is the business of its users.
-unsafe impl Send for Region {}
-// SAFETY: as above.
-unsafe impl Sync for Region {}
-
-impl Region {
-    /// The half of the arena for one direction.
-    pub(super) fn of(segment: &Arc<Segment>, direction: Direction) -> Self {
-        let parts = segment.parts(direction);
-        Self {
-            address: segment.address(parts.arena),
-            length: parts.slots as usize * SLOT,
-            _segment: Arc::clone(segment),
-        }
-    }
-
-    /// Its first byte.
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.address
-    }
-
-    /// Bytes in it.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Whether these bytes lie in it.
-    pub fn holds(&self, address: *const u8, length: usize) -> bool {
-        let offset = (address as usize).wrapping_sub(self.address as usize);
-        offset < self.length && length <= self.length - offset
-    }
+/// The half of the arena for one direction.
+pub(super) fn region(segment: &Arc<Segment>, direction: Direction) -> Region {
+    let parts = segment.parts(direction);
+    let memory: Arc<dyn Send + Sync> = Arc::<Segment>::clone(segment);
+    Region::new(segment.address(parts.arena), parts.slots as usize * SLOT, memory)
 }
 
 /// The side that lends.
@@ -86,62 +45,10 @@ struct Lent {
     returns: EntryConsumer<RETURN_WORDS>,
 }
 
-/// A run of slots that this side fills. Given up when it is dropped without having been announced.
-pub struct Piece {
-    lender: Arc<Lender>,
-    first: u32,
-    address: *mut u8,
-    length: usize,
-    announced: bool,
-}
-
-// SAFETY: a piece owns its slots until it is announced, as a box owns its memory.
-unsafe impl Send for Piece {}
-// SAFETY: a shared reference gives out only the address.
-unsafe impl Sync for Piece {}
-
-impl core::fmt::Debug for Piece {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Piece")
-            .field("first", &self.first)
-            .field("length", &self.length)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Piece {
-    /// Where its bytes go; writable until it is sent.
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.address
-    }
-
-    /// Bytes in it.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Fills the piece from memory of the program, with up to `threads` threads.
-    ///
-    /// # Safety
-    /// As many bytes at `source` as the piece has must be readable. Other threads may write to them; then either value
-    /// is taken.
-    pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
-        // SAFETY: the caller vouches for the source; the slots are ours until they are announced.
-        unsafe { copiers::copy(self.address, source, self.length, threads) };
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        if !self.announced {
-            let given_up = self.lender.lent.lock().slots.take_back(u64::from(self.first));
-            debug_assert!(given_up.is_ok(), "a piece holds slots that are lent");
-        }
+impl Lends for Lender {
+    fn give_up(&self, first: u32) {
+        let given_up = self.lent.lock().slots.take_back(u64::from(first));
+        debug_assert!(given_up.is_ok(), "a piece holds slots that are lent");
     }
 }
 
@@ -183,7 +90,8 @@ impl Lender {
         let Some(first) = slots.lend(slots_for(length)) else { return Ok(None) };
         let arena = self.segment.parts(self.direction).arena;
         let address = self.segment.address(arena + first as usize * SLOT);
-        Ok(Some(Piece { lender: Arc::clone(self), first, address, length, announced: false }))
+        let lender: Arc<dyn Lends> = Arc::<Self>::clone(self);
+        Ok(Some(Piece::new(lender, first, address, length)))
     }
 
     /// A piece of `length` bytes, at most [`longest`](Self::longest); waits until the peer has given back enough.
@@ -224,14 +132,15 @@ impl Lender {
     /// Says that a piece is filled; it is the peer's from here on, until the peer gives it back.
     pub(super) fn announce(
         &self,
-        mut piece: Piece,
+        piece: Piece,
         transfer: u64,
         offset: u64,
         total: u64,
     ) -> Result<(), Violation> {
-        let entry = [transfer, offset, total, piece.length as u64, u64::from(piece.first)];
-        if self.lent.lock().announcements.push(entry)? {
-            piece.announced = true;
+        let entry = [transfer, offset, total, piece.len() as u64, u64::from(piece.first())];
+        let is_announced = self.lent.lock().announcements.push(entry)?;
+        if is_announced {
+            piece.sent();
             Ok(())
         } else {
             // Every announcement has a slot that is not given back, and there are as many entries as slots.
@@ -255,63 +164,12 @@ pub(super) struct Borrower {
     leases: AtomicU32,
 }
 
-/// A piece of a transfer as it lies in the memory that both processes share. It is given back when it is dropped.
-///
-/// The peer can change the bytes at any moment: whoever interprets them copies them first.
-pub struct Lease {
-    borrower: Arc<Borrower>,
-    first: u64,
-    address: *mut u8,
-    length: usize,
-}
-
-// SAFETY: a lease gives out only the address; the peer may write there, which raw accesses alone can live with.
-unsafe impl Send for Lease {}
-// SAFETY: as above.
-unsafe impl Sync for Lease {}
-
-impl core::fmt::Debug for Lease {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Lease")
-            .field("first", &self.first)
-            .field("length", &self.length)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Lease {
-    /// Where the bytes are.
-    pub fn as_ptr(&self) -> *const u8 {
-        self.address
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Copies the bytes to where they belong, with up to `threads` threads.
-    ///
-    /// # Safety
-    /// As many bytes at `destination` as the lease has must be writable.
-    pub unsafe fn empty_into(&self, destination: *mut u8, threads: usize) {
-        // SAFETY: the caller vouches for the destination; the piece was checked to lie in the arena.
-        unsafe { copiers::copy(destination, self.address, self.length, threads) };
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let Borrower { segment, direction, returns, leases, .. } = &*self.borrower;
+impl Owns for Borrower {
+    fn give_back(&self, first: u32) {
         // A ring of returns that is full or broken is the peer's own loss: it gets its slots back never.
-        let _ = returns.lock().push([self.first]);
-        leases.fetch_sub(1, Ordering::Relaxed);
-        bell::ring(segment.futex(*direction, Word::Lender));
+        let _ = self.returns.lock().push([u64::from(first)]);
+        self.leases.fetch_sub(1, Ordering::Relaxed);
+        bell::ring(self.segment.futex(self.direction, Word::Lender));
     }
 }
 
@@ -350,12 +208,9 @@ impl Borrower {
             self.leases.fetch_sub(1, Ordering::Relaxed);
             return Err(Violation::TooManyPieces.into());
         }
-        let lease = Lease {
-            borrower: Arc::clone(self),
-            first,
-            address: self.segment.address(parts.arena + slot * SLOT),
-            length: bytes,
-        };
+        let owner: Arc<dyn Owns> = Arc::<Self>::clone(self);
+        let address = self.segment.address(parts.arena + slot * SLOT);
+        let lease = Lease::new(owner, slot as u32, address, bytes);
         let chunk = ChunkHeader { transfer, offset, total, length: length as u32 };
         if offset.checked_add(length).is_none_or(|end| end > total) {
             return Err(ChunkError::BeyondEnd { offset, length: chunk.length, total }.into());
@@ -462,7 +317,7 @@ mod tests {
         ) {
             let (segment, _, borrower) = sides();
             let mut hostile = announcer(Arc::clone(&segment), Direction::Up);
-            let region = Region::of(&segment, Direction::Up);
+            let region = region(&segment, Direction::Up);
             let arena = region.as_ptr() as usize..region.as_ptr() as usize + region.len();
             let mut leases = Vec::new();
             for entry in entries {

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::arena::Lease;
 use super::layout::{Direction, LINE, Layout, STAGING_LIMITS};
 use super::segment::Segment;
 use super::side::Peer;
 use super::transfers::{Role, parts};
 use crate::link::{Destination, Link, LinkError, LinkEvents};
+use crate::staging::Lease;
 use crate::tcp::channel::Connection;
 
 struct TakesAll(Mutex<Vec<Lease>>);

@@ -34,7 +34,7 @@ mod messages;
 mod ring;
 mod segment;
 mod side;
-mod slots;
+pub(crate) mod slots;
 pub mod staging;
 mod transfers;
 
@@ -42,7 +42,6 @@ use std::io;
 
 use thiserror::Error;
 
-pub use arena::{Lease, Piece, Region};
 pub use segment::{SealedMemory, SegmentError};
 
 /// How a peer broke the rules of the shared memory.

@@ -10,19 +10,19 @@ const SLOTS_IN_SEGMENT: usize = SEGMENT / SLOT;
 /// The lowest run that is long enough is lent, so that a session which moves little touches few pages. No run crosses the
 /// end of a [segment](SEGMENT), since devices know one segment at a time.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(crate) struct Slots {
     /// For each slot: the length of the lent run that begins here, or 0.
     runs: Vec<u32>,
     free: u32,
 }
 
 impl Slots {
-    pub(super) fn new(count: u32) -> Self {
+    pub(crate) fn new(count: u32) -> Self {
         Self { runs: vec![0; count as usize], free: count }
     }
 
     /// Lends a run of `count` slots, at most a segment's; its first one.
-    pub(super) fn lend(&mut self, count: u32) -> Option<u32> {
+    pub(crate) fn lend(&mut self, count: u32) -> Option<u32> {
         if count == 0 || self.free < count || count as usize > SLOTS_IN_SEGMENT {
             return None;
         }
@@ -50,7 +50,7 @@ impl Slots {
     }
 
     /// Takes a run back by its first slot.
-    pub(super) fn take_back(&mut self, first: u64) -> Result<(), Violation> {
+    pub(crate) fn take_back(&mut self, first: u64) -> Result<(), Violation> {
         let run = usize::try_from(first).ok().and_then(|first| self.runs.get_mut(first));
         match run {
             Some(run) if *run > 0 => {

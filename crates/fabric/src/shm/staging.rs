@@ -31,7 +31,7 @@ pub fn layout() -> Result<Layout, String> {
 }
 
 /// A number of bytes, or one with `K`, `M` or `G` behind it.
-fn parse_size(text: &str) -> Option<usize> {
+pub(crate) fn parse_size(text: &str) -> Option<usize> {
     let text = text.trim();
     let (number, shift) = match text.char_indices().last()? {
         (at, 'K' | 'k') => (&text[..at], 10),

@@ -15,11 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use causeway_wire::chunk::ChunkHeader;
 use crossbeam_channel::{Sender as QueueEnd, unbounded};
 use parking_lot::Mutex;
 
-use super::arena::{Borrower, Lease, Lender, Piece, Region};
+use super::arena::{Borrower, Lender, region};
 use super::bell::{self, BUSY};
 use super::layout::{Direction, Word};
 use super::messages::{Receiving, Sending};
@@ -27,18 +26,15 @@ use super::segment::{SealedMemory, Segment};
 use super::side::{Message, Peer, Said};
 use super::{SegmentError, Violation};
 use crate::awake;
-use crate::link::{Address, DescriptorError, LinkError, Place, Shared, count, spawn_or_lose};
+use crate::link::{Address, DescriptorError, LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
+use crate::staging::{Copy, Piece, Region, deliver};
 use crate::tcp::channel::{Connection, shut_down};
 use crate::threads;
 use crate::via::Via;
 
 /// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling and emptying overlap.
 const LONG_STEP: usize = 4 << 20;
-
-/// Copies up to this many bytes are made by the thread that finds the piece: 25 us of one thread. Another one would take
-/// longer pieces over while this one is back for the next.
-const COPIED_AT_ONCE: usize = 256 << 10;
 
 /// How long the receiver of frames may be busy before another thread takes announcements in its place.
 const BUSY_FOR: Duration = Duration::from_micros(100);
@@ -98,41 +94,6 @@ enum Descriptors {
     Nowhere,
 }
 
-/// A piece that is to be copied to its destination.
-struct Copy {
-    chunk: ChunkHeader,
-    lease: Option<Lease>,
-    destination: *mut u8,
-    /// How many threads are to copy.
-    threads: usize,
-    link: Arc<Shared>,
-}
-
-// SAFETY: the destination is claimed until the copy has landed, and may be written by any thread.
-unsafe impl Send for Copy {}
-
-impl Copy {
-    fn carry_out(mut self) {
-        if let Some(lease) = self.lease.take() {
-            // SAFETY: the chunk was claimed, so the destination has room for it and stays writable until it has landed;
-            // no other chunk overlaps it.
-            unsafe { lease.empty_into(self.destination, self.threads) };
-            drop(lease);
-            count(&self.link.counters().transfer_bytes_received, self.chunk.length as usize);
-            self.link.transfers().landed(&self.chunk, None);
-        }
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        if self.lease.is_some() {
-            // Nobody was left to carry it out; its transfer must end all the same.
-            self.link.transfers().landed(&self.chunk, Some(&LinkError::PeerGone));
-        }
-    }
-}
-
 /// A link's parts over memory that both processes have mapped. `command` is the connection over which the session was
 /// asked for.
 pub(super) fn parts(
@@ -182,45 +143,8 @@ impl State {
     pub(super) fn deliver_all(&self, link: &Arc<Shared>) -> Result<(), LinkError> {
         while self.has_pieces() {
             match self.borrower.next()? {
-                Some((chunk, lease)) => self.deliver(link, chunk, lease)?,
+                Some((chunk, lease)) => deliver(link, chunk, lease, self.copies.lock().clone())?,
                 None => break,
-            }
-        }
-        Ok(())
-    }
-
-    fn deliver(&self, link: &Arc<Shared>, chunk: ChunkHeader, lease: Lease) -> Result<(), LinkError> {
-        let length = chunk.length as usize;
-        let is_whole = length > 0 && u64::from(chunk.length) == chunk.total;
-        let lease = match link.events() {
-            Some(events) if is_whole && !link.transfers().knows(chunk.transfer) => {
-                match events.open_in_place(chunk.transfer, lease) {
-                    Ok(()) => {
-                        count(&link.counters().transfer_bytes_received, length);
-                        return Ok(());
-                    }
-                    Err(lease) => lease,
-                }
-            }
-            _ => lease,
-        };
-        match link.transfers().claim(&chunk, link.events())? {
-            Place::Nowhere => {
-                drop(lease);
-                count(&link.counters().transfer_bytes_received, length);
-                link.transfers().landed(&chunk, None);
-            }
-            Place::Memory(destination, threads) => {
-                let copy = Copy { chunk, lease: Some(lease), destination, threads, link: Arc::clone(link) };
-                let queue = if length > COPIED_AT_ONCE { self.copies.lock().clone() } else { None };
-                match queue {
-                    Some(queue) => {
-                        if let Err(refused) = queue.send(copy) {
-                            refused.into_inner().carry_out();
-                        }
-                    }
-                    None => copy.carry_out(),
-                }
             }
         }
         Ok(())
@@ -448,7 +372,7 @@ impl Memory for Arena {
 
     fn regions(&self) -> Option<[Region; 2]> {
         let State { role, segment, .. } = &*self.0;
-        Some([role.sends(), role.receives()].map(|half| Region::of(segment, half)))
+        Some([role.sends(), role.receives()].map(|half| region(segment, half)))
     }
 
     fn send_descriptor(

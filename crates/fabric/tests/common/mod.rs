@@ -128,6 +128,7 @@ fn accept_all(
                 connection.send_handshake(|out| Answer::LaneReady.encode(out)).unwrap();
                 session.as_ref().expect("a lane follows its session").attach_lane(connection);
             }
+            Request::Verbs(_) => panic!("nobody asks for verbs before its session is expected over them"),
             Request::Monitor { .. } => {
                 connection.send_handshake(|out| Answer::MonitorReady.encode(out)).unwrap();
                 let mut exchange = Exchange::new(connection);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use causeway_fabric::shm::join::offer;
 use causeway_fabric::shm::staging;
 use causeway_fabric::tcp::channel::{Connection, Socket, end_after_last_words};
-use causeway_fabric::{Link, LinkError, Receiver, threads};
+use causeway_fabric::{Link, LinkError, Receiver, threads, verbs};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{Answer, ClientHello, LaneToken, Locality, SessionId, Welcome};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -97,7 +97,11 @@ impl Task {
         let start = match message {
             ToWorker::Start(start) => *start,
             ToWorker::Monitor { gpu } => return Ok(Self::Monitor { gpu, control }),
-            ToWorker::Prepare { .. } | ToWorker::Lane { .. } | ToWorker::Join | ToWorker::Answer { .. } => {
+            ToWorker::Prepare { .. }
+            | ToWorker::Lane { .. }
+            | ToWorker::Join
+            | ToWorker::Verbs { .. }
+            | ToWorker::Answer { .. } => {
                 return Err(WorkerError::NoStart);
             }
         };
@@ -120,7 +124,7 @@ impl WorkerStart {
     }
 
     /// Grants the session: the client gets `snapshot`, and shows by what it does next whether the session goes on in shared
-    /// memory or over TCP, where its bulk lanes will join the link as they come. What sessions leave for each other is reached by the last of the results.
+    /// memory, over verbs or over TCP, where its bulk lanes will join the link as they come. What sessions leave for each other is reached by the last of the results.
     pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
         messages::send(&self.control, &ToBroker::Answering, None)?;
         let answer = Answer::Welcome(Welcome {
@@ -155,7 +159,8 @@ impl WorkerStart {
     }
 }
 
-/// Waits until the client shows where the session goes on: it joins in shared memory, or sends its first command over TCP.
+/// Waits until the client shows where the session goes on: it joins in shared memory or over verbs, or sends its first command
+/// over TCP.
 fn establish(control: &Control, connection: Connection) -> Result<(Link, Receiver), WorkerError> {
     let mut lanes = Vec::new();
     while lanes.is_empty() {
@@ -181,6 +186,12 @@ fn establish(control: &Control, connection: Connection) -> Result<(Link, Receive
                     tracing::warn!("no memory is shared with the client, which is on this host: {error}")
                 }
             },
+            (ToWorker::Verbs { hello, keys }, Some(socket)) => {
+                match verbs::join::offer(Connection::new(TcpStream::from(socket), keys), &hello) {
+                    Ok(joined) => return Ok(joined.link(&connection)?),
+                    Err(error) => tracing::warn!("the client is not served over verbs: {error}"),
+                }
+            }
             (ToWorker::Lane { keys }, Some(socket)) => lanes.push((socket, keys)),
             _ => tracing::warn!("the broker sent something that a worker without commands cannot use"),
         }

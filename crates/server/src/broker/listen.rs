@@ -10,7 +10,7 @@ use causeway_fabric::accept::{AcceptError, Caller, Request, greet, greet_local};
 use causeway_fabric::tcp::channel::{Connection, end_after_last_words};
 use causeway_fabric::threads;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneHello, Offer, VERSIONS};
+use causeway_wire::handshake::{Answer, LaneHello, Offer, VERSIONS, VerbsHello};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -152,6 +152,11 @@ fn serve(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>, place: Place
                 tracing::warn!(%peer, session = %hello.session, "a bulk lane was turned away: {error}");
             }
         }
+        Request::Verbs(hello) => {
+            if let Err(error) = hand_over_verbs(shared, &hello, connection) {
+                tracing::warn!(%peer, session = %hello.session, "verbs are not set up: {error}");
+            }
+        }
     }
 }
 
@@ -198,6 +203,20 @@ fn add_lane(
     connection.send_handshake(|out| Answer::LaneReady.encode(out))?;
     let (socket, keys) = messages::take_apart(connection)?;
     messages::send(&control, &ToWorker::Lane { keys }, Some(&socket))
+}
+
+/// Hands a connection over which verbs are to be set up to the session's worker, which answers.
+fn hand_over_verbs(
+    shared: &Shared,
+    hello: &VerbsHello,
+    mut connection: Connection,
+) -> Result<(), messages::ControlError> {
+    let Some(control) = shared.sessions.admit_verbs(hello) else {
+        refuse(&mut connection, "the session has ended, or has asked for verbs already");
+        return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong token")));
+    };
+    let (socket, keys) = messages::take_apart(connection)?;
+    messages::send(&control, &ToWorker::Verbs { hello: *hello, keys }, Some(&socket))
 }
 
 /// Tells a caller why it is turned away, and ends the connection.

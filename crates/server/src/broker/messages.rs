@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
-use causeway_wire::handshake::{ClientHello, LaneToken, Locality, Offer, SessionId};
+use causeway_wire::handshake::{ClientHello, LaneToken, Locality, Offer, SessionId, VerbsHello};
 use causeway_wire::record;
 use thiserror::Error;
 
@@ -64,6 +64,13 @@ pub enum ToWorker {
     },
     /// The client has shown that it is on this host; its connection comes along.
     Join,
+    /// The client would like to go on over verbs; the connection for setting them up comes along.
+    Verbs {
+        /// What it wants.
+        hello: VerbsHello,
+        /// The state of the connection's encryption.
+        keys: Option<ConnectionKeys>,
+    },
     /// The answer to a question of the worker.
     Answer {
         /// The number of the question.
@@ -124,6 +131,7 @@ const MONITOR: u8 = 3;
 const ANSWER: u8 = 4;
 const PREPARE: u8 = 5;
 const JOIN: u8 = 6;
+const VERBS: u8 = 7;
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
 const LEAVE: u8 = 3;
@@ -150,6 +158,11 @@ impl Encode for ToWorker {
                 keys.encode(out);
             }
             Self::Join => JOIN.encode(out),
+            Self::Verbs { hello, keys } => {
+                VERBS.encode(out);
+                hello.encode(out);
+                keys.encode(out);
+            }
             Self::Monitor { gpu } => {
                 MONITOR.encode(out);
                 gpu.to_string().encode(out);
@@ -190,6 +203,7 @@ impl<'a> Decode<'a> for ToWorker {
             }
             LANE => Ok(Self::Lane { keys: input.value()? }),
             JOIN => Ok(Self::Join),
+            VERBS => Ok(Self::Verbs { hello: input.value()?, keys: input.value()? }),
             MONITOR => {
                 let gpu = input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
                 Ok(Self::Monitor { gpu })

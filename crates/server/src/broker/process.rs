@@ -265,6 +265,7 @@ impl Worker {
                 lanes,
                 opened: 0,
                 joined: false,
+                over_verbs: false,
             },
         );
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_fabric::MOST_LANES;
-use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, SessionId};
+use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, SessionId, VerbsHello};
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, pidfd_send_signal};
 
@@ -26,6 +26,8 @@ pub struct Session {
     pub opened: u32,
     /// Whether it has asked to share memory.
     pub joined: bool,
+    /// Whether it has asked to go on over verbs.
+    pub over_verbs: bool,
 }
 
 // A bit for each lane is enough.
@@ -73,6 +75,16 @@ impl Sessions {
         let mut table = self.table.lock();
         let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
         if core::mem::replace(&mut session.joined, true) {
+            return None;
+        }
+        Some(Arc::clone(&session.control))
+    }
+
+    /// The worker that a client wants to go on over verbs with, if its token is right. It may ask once.
+    pub fn admit_verbs(&self, hello: &VerbsHello) -> Option<Arc<Control>> {
+        let mut table = self.table.lock();
+        let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
+        if core::mem::replace(&mut session.over_verbs, true) {
             return None;
         }
         Some(Arc::clone(&session.control))

@@ -1,0 +1,286 @@
+//! Memory through which transfers pass, whatever module it belongs to: pieces that are filled, leases that are read.
+
+use std::sync::Arc;
+
+use causeway_wire::chunk::ChunkHeader;
+use crossbeam_channel::Sender as QueueEnd;
+
+use crate::copiers;
+use crate::link::{LinkError, Place, Shared, count};
+
+/// Copies up to this many bytes are made by the thread that finds the piece: 25 us of one thread. Another one would take
+/// longer pieces over while this one is back for the next.
+const COPIED_AT_ONCE: usize = 256 << 10;
+
+/// What lends pieces: their slots are given up when a piece is dropped without having been sent.
+pub(crate) trait Lends: Send + Sync {
+    /// Takes back the run of slots that begins with this one.
+    fn give_up(&self, first: u32);
+}
+
+/// Whom leases are given back to.
+pub(crate) trait Owns: Send + Sync {
+    /// The run of slots that begins with this one is not in use any more.
+    fn give_back(&self, first: u32);
+}
+
+/// Part of a module's staging memory, for whoever registers it with a device. It stays mapped as long as this lives.
+#[derive(Clone)]
+pub struct Region {
+    address: *mut u8,
+    length: usize,
+    /// Keeps the memory mapped.
+    _memory: Arc<dyn Send + Sync>,
+}
+
+// SAFETY: a region gives out only its address; access to its bytes is the business of its users.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl core::fmt::Debug for Region {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Region")
+            .field("address", &self.address)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Region {
+    /// Memory that stays mapped as long as `memory` lives.
+    pub(crate) fn new(address: *mut u8, length: usize, memory: Arc<dyn Send + Sync>) -> Self {
+        Self { address, length, _memory: memory }
+    }
+
+    /// Its first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether these bytes lie in it.
+    pub fn holds(&self, address: *const u8, length: usize) -> bool {
+        let offset = (address as usize).wrapping_sub(self.address as usize);
+        offset < self.length && length <= self.length - offset
+    }
+}
+
+/// A run of slots that this side fills. Given up when it is dropped without having been sent.
+pub struct Piece {
+    lender: Arc<dyn Lends>,
+    first: u32,
+    address: *mut u8,
+    length: usize,
+    is_sent: bool,
+}
+
+// SAFETY: a piece owns its slots until it is sent, as a box owns its memory.
+unsafe impl Send for Piece {}
+// SAFETY: a shared reference gives out only the address.
+unsafe impl Sync for Piece {}
+
+impl core::fmt::Debug for Piece {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Piece")
+            .field("first", &self.first)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Piece {
+    pub(crate) fn new(lender: Arc<dyn Lends>, first: u32, address: *mut u8, length: usize) -> Self {
+        Self { lender, first, address, length, is_sent: false }
+    }
+
+    /// Its first slot.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Its slots are the peer's from here on.
+    pub(crate) fn sent(mut self) {
+        self.is_sent = true;
+    }
+
+    /// Where its bytes go; writable until it is sent.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Fills the piece from memory of the program, with up to `threads` threads.
+    ///
+    /// # Safety
+    /// As many bytes at `source` as the piece has must be readable. Other threads may write to them; then either value
+    /// is taken.
+    pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
+        // SAFETY: the caller vouches for the source; the slots are ours until they are sent.
+        unsafe { copiers::copy(self.address, source, self.length, threads) };
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.lender.give_up(self.first);
+        }
+    }
+}
+
+/// A piece of a transfer as it lies in a module's staging memory. It is given back when it is dropped.
+///
+/// The peer can change the bytes at any moment: whoever interprets them copies them first.
+pub struct Lease {
+    owner: Arc<dyn Owns>,
+    first: u32,
+    address: *mut u8,
+    length: usize,
+}
+
+// SAFETY: a lease gives out only the address; the peer may write there, which raw accesses alone can live with.
+unsafe impl Send for Lease {}
+// SAFETY: as above.
+unsafe impl Sync for Lease {}
+
+impl core::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Lease")
+            .field("first", &self.first)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(owner: Arc<dyn Owns>, first: u32, address: *mut u8, length: usize) -> Self {
+        Self { owner, first, address, length }
+    }
+
+    /// Where the bytes are.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.address
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Copies the bytes to where they belong, with up to `threads` threads.
+    ///
+    /// # Safety
+    /// As many bytes at `destination` as the lease has must be writable.
+    pub unsafe fn empty_into(&self, destination: *mut u8, threads: usize) {
+        // SAFETY: the caller vouches for the destination; the piece was checked to lie in staging memory.
+        unsafe { copiers::copy(destination, self.address, self.length, threads) };
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.owner.give_back(self.first);
+    }
+}
+
+/// A lease that is to be copied to its destination.
+pub(crate) struct Copy {
+    chunk: ChunkHeader,
+    lease: Option<Lease>,
+    destination: *mut u8,
+    /// How many threads are to copy.
+    threads: usize,
+    link: Arc<Shared>,
+}
+
+// SAFETY: the destination is claimed until the copy has landed, and may be written by any thread.
+unsafe impl Send for Copy {}
+
+impl Copy {
+    pub(crate) fn carry_out(mut self) {
+        if let Some(lease) = self.lease.take() {
+            // SAFETY: the chunk was claimed, so the destination has room for it and stays writable until it has landed;
+            // no other chunk overlaps it.
+            unsafe { lease.empty_into(self.destination, self.threads) };
+            drop(lease);
+            count(&self.link.counters().transfer_bytes_received, self.chunk.length as usize);
+            self.link.transfers().landed(&self.chunk, None);
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        if self.lease.is_some() {
+            // Nobody was left to carry it out; its transfer must end all the same.
+            self.link.transfers().landed(&self.chunk, Some(&LinkError::PeerGone));
+        }
+    }
+}
+
+/// Brings a piece of a transfer that lies in staging memory to where it belongs: it is handed to the link's owner where it
+/// lies, if that is what the owner wants, or else copied, by the thread behind `copies` unless it is short.
+pub(crate) fn deliver(
+    link: &Arc<Shared>,
+    chunk: ChunkHeader,
+    lease: Lease,
+    copies: Option<QueueEnd<Copy>>,
+) -> Result<(), LinkError> {
+    let length = chunk.length as usize;
+    let is_whole = length > 0 && u64::from(chunk.length) == chunk.total;
+    let lease = match link.events() {
+        Some(events) if is_whole && !link.transfers().knows(chunk.transfer) => {
+            match events.open_in_place(chunk.transfer, lease) {
+                Ok(()) => {
+                    count(&link.counters().transfer_bytes_received, length);
+                    return Ok(());
+                }
+                Err(lease) => lease,
+            }
+        }
+        _ => lease,
+    };
+    match link.transfers().claim(&chunk, link.events())? {
+        Place::Nowhere => {
+            drop(lease);
+            count(&link.counters().transfer_bytes_received, length);
+            link.transfers().landed(&chunk, None);
+        }
+        Place::Memory(destination, threads) => {
+            let copy = Copy { chunk, lease: Some(lease), destination, threads, link: Arc::clone(link) };
+            match copies.filter(|_| length > COPIED_AT_ONCE) {
+                Some(queue) => {
+                    if let Err(refused) = queue.send(copy) {
+                        refused.into_inner().carry_out();
+                    }
+                }
+                None => copy.carry_out(),
+            }
+        }
+    }
+    Ok(())
+}

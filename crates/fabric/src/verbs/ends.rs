@@ -1,0 +1,242 @@
+//! Which device, which memory, which queue pairs does an end have?
+
+use std::net::IpAddr;
+
+use causeway_verbs::device::choose;
+use causeway_verbs::{
+    Access, Buffer, Capacity, CompletionQueue, Description, Device, GidEntry, Libraries, Limits, Port,
+    ProtectionDomain, QueuePair, Receive, RegisterError, Transport, gid,
+};
+
+use super::JoinError;
+use super::message::CONTROL;
+use super::settings::{Room, Settings};
+use crate::shm::layout::SLOT;
+
+/// Bytes of a message with frames, header included. A full batch of 64 KiB takes nine of them.
+pub const FRAME_MESSAGE: usize = 8 << 10;
+
+/// The least staging that is tried where memory cannot be registered.
+const LEAST_STAGING: usize = 1 << 20;
+
+/// Marks the completions of receives.
+pub const RECEIVE_MARK: u64 = 1 << 63;
+
+/// A port that this end can use, with its device open.
+#[derive(Debug)]
+pub struct LocalPort {
+    pub device: Device,
+    pub port: Port,
+    pub gid: GidEntry,
+}
+
+/// The port to use, of a process whose TCP connection has the address `local`.
+pub fn local_port(
+    libraries: Libraries,
+    settings: &Settings,
+    local: Option<IpAddr>,
+) -> Result<LocalPort, JoinError> {
+    let devices = Device::list(libraries)?;
+    if devices.is_empty() {
+        return Err(JoinError::NoDevice);
+    }
+    let wanted = settings.device.as_deref();
+    if let Some(name) = wanted.filter(|name| devices.iter().all(|device| device.name != *name)) {
+        // The error lists what there is.
+        Device::open(libraries, name)?;
+    }
+    let chosen = choose(&devices, wanted, local).ok_or_else(|| JoinError::NoPort(states(&devices)))?;
+    let gid = match settings.gid {
+        None => chosen.gid,
+        Some(index) => {
+            let found = chosen.port.gids.iter().find(|entry| entry.index == index).copied();
+            let (device, port) = (chosen.device.name.clone(), chosen.port.number);
+            found.ok_or(JoinError::NoGid { device, port, index })?
+        }
+    };
+    let device = Device::open(libraries, &chosen.device.name)?;
+    Ok(LocalPort { device, port: chosen.port.clone(), gid })
+}
+
+/// The port of a device that rdma_cm has found.
+pub fn port_of(device: Device) -> Result<LocalPort, JoinError> {
+    let description = device.describe()?;
+    let port = description.ports.into_iter().find(|port| port.state == causeway_verbs::PortState::Active);
+    let port = port.ok_or(JoinError::NoPort(description.name))?;
+    let gid = gid::choose(port.link_layer, &port.gids, None);
+    let gid = gid.or_else(|| port.gids.first().copied()).unwrap_or(GidEntry {
+        index: 0,
+        gid: causeway_verbs::Gid([0; 16]),
+        kind: causeway_verbs::GidKind::Unknown,
+        interface: 0,
+    });
+    Ok(LocalPort { device, port, gid })
+}
+
+/// The ports of all devices, as a person reads them.
+fn states(devices: &[Description]) -> String {
+    let ports = devices.iter().flat_map(|device| {
+        device.ports.iter().map(move |port| match device.transport {
+            Transport::Other => format!("{}: no reliable connections", device.name),
+            _ => format!("{} port {}: {:?}", device.name, port.number, port.state),
+        })
+    });
+    ports.collect::<Vec<_>>().join(", ")
+}
+
+/// How much an end holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Messages of each class for which a queue pair has receives.
+    pub depth: u32,
+}
+
+impl Counts {
+    /// What the user wants, the peer wants, and the device allows.
+    pub fn agree(settings: &Settings, limits: &Limits, queue_pairs: u32, depth: u32) -> Self {
+        let queue_pairs = settings.queue_pairs.min(queue_pairs).max(1);
+        Self { queue_pairs, depth: settings.depth_for(limits, queue_pairs).min(depth).max(1) }
+    }
+}
+
+/// What an end has before it knows the other one: memory for what comes, and its queue pairs with receives posted. The
+/// queue pairs stand first, so that they end before their memory does.
+#[derive(Debug)]
+pub struct Prepared {
+    pub queue_pairs: Vec<QueuePair>,
+    pub completions: CompletionQueue,
+    pub receives: Buffer,
+    pub arena: Buffer,
+    pub domain: ProtectionDomain,
+    pub local: LocalPort,
+    pub limits: Limits,
+    pub counts: Counts,
+    pub settings: Settings,
+}
+
+/// Where the receives of each queue pair lie in their buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveLayout {
+    count: usize,
+}
+
+impl ReceiveLayout {
+    pub fn new(depth: u32) -> Self {
+        Self { count: Room::of(depth, 1).receives as usize }
+    }
+
+    /// Bytes of each receive of a queue pair: the first one carries frames.
+    pub fn size(queue_pair: usize) -> usize {
+        if queue_pair == 0 { FRAME_MESSAGE } else { CONTROL }
+    }
+
+    /// Where a receive of a queue pair begins.
+    pub fn offset(self, queue_pair: usize, receive: usize) -> usize {
+        let before = match queue_pair {
+            0 => 0,
+            _ => self.count * FRAME_MESSAGE + (queue_pair - 1) * self.count * CONTROL,
+        };
+        before + receive * Self::size(queue_pair)
+    }
+
+    fn bytes(self, queue_pairs: u32) -> usize {
+        self.offset(queue_pairs as usize, 0)
+    }
+}
+
+impl Prepared {
+    /// Memory and completion queue of an end.
+    pub fn new(local: LocalPort, settings: &Settings, counts: Counts) -> Result<Self, JoinError> {
+        let limits = local.device.limits()?;
+        let domain = ProtectionDomain::new(&local.device)?;
+        let room = Room::of(counts.depth, counts.queue_pairs);
+        let completions = CompletionQueue::new(&local.device, room.completions)?;
+        let layout = ReceiveLayout::new(counts.depth);
+        let receives = Buffer::new(&domain, layout.bytes(counts.queue_pairs), Access::LOCAL_WRITE)?;
+        let arena = staging(&domain, settings.staging, Access::REMOTE_WRITE)?;
+        Ok(Self {
+            queue_pairs: Vec::new(),
+            completions,
+            receives,
+            arena,
+            domain,
+            local,
+            limits,
+            counts,
+            settings: settings.clone(),
+        })
+    }
+
+    /// What each queue pair is asked to hold.
+    pub fn capacity(&self) -> Capacity {
+        let Room { sends, receives, .. } = Room::of(self.counts.depth, self.counts.queue_pairs);
+        Capacity { sends, receives, inline: self.settings.inline }
+    }
+
+    /// Makes all queue pairs, ready for being joined by their numbers.
+    pub fn make_queue_pairs(&mut self) -> Result<(), JoinError> {
+        for _ in 0..self.counts.queue_pairs {
+            let made = |capacity| QueuePair::new(&self.domain, &self.completions, capacity);
+            // What a device takes inline shows only when it refuses.
+            let queue_pair =
+                made(self.capacity()).or_else(|_| made(Capacity { inline: 0, ..self.capacity() }))?;
+            queue_pair.initialise(self.local.port.number)?;
+            self.add(queue_pair)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in a queue pair and posts its receives.
+    pub fn add(&mut self, queue_pair: QueuePair) -> Result<(), JoinError> {
+        let index = self.queue_pairs.len();
+        let layout = ReceiveLayout::new(self.counts.depth);
+        let receives: Vec<Receive> = (0..layout.count)
+            .map(|receive| {
+                let offset = layout.offset(index, receive);
+                let segment = self.receives.region().segment(offset, ReceiveLayout::size(index));
+                Receive { id: RECEIVE_MARK | receive as u64, segment }
+            })
+            .collect();
+        // SAFETY: the buffer lives as long as the queue pair, and each receive has bytes of its own, which nobody looks at
+        // before its completion.
+        let posted = unsafe { queue_pair.post_receives(&receives) };
+        posted.map_err(|error| JoinError::Path(error.to_string()))?;
+        self.queue_pairs.push(queue_pair);
+        Ok(())
+    }
+}
+
+/// Staging memory of at most `wanted` bytes; less where the limit of locked memory leaves no more.
+pub fn staging(domain: &ProtectionDomain, wanted: usize, access: Access) -> Result<Buffer, RegisterError> {
+    let mut bytes = wanted.max(LEAST_STAGING);
+    loop {
+        match Buffer::new(domain, bytes, access) {
+            Err(error) if bytes / 2 < LEAST_STAGING => return Err(error),
+            Err(error) => {
+                tracing::debug!("{error}; trying with half of it");
+                bytes = bytes / 2 / SLOT * SLOT;
+            }
+            made => return made,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives_lie_one_behind_the_other() {
+        let layout = ReceiveLayout::new(4);
+        let mut at = 0;
+        for queue_pair in 0..3 {
+            for receive in 0..layout.count {
+                assert_eq!(layout.offset(queue_pair, receive), at);
+                at += ReceiveLayout::size(queue_pair);
+            }
+        }
+        assert_eq!(layout.bytes(3), at);
+    }
+}

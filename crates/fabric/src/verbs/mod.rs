@@ -1,0 +1,146 @@
+//! Links over InfiniBand, RoCE or iWARP: queue pairs of RDMA devices.
+//!
+//! The session begins on TCP, where both ends are authenticated. On a second connection they tell each other what their
+//! queue pairs need, and go on there; whatever fails on the way, the session stays on TCP. Both connections stay open beside
+//! the queue pairs: the end of either is the session's.
+//!
+//! Frames go as messages into receives that the peer has posted, as many as it has given credits for. A transfer is
+//! written straight into the peer's *arena*, memory registered for that: the sender lends itself a run of its slots, writes
+//! (split over the queue pairs, if it is long), and announces each part behind its write, with the same doorbell. The receiver reads the bytes
+//! where they lie and gives the slots back.
+//!
+//! | Module         | Question it answers                                                              |
+//! |----------------|----------------------------------------------------------------------------------|
+//! | [`settings`]   | What has the user set, and what does the device allow of it?                     |
+//! | `credit`       | How many messages may be sent, so that each finds a receive?                     |
+//! | `queue`        | How full is a send queue, and which requests are signalled?                      |
+//! | `parts`        | How is a piece split over the queue pairs, and when has all of it come?          |
+//! | `message`      | What do the messages say?                                                        |
+//! | `ends`         | Which device, which memory, which queue pairs does an end have?                  |
+//! | [`join`]       | How do two processes come to be joined by queue pairs?                           |
+//! | `path`         | How do messages and writes get into one queue pair?                              |
+//! | `state`        | Who looks for completions, and what follows from them?                           |
+//! | `messages`     | How do the frames of a link travel?                                              |
+//! | `transfers`    | How do the bytes of a transfer travel?                                           |
+//!
+//! What the peer says is checked before it is used. What it writes goes to its arena here and nowhere else: the device sees
+//! to that by the key, and a wrong one ends the peer's own queue pairs. Bytes over verbs are not encrypted.
+
+mod credit;
+mod ends;
+pub mod join;
+mod message;
+mod messages;
+mod parts;
+mod path;
+mod queue;
+pub mod settings;
+mod state;
+mod transfers;
+
+use causeway_verbs::{DeviceError, LoadError, ManagerError, QueuePairError, RegisterError, Status};
+use thiserror::Error;
+
+pub use settings::{Settings, SettingsError};
+
+/// How a peer broke the rules that go with queue pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Violation {
+    /// A message is none.
+    #[error("a message over verbs makes no sense")]
+    Message,
+    /// Credits came back that were never spent.
+    #[error("more credits were returned than were spent")]
+    Credits,
+    /// A completion is for a request that was never posted.
+    #[error("a completion came for a request that was never posted")]
+    Completion,
+    /// The parts of a piece contradict each other.
+    #[error("a piece was announced in {0} parts that do not fit together")]
+    Parts(u32),
+    /// An announced piece lies outside the arena, or is longer than its transfer.
+    #[error("a piece of {length} bytes in slot {slot} does not lie in the arena or not in its transfer")]
+    Piece {
+        /// Its first slot.
+        slot: u32,
+        /// Its length in bytes.
+        length: u32,
+    },
+    /// More pieces are announced than there are slots.
+    #[error("more pieces were announced than the arena has slots")]
+    TooManyPieces,
+    /// A slot was given back that was not lent.
+    #[error("slot {0} was given back, which was not lent")]
+    NotLent(u32),
+}
+
+/// Why a link over verbs has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// The peer broke the rules.
+    #[error("the other end broke the protocol: {0}")]
+    Violation(#[from] Violation),
+    /// A request failed.
+    #[error("the InfiniBand (verbs) connection has failed: {0}")]
+    Request(Status),
+    /// The device, or what drives it, has failed.
+    #[error("the RDMA device has failed: {0}")]
+    Device(String),
+}
+
+/// Why two processes are not joined by queue pairs; a part of a sentence, for people.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    /// The libraries cannot be used.
+    #[error(transparent)]
+    Library(#[from] LoadError),
+    /// A variable cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The machine has no RDMA device.
+    #[error(
+        "this machine has no RDMA device (InfiniBand, RoCE or iWARP): a card and its kernel driver are needed, \
+         and in a container /dev/infiniband"
+    )]
+    NoDevice,
+    /// No port can be used.
+    #[error(
+        "no RDMA device of this machine has an active port that can be used ({0}); `ibv_devinfo` or `rdma link` \
+         show their states"
+    )]
+    NoPort(String),
+    /// The GID that was asked for is not there.
+    #[error("port {port} of {device} has no GID with index {index}")]
+    NoGid {
+        /// Which device.
+        device: String,
+        /// Which port.
+        port: u8,
+        /// Which index.
+        index: u32,
+    },
+    /// The device does not do what it should.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Memory cannot be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// A queue pair cannot be had.
+    #[error(transparent)]
+    QueuePair(#[from] QueuePairError),
+    /// rdma_cm does not connect.
+    #[error(transparent)]
+    Manager(#[from] ManagerError),
+    /// The connection on which this is arranged failed.
+    #[error("the connection for setting up verbs failed: {0}")]
+    Connection(String),
+    /// The server says no.
+    #[error("the server refused it: {0}")]
+    Refused(String),
+    /// The other end says something that makes no sense here.
+    #[error("the other end does not speak as it should: {0}")]
+    Protocol(&'static str),
+    /// The queue pairs do not carry messages.
+    #[error("the queue pairs carry no messages: {0}")]
+    Path(String),
+}

@@ -1,0 +1,267 @@
+//! How do messages and writes get into one queue pair?
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use causeway_verbs::{
+    Buffer, Operation, PostError, QueuePair, RemoteMemory, Segment, SendBatch, SendRequest,
+};
+use parking_lot::Mutex;
+
+use super::Failure;
+use super::credit::{Class, Credits, EXTRA_RECEIVES};
+use super::ends::FRAME_MESSAGE;
+use super::message::{Announcement, CONTROL, HEADER, Header, Kind, MOST_RETURNS};
+use super::queue::SendQueue;
+
+/// A part of a piece that is to be written and announced.
+pub struct Part {
+    pub announcement: Announcement,
+    pub source: Segment,
+    pub destination: RemoteMemory,
+}
+
+/// What posting needs, under one short lock.
+struct Book {
+    queue: SendQueue,
+    credits: Credits,
+    batch: SendBatch,
+    /// Parts that wait for room.
+    waiting: VecDeque<Part>,
+    /// Bytes of the writes under way, by the id of their request.
+    writing: VecDeque<(u64, usize)>,
+    /// Messages sent so far that only carried credits.
+    extras: u64,
+}
+
+/// One queue pair, and the memory that its messages are sent from.
+pub struct Path {
+    pair: QueuePair,
+    /// Whether frames go here.
+    carries_frames: bool,
+    book: Mutex<Book>,
+    /// Bytes that wait or are being written.
+    backlog: AtomicUsize,
+    /// The first byte of this path's part of the buffer for messages.
+    start: usize,
+    peer_depth: usize,
+    inline: usize,
+}
+
+/// Where the memory for messages of each path begins, and how long it is.
+pub fn send_layout(path: usize, peer_depth: usize) -> usize {
+    let control = (peer_depth + EXTRA_RECEIVES as usize) * CONTROL;
+    match path {
+        0 => 0,
+        _ => peer_depth * FRAME_MESSAGE + path * control,
+    }
+}
+
+impl Path {
+    pub fn new(
+        pair: QueuePair,
+        index: usize,
+        depth: u32,
+        peer_depth: u32,
+        signal_interval: u32,
+        inline: u32,
+    ) -> Self {
+        let capacity = pair.capacity();
+        let book = Book {
+            queue: SendQueue::new(capacity.sends, signal_interval),
+            credits: Credits::new(depth, peer_depth),
+            batch: SendBatch::with_capacity(capacity.sends as usize),
+            waiting: VecDeque::new(),
+            writing: VecDeque::new(),
+            extras: 0,
+        };
+        Self {
+            inline: capacity.inline.min(inline) as usize,
+            pair,
+            carries_frames: index == 0,
+            book: Mutex::new(book),
+            backlog: AtomicUsize::new(0),
+            start: send_layout(index, peer_depth as usize),
+            peer_depth: peer_depth as usize,
+        }
+    }
+
+    pub fn pair(&self) -> &QueuePair {
+        &self.pair
+    }
+
+    /// Bytes of transfers that wait or are being written.
+    pub fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
+    /// Where a message of a class, by its number, lies in the buffer.
+    fn place(&self, class: Class, number: u64) -> usize {
+        let number = (number % self.peer_depth as u64) as usize;
+        match class {
+            Class::Frame => self.start + number * FRAME_MESSAGE,
+            Class::Control => self.control_start() + number * CONTROL,
+        }
+    }
+
+    fn control_start(&self) -> usize {
+        self.start + if self.carries_frames { self.peer_depth * FRAME_MESSAGE } else { 0 }
+    }
+
+    fn extra_place(&self, number: u64) -> usize {
+        self.control_start() + (self.peer_depth + (number % u64::from(EXTRA_RECEIVES)) as usize) * CONTROL
+    }
+
+    /// Appends a message to the batch; there must be room, and a credit must have been spent.
+    fn push_message(&self, book: &mut Book, buffer: &Buffer, place: usize, kind: Kind, content: &[u8]) {
+        let header = Header { kind, returned: book.credits.take_returned() };
+        let length = HEADER + content.len();
+        // SAFETY: the place is this path's for `length` bytes, and the peer has received the message that lay there before:
+        // its credit has come back.
+        unsafe {
+            let to = buffer.as_ptr().add(place);
+            core::ptr::copy_nonoverlapping(header.to_bytes().as_ptr(), to, HEADER);
+            core::ptr::copy_nonoverlapping(content.as_ptr(), to.add(HEADER), content.len());
+        }
+        let entry = book.queue.post();
+        let segment = buffer.region().segment(place, length);
+        book.batch.push(&SendRequest {
+            is_signalled: entry.is_signalled,
+            is_inline: length <= self.inline,
+            ..SendRequest::new(entry.id, Operation::Send { immediate: None }, segment)
+        });
+    }
+
+    /// Posts as much of `frames` as there are credits and room for, with one doorbell; how many bytes that was.
+    pub fn post_frames(&self, buffer: &Buffer, frames: &[u8]) -> Result<usize, Failure> {
+        let mut book = self.book.lock();
+        let mut posted = 0;
+        for part in frames.chunks(FRAME_MESSAGE - HEADER) {
+            if book.queue.room() == 0 {
+                break;
+            }
+            let Some(number) = book.credits.spend(Class::Frame) else { break };
+            self.push_message(&mut book, buffer, self.place(Class::Frame, number), Kind::Frame, part);
+            posted += part.len();
+        }
+        self.ring(&mut book)?;
+        Ok(posted)
+    }
+
+    /// Posts the first message of the path.
+    pub fn post_hello(&self, buffer: &Buffer) -> Result<(), Failure> {
+        let mut book = self.book.lock();
+        let place = self.extra_place(0);
+        self.push_message(&mut book, buffer, place, Kind::Hello, &[]);
+        self.ring(&mut book)
+    }
+
+    /// Puts parts in line.
+    pub fn enqueue(&self, part: Part) {
+        self.backlog.fetch_add(part.source.length as usize, Ordering::Relaxed);
+        self.book.lock().waiting.push_back(part);
+    }
+
+    /// Posts what waits, as far as there are credits and room, with one doorbell: credits that are due, slots that are given
+    /// back (which are taken out of `returns`), parts.
+    pub fn pump(&self, buffer: &Buffer, returns: Option<&Mutex<Vec<u32>>>) -> Result<(), Failure> {
+        let mut book = self.book.lock();
+        if let Some(returns) = returns {
+            let mut returns = returns.lock();
+            while !returns.is_empty() && book.queue.room() > 0 {
+                let Some(number) = book.credits.spend(Class::Control) else { break };
+                let some = returns.len().min(MOST_RETURNS);
+                let mut content = [0; MOST_RETURNS * 4];
+                for (bytes, slot) in content.as_chunks_mut::<4>().0.iter_mut().zip(returns.drain(..some)) {
+                    *bytes = slot.to_le_bytes();
+                }
+                let place = self.place(Class::Control, number);
+                self.push_message(&mut book, buffer, place, Kind::Returns, &content[..some * 4]);
+            }
+        }
+        while !book.waiting.is_empty() && book.queue.room() >= 2 + self.kept_for_frames() {
+            let Some(number) = book.credits.spend(Class::Control) else { break };
+            let Some(part) = book.waiting.pop_front() else { break };
+            if part.source.length > 0 {
+                let entry = book.queue.post();
+                let operation = Operation::Write { to: part.destination, immediate: None };
+                book.batch.push(&SendRequest {
+                    is_signalled: entry.is_signalled,
+                    ..SendRequest::new(entry.id, operation, part.source)
+                });
+                book.writing.push_back((entry.id, part.source.length as usize));
+            }
+            let (place, content) = (self.place(Class::Control, number), part.announcement.to_bytes());
+            self.push_message(&mut book, buffer, place, Kind::Announcement, &content);
+        }
+        if book.credits.is_extra_due() && book.queue.room() > 0 {
+            book.credits.send_extra();
+            let place = self.extra_place(book.extras);
+            book.extras += 1;
+            self.push_message(&mut book, buffer, place, Kind::Credits, &[]);
+        }
+        self.ring(&mut book)
+    }
+
+    /// Entries that transfers leave to frames, so that a command does not wait for a long copy.
+    fn kept_for_frames(&self) -> u32 {
+        if self.carries_frames { self.pair.capacity().sends / 4 } else { 0 }
+    }
+
+    fn ring(&self, book: &mut Book) -> Result<(), Failure> {
+        if book.batch.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: messages lie in the buffer for messages, which outlives the queue pair, at places that are not used again
+        // before the peer has received them; writes are made from staging, which is not given up before the peer has them.
+        let posted = unsafe { self.pair.post(&mut book.batch) };
+        posted.map_err(|error: PostError| Failure::Device(error.to_string()))
+    }
+
+    /// A send request, and all before it, are done.
+    pub fn complete(&self, id: u64) -> Result<(), Failure> {
+        let mut book = self.book.lock();
+        book.queue.complete(id)?;
+        let mut bytes = 0;
+        while book.writing.front().is_some_and(|(writing, _)| *writing <= id) {
+            bytes += book.writing.pop_front().map_or(0, |(_, bytes)| bytes);
+        }
+        self.backlog.fetch_sub(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes in what a message of the peer returns.
+    pub fn accept(&self, header: &Header) -> Result<(), Failure> {
+        Ok(self.book.lock().credits.accept(header.returned)?)
+    }
+
+    /// Receives in which there were `count` messages of a class have been posted again. Whether it is time to say so.
+    pub fn posted_again(&self, class: Class, count: usize) -> bool {
+        let mut book = self.book.lock();
+        (0..count).for_each(|_| book.credits.posted_again(class));
+        book.credits.is_extra_due()
+    }
+
+    /// A message that only carried credits came, and its receive has been posted again.
+    pub fn extra_came(&self) {
+        self.book.lock().credits.extra_came();
+    }
+
+    /// Asks for a completion behind everything that has been posted; what it is called, or nothing where there is no room.
+    pub fn post_marker(&self, to: RemoteMemory) -> Result<Option<u64>, Failure> {
+        let mut book = self.book.lock();
+        if book.queue.room() == 0 {
+            return Ok(None);
+        }
+        let entry = book.queue.post();
+        let operation = Operation::Write { to, immediate: None };
+        book.batch.push(&SendRequest::new(entry.id, operation, Segment::EMPTY));
+        self.ring(&mut book)?;
+        Ok(Some(entry.id))
+    }
+
+    /// Requests known to be done.
+    pub fn completed(&self) -> u64 {
+        self.book.lock().queue.completed()
+    }
+}
