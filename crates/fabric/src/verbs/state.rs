@@ -174,7 +174,7 @@ impl State {
             wake,
             sockets: OnceLock::new(),
             poll,
-            is_attended: AtomicBool::new(true),
+            is_attended: AtomicBool::new(false),
         }))
     }
 
