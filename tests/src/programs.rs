@@ -1,8 +1,13 @@
-//! The CUDA programs of `tests/cuda/programs.txt`, and what each of them must do.
+//! The CUDA programs of `tests/cuda/programs.txt`, what each of them must do, and how all of them are run.
 
 use crate::built;
-use crate::process::Outcome;
+use crate::process::{Outcome, Running};
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
 
 /// One way to run one program.
 #[derive(Debug, Clone)]
@@ -15,6 +20,8 @@ pub struct Case {
     pub twice: bool,
     /// Whether it uses what the software GPU does not have.
     pub needs_gpu: bool,
+    /// Whether program and server must share memory.
+    pub needs_same_host: bool,
     /// What it must do.
     pub expects: Expectation,
     /// Its arguments.
@@ -63,6 +70,7 @@ pub fn cases() -> Vec<Case> {
             program: (*program).to_owned(),
             variant: variant.to_owned(),
             twice: needs.split(',').any(|need| need == "twice"),
+            needs_same_host: needs.split(',').any(|need| need == "same-host"),
             needs_gpu: needs.split(',').any(|need| need == "gpu"),
             expects: expects.clone(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
@@ -136,4 +144,70 @@ impl Case {
 /// Whether a line is what CUDA says on standard error of an assertion that failed in a kernel.
 fn is_assertion(line: &str) -> bool {
     line.contains("] Assertion `") && line.ends_with("` failed.")
+}
+
+/// What came of a case.
+struct Row {
+    title: String,
+    seconds: f64,
+    trouble: Option<String>,
+}
+
+/// Runs cases, so many at a time and each at most `limit` long, as `start` says; prints a table.
+///
+/// # Panics
+/// When one of them does not do what it must.
+pub fn run_all(cases: &[Case], at_once: usize, limit: Duration, start: impl Fn(&Case) -> Command + Sync) {
+    let waiting = Mutex::new(cases.iter());
+    let rows = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().unwrap().next();
+                    let Some(case) = next else { break };
+                    let row = run_one(case, limit, &start);
+                    rows.lock().unwrap().push(row);
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().unwrap();
+    rows.sort_by(|a, b| a.title.cmp(&b.title));
+    // Past the test harness, which would swallow the table of a test that passes.
+    let _ = std::io::stderr().write_all(table(&rows).as_bytes());
+    let failed: Vec<_> =
+        rows.iter().filter(|row| row.trouble.is_some()).map(|row| row.title.as_str()).collect();
+    assert!(failed.is_empty(), "{} of {} failed: {}", failed.len(), rows.len(), failed.join(", "));
+}
+
+/// Runs a case, twice at the same time if it says so.
+fn run_one(case: &Case, limit: Duration, start: impl Fn(&Case) -> Command) -> Row {
+    if !case.path().is_file() {
+        let trouble = Some("it has not been compiled: run `make programs`".to_owned());
+        return Row { title: case.title(), seconds: 0.0, trouble };
+    }
+    let times = if case.twice { 2 } else { 1 };
+    let running: Vec<_> = (0..times).map(|_| Running::start(&mut start(case))).collect();
+    let outcomes: Vec<_> = running.into_iter().map(|mut process| process.finish(limit)).collect();
+    let seconds = outcomes.iter().map(|outcome: &Outcome| outcome.took.as_secs_f64()).fold(0.0, f64::max);
+    let trouble = outcomes.iter().find_map(|outcome| {
+        case.judge(outcome).err().map(|sentence| format!("{sentence}, but was {outcome}"))
+    });
+    Row { title: case.title(), seconds, trouble }
+}
+
+fn table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.title.len()).max().unwrap_or_default();
+    let mut text = String::from("\n");
+    for Row { title, seconds, trouble } in rows {
+        let verdict = if trouble.is_some() { "FAILED" } else { "ok" };
+        let _ = writeln!(text, "{title:width$}  {seconds:6.2} s  {verdict}");
+    }
+    for row in rows {
+        if let Some(trouble) = &row.trouble {
+            let _ = writeln!(text, "\n== {}: {trouble}", row.title);
+        }
+    }
+    text
 }

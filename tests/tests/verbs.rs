@@ -2,16 +2,65 @@
 //!
 //! `make verbs-test` runs these in a guest with two hosts that have RDMA devices; elsewhere each says so and passes.
 
+use causeway_tests::built::{self, cuda_program};
+use causeway_tests::client::through_run;
 use causeway_tests::network::{Network, SERVER, Side};
 use causeway_tests::process::{Running, run};
+use causeway_tests::programs::{Case, cases, run_all};
+use causeway_tests::server::Server;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The two hosts, or nothing where there are no RDMA devices, which is said.
 fn hosts() -> Option<Network> {
     Network::of_guest().inspect_err(|why| eprintln!("skipped: {why}")).ok()
+}
+
+/// Whether the devices are RoCE: iWARP's packets have no path MTU and lose nothing, since TCP carries them.
+fn is_roce() -> bool {
+    std::env::var("CAUSEWAY_GUEST_DEVICE").is_ok_and(|device| device == "rxe")
+}
+
+/// Whether there is time for everything: `make verbs-test`, not `make test`.
+fn runs_all() -> bool {
+    std::env::var_os("CAUSEWAY_TEST_ALL").is_some()
+}
+
+/// A server on the second host, with a key in a folder that goes with it.
+struct Far {
+    server: Server,
+    _folder: tempfile::TempDir,
+}
+
+impl Far {
+    /// Starts it, with these variables.
+    fn start(hosts: &Network, variables: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let key = folder.path().join("key");
+        let key = key.to_str().expect("temporary folders have plain names");
+        let mut command = Server::command(&["--listen", SERVER, "--key-file", key]);
+        command.envs(variables.iter().copied());
+        Self { server: Server::start_command(hosts.inside(Side::Server, &command)), _folder: folder }
+    }
+
+    /// A program on the first host. It goes over verbs or not at all.
+    fn program(&self, hosts: &Network, name: &str, arguments: &[&str]) -> Command {
+        let mut command = through_run(Some(&self.server.connect_string()), &cuda_program(name));
+        command.args(arguments);
+        hosts.inside(Side::Client, &command)
+    }
+}
+
+/// A counter of the first host's device.
+fn counter(name: &str) -> u64 {
+    let device = std::env::var("CAUSEWAY_GUEST_DEVICE").expect("a guest has a device");
+    let path = format!("/sys/class/infiniband/{device}1/ports/1/hw_counters/{name}");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    text.trim().parse().expect("counters are numbers")
 }
 
 #[test]
@@ -31,4 +80,217 @@ fn the_hosts_reach_each_other_by_verbs() {
     assert!(answered, "{}", server.finish(Duration::ZERO));
     let outcome = server.finish(LIMIT);
     assert!(outcome.stdout.contains("rdma-ping-19"), "{outcome}");
+}
+
+#[test]
+fn every_program_does_what_it_must() {
+    let Some(hosts) = hosts() else { return };
+    let only = std::env::var("CAUSEWAY_TEST_ONLY").unwrap_or_default();
+    // A program's other variants differ in how they find the library, which is no business of verbs.
+    let is_first = |case: &Case| matches!(case.variant.as_str(), "static" | "driver");
+    let wanted = |case: &Case| {
+        let can_run = !case.needs_gpu && !case.needs_same_host;
+        can_run && case.title().contains(&only) && (runs_all() || is_first(case))
+    };
+    let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
+    assert!(!cases.is_empty(), "no program has {only:?} in its title");
+    let far = Far::start(&hosts, &[("CAUSEWAY_SOFTWARE_GPU_DEVICES", "2")]);
+    run_all(&cases, 1, LIMIT, |case| {
+        let mut command = through_run(Some(&far.server.connect_string()), &case.path());
+        command.args(&case.arguments);
+        hosts.inside(Side::Client, &command)
+    });
+    far.server.must_be_well();
+}
+
+#[test]
+fn random_copies_are_right_with_every_setting() {
+    let Some(hosts) = hosts() else { return };
+    // Of both ends' values the smaller ones count.
+    let most = [("CAUSEWAY_VERBS_QUEUE_PAIRS", "4"), ("CAUSEWAY_VERBS_DEPTH", "256")];
+    let far = Far::start(&hosts, &most);
+    let mtus: &[&str] = if is_roce() { &["256", "512", "1024", "2048", "4096"] } else { &["4096"] };
+    let mut seed = 1;
+    for queue_pairs in ["1", "2", "4"] {
+        for mtu in mtus {
+            for depth in ["1", "2", "16", "128", "256"] {
+                // A few of them are enough to find what is broken for good.
+                seed += 1;
+                if !runs_all() && seed % 7 != 0 {
+                    continue;
+                }
+                let arguments = [seed.to_string(), "40".to_owned()];
+                let mut program =
+                    far.program(&hosts, "random_copies", &arguments.each_ref().map(String::as_str));
+                program.env("CAUSEWAY_VERBS_QUEUE_PAIRS", queue_pairs);
+                program.env("CAUSEWAY_VERBS_DEPTH", depth).env("CAUSEWAY_VERBS_MTU", mtu);
+                let outcome = run(&mut program, LIMIT);
+                let setting = format!("{queue_pairs} queue pairs, depth {depth}, MTU {mtu}");
+                assert_eq!(outcome.code(), Some(0), "{setting}: {outcome}");
+            }
+        }
+    }
+    far.server.must_be_well();
+}
+
+#[test]
+fn packets_that_are_lost_or_overtaken_change_no_byte() {
+    let Some(hosts) = hosts() else { return };
+    let far = Far::start(&hosts, &[]);
+    for how in [&["loss", "0.2%"][..], &["delay", "300us", "reorder", "95%", "50%"]] {
+        for side in [Side::Client, Side::Server] {
+            hosts.disturb(side, how);
+        }
+        let outcome = run(&mut far.program(&hosts, "random_copies", &["7", "24", "512"]), LIMIT);
+        for side in [Side::Client, Side::Server] {
+            hosts.disturb(side, &[]);
+        }
+        assert_eq!(outcome.code(), Some(0), "{how:?}: {outcome}");
+    }
+    far.server.must_be_well();
+}
+
+#[test]
+fn a_link_that_is_down_for_a_moment_is_survived() {
+    let Some(hosts) = hosts() else { return };
+    let far = Far::start(&hosts, &[]);
+    let mut copying = Running::start(&mut far.program(&hosts, "copy_rate", &["16", "6"]));
+    copying.must_print("to_device", LIMIT);
+    hosts.cut(true);
+    std::thread::sleep(Duration::from_millis(100));
+    hosts.cut(false);
+    copying.finish(LIMIT).must_succeed();
+}
+
+#[test]
+fn a_link_that_stays_down_ends_the_session_and_not_the_server() {
+    let Some(hosts) = hosts() else { return };
+    let far = Far::start(&hosts, &[]);
+    let mut copying = Running::start(&mut far.program(&hosts, "copy_rate", &["16", "1000"]));
+    copying.must_print("to_device", LIMIT);
+    hosts.cut(true);
+    let outcome = copying.finish(LIMIT);
+    hosts.cut(false);
+    assert_eq!(outcome.code(), Some(1), "{outcome}");
+    assert!(outcome.stdout.contains("FAIL copy_rate"), "{outcome}");
+    far.server.must_have_workers(0);
+    run(&mut far.program(&hosts, "vector_add", &[]), LIMIT).must_succeed();
+    far.server.must_be_well();
+}
+
+#[test]
+fn a_peer_that_posts_no_receives_is_waited_for_and_not_stormed() {
+    let Some(hosts) = hosts() else { return };
+    let far = Far::start(&hosts, &[]);
+    let mut running = Running::start(&mut far.program(&hosts, "many_launches", &["20000", "1"]));
+    running.must_print("begins", LIMIT);
+    far.server.must_have_workers(1);
+    let worker = Pid::from_raw(far.server.workers()[0] as i32).expect("processes have numbers above 0");
+    kill_process(worker, Signal::STOP).expect("the worker is there");
+    // Long enough for a program that nothing holds back to be done.
+    std::thread::sleep(Duration::from_secs(3));
+    let has_ended = running.has_exited();
+    let refused = is_roce().then(|| counter("rcvd_rnr_err"));
+    kill_process(worker, Signal::CONT).expect("the worker is there");
+    let outcome = running.finish(LIMIT).must_succeed();
+    assert!(!has_ended, "the program must have been held back: {outcome}");
+    assert_eq!(refused.unwrap_or(0), 0, "messages were sent for which there was no receive");
+}
+
+#[test]
+fn many_sessions_at_a_time_have_queue_pairs_of_their_own() {
+    let Some(hosts) = hosts() else { return };
+    let small = ("CAUSEWAY_VERBS_STAGING", "1M");
+    let far = Far::start(&hosts, &[small, ("CAUSEWAY_SOFTWARE_GPU_MEMORY", "64M")]);
+    let count = if runs_all() { 200 } else { 16 };
+    let mut standing = Vec::new();
+    for _ in 0..count {
+        let mut program = far.program(&hosts, "copy_rate", &["1", "2"]);
+        let program = Running::start(program.env(small.0, small.1));
+        // It has its session then; it goes on when all the others have theirs, too.
+        program.must_print("begins", LIMIT);
+        program.signal(Signal::STOP);
+        standing.push(program);
+    }
+    far.server.must_have_workers(count);
+    for mut program in standing {
+        program.signal(Signal::CONT);
+        program.finish(LIMIT).must_succeed();
+    }
+    far.server.must_have_workers(0);
+    far.server.must_be_well();
+}
+
+#[test]
+fn a_client_with_a_wrong_key_ends_its_own_session_alone() {
+    let Some(hosts) = hosts() else { return };
+    if !is_roce() {
+        // librdmacm opens iWARP's devices itself, where nothing can be put before it.
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let hostile = folder.path().join("wrong_key.so");
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&hostile);
+    run(compile.arg(built::source_tree().join("tests/verbs/wrong_key.c")), LIMIT).must_succeed();
+    let far = Far::start(&hosts, &[]);
+    let mut honest = Running::start(&mut far.program(&hosts, "copy_rate", &["8", "12"]));
+    honest.must_print("to_device", LIMIT);
+    let outcome = run(far.program(&hosts, "copy_rate", &["8", "1000"]).env("LD_PRELOAD", &hostile), LIMIT);
+    assert_eq!(outcome.code(), Some(1), "{outcome}");
+    assert!(outcome.stdout.contains("FAIL copy_rate"), "{outcome}");
+    assert!(outcome.stderr.contains("does not allow access to the memory"), "{outcome}");
+    honest.finish(LIMIT).must_succeed();
+    far.server.must_have_workers(0);
+    far.server.must_be_well();
+}
+
+#[test]
+fn without_room_for_locked_memory_the_limit_is_named() {
+    let Some(hosts) = hosts() else { return };
+    let far = Far::start(&hosts, &[]);
+    let limited = |kibibytes: u64, via: &str| {
+        let program = far.program(&hosts, "vector_add", &[]);
+        // Without the capability that lifts the limit.
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock", "prlimit"]);
+        command
+            .arg(format!("--memlock={}", kibibytes << 10))
+            .arg(program.get_program())
+            .args(program.get_args());
+        for (name, value) in program.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        run(command.env("CAUSEWAY_VIA", via), LIMIT)
+    };
+    let refused = limited(64, "verbs");
+    assert_ne!(refused.code(), Some(0), "{refused}");
+    assert!(refused.stderr.contains("ulimit -l"), "{refused}");
+    limited(64 << 10, "verbs").must_succeed();
+    far.server.must_be_well();
+}
+
+#[test]
+fn the_benchmark_measures_every_operation() {
+    let Some(hosts) = hosts() else { return };
+    if !is_roce() {
+        // It says why it does not measure iWARP.
+        return;
+    }
+    let bench = |side, arguments: &[&str]| {
+        let mut command = Command::new(built::causeway());
+        command.args(["bench", "verbs"]).args(arguments);
+        hosts.inside(side, &command)
+    };
+    let far = Running::start(&mut bench(Side::Server, &["--listen"]));
+    far.must_print("listening", LIMIT);
+    let arguments = ["--to", SERVER, "--repetitions", "2", "--sizes", "64,64K", "--sweep", "default,both"];
+    let outcome = run(&mut bench(Side::Client, &arguments), LIMIT).must_succeed();
+    for words in ["RDMA read, bandwidth", "RDMA write, latency", "2 x 128", "64 KiB"] {
+        assert!(outcome.stdout.contains(words), "{words} is missing: {outcome}");
+    }
+    assert!(!outcome.stdout.contains("not measured"), "{outcome}");
 }

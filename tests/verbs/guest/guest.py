@@ -35,7 +35,8 @@ KEY = CACHE / "key"
 
 KERNEL_SOURCE = "linux-source-6.1"
 TO_BUILD = ["gcc", "make", "flex", "bison", "bc", "libc6-dev", "xz-utils", "patch"]
-TO_RUN = ["rdma-core", "ibverbs-providers", "librdmacm1", "ibverbs-utils", "perftest", "iproute2", "busybox-static", "procps"]
+TO_RUN = ["rdma-core", "ibverbs-providers", "librdmacm1", "ibverbs-utils", "rdmacm-utils", "perftest"]
+TO_RUN += ["iproute2", "busybox-static", "procps", "gcc", "libc6-dev", "libibverbs-dev"]
 
 # Variables that mean something else in the guest, or nothing.
 NOT_PASSED_ON = {"PWD", "OLDPWD", "SHLVL", "TMPDIR", "_"}

@@ -1,0 +1,40 @@
+// A hostile client, for tests: preloaded into a program, it puts a key that the peer has never given out into every RDMA write after
+// the first few. libibverbs is loaded by dlopen, so that it is dlsym that has to be stood in for.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <string.h>
+
+enum { HONEST_WRITES = 3 };
+
+static int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+static struct ibv_context *(*open_device)(struct ibv_device *);
+static int writes;
+
+static int post_with_wrong_key(struct ibv_qp *qp, struct ibv_send_wr *request, struct ibv_send_wr **refused) {
+    for (struct ibv_send_wr *one = request; one; one = one->next)
+        if (one->opcode == IBV_WR_RDMA_WRITE && ++writes > HONEST_WRITES)
+            one->wr.rdma.rkey ^= 0x5a5a5a00;
+    return post_send(qp, request, refused);
+}
+
+static struct ibv_context *open_and_stand_in(struct ibv_device *device) {
+    struct ibv_context *context = open_device(device);
+    if (context && context->ops.post_send != post_with_wrong_key) {
+        post_send = context->ops.post_send;
+        context->ops.post_send = post_with_wrong_key;
+    }
+    return context;
+}
+
+void *dlsym(void *handle, const char *name) {
+    static void *(*real)(void *, const char *);
+    if (!real)
+        real = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+    void *found = real(handle, name);
+    if (found && strcmp(name, "ibv_open_device") == 0) {
+        open_device = (struct ibv_context * (*)(struct ibv_device *)) found;
+        return (void *)open_and_stand_in;
+    }
+    return found;
+}
