@@ -81,25 +81,26 @@ pub fn handshake(bytes: &[u8]) {
     }
     let mut again = Vec::new();
     match Decoder::new(bytes).value::<Opening>() {
-        Ok(opening @ (Opening::Session { .. } | Opening::Monitor { .. })) => {
-            let is_monitor = matches!(opening, Opening::Monitor { .. });
-            let (Opening::Session { offer, rest } | Opening::Monitor { offer, rest }) = opening else {
-                unreachable!("the pattern above has these two")
+        Ok(
+            ref opening @ (Opening::Session { ref offer, rest }
+            | Opening::Monitor { ref offer, rest }
+            | Opening::Diagnosis { ref offer, rest }),
+        ) => {
+            let encode = match opening {
+                Opening::Monitor { .. } => Opening::encode_monitor,
+                Opening::Diagnosis { .. } => Opening::encode_diagnosis,
+                _ => Opening::encode_session,
             };
             let ours = causeway_wire::handshake::Offer {
                 versions: causeway_wire::handshake::VERSIONS,
                 fingerprint: 7,
                 release: "0.1.0".into(),
             };
-            if let Err(mismatch) = negotiate(&ours, &offer) {
+            if let Err(mismatch) = negotiate(&ours, offer) {
                 assert!(mismatch.to_string().contains("install the same release"));
             }
-            if let Ok(hello) = ClientHello::decode_rest(offer, rest) {
-                if is_monitor {
-                    Opening::encode_monitor(&hello, &mut again);
-                } else {
-                    Opening::encode_session(&hello, &mut again);
-                }
+            if let Ok(hello) = ClientHello::decode_rest(offer.clone(), rest) {
+                encode(&hello, &mut again);
                 assert_eq!(again, bytes);
             }
         }

@@ -38,6 +38,7 @@ fn every_command_has_a_help_that_explains_each_option() {
         "serve",
         "run",
         "devices",
+        "doctor",
         "api",
         "demo",
         "bench",

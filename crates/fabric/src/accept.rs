@@ -39,6 +39,11 @@ pub enum Request {
         /// What the client says of itself.
         hello: ClientHello,
     },
+    /// To know what the server's machine is like.
+    Diagnosis {
+        /// What the client says of itself.
+        hello: ClientHello,
+    },
 }
 
 /// A caller that holds the key (where there is one) and speaks our version.
@@ -157,6 +162,10 @@ pub fn greet(
         Opening::Monitor { offer: client, rest } => {
             agree(&mut connection, offer, &client)?;
             Request::Monitor { hello: ClientHello::decode_rest(client, rest)? }
+        }
+        Opening::Diagnosis { offer: client, rest } => {
+            agree(&mut connection, offer, &client)?;
+            Request::Diagnosis { hello: ClientHello::decode_rest(client, rest)? }
         }
     };
     connection.socket().set_write_timeout(None)?;

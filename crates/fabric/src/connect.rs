@@ -321,11 +321,27 @@ pub fn connect_monitor(
     }
 }
 
+/// Connects to a server and asks for a diagnosis: questions about the server's machine ([`causeway_wire::diagnosis`]).
+pub fn connect_diagnosis(
+    target: &Target,
+    hello: &ClientHello,
+    options: &ConnectOptions,
+) -> Result<Exchange, ConnectError> {
+    let (connection, answer) =
+        open(target, options, MAX_OPENING, |out| Opening::encode_diagnosis(hello, out))?;
+    match answer {
+        Answer::DiagnosisReady => Ok(Exchange::new(connection)),
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, "a diagnosis", &other)),
+    }
+}
+
 fn misunderstood(target: &Target, asked: &str, answer: &Answer) -> ConnectError {
     let granted = match answer {
         Answer::Welcome(_) => "a session",
         Answer::LaneReady => "a bulk lane",
         Answer::MonitorReady => "a monitoring session",
+        Answer::DiagnosisReady => "a diagnosis",
         Answer::SharedMemory(_) => "shared memory",
         Answer::Verbs(_) | Answer::VerbsReady => "verbs",
         Answer::Refused { .. } => "nothing",

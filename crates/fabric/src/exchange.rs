@@ -9,6 +9,7 @@ use causeway_wire::frame::{FrameError, FrameHeader, FrameKind, HEADER_SIZE};
 use thiserror::Error;
 
 use crate::tcp::channel::Connection;
+use crate::tcp::socket::path_mtu;
 
 /// The longest question or answer in bytes.
 pub const LONGEST: usize = 8 << 20;
@@ -50,6 +51,11 @@ impl Exchange {
     /// The connection's descriptor, for a forked child that closes its copy.
     pub fn descriptor(&self) -> RawFd {
         self.connection.socket().as_raw_fd()
+    }
+
+    /// Bytes of the longest packet on the way to the peer, where the kernel knows.
+    pub fn path_mtu(&self) -> Option<u32> {
+        path_mtu(self.connection.socket())
     }
 
     /// Sends one message.

@@ -42,8 +42,8 @@ pub mod verbs;
 pub mod via;
 
 pub use connect::{
-    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, connect_monitor,
-    describe_process,
+    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, connect_diagnosis,
+    connect_monitor, describe_process,
 };
 pub use link::{
     Carriage, Counters, DescriptorError, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver,

@@ -300,6 +300,14 @@ pub enum Opening<'a> {
         /// The rest of the hello.
         rest: &'a [u8],
     },
+    /// The client asks what the server's machine is like ([`crate::diagnosis`]). The fields are those of
+    /// [`Opening::Session`].
+    Diagnosis {
+        /// What the client can talk.
+        offer: Offer,
+        /// The rest of the hello.
+        rest: &'a [u8],
+    },
 }
 
 const SESSION: u8 = 1;
@@ -307,6 +315,7 @@ const LANE: u8 = 2;
 const MONITOR: u8 = 3;
 const JOIN: u8 = 4;
 const VERBS: u8 = 5;
+const DIAGNOSIS: u8 = 6;
 
 impl Opening<'_> {
     /// Encodes the request for a session.
@@ -318,6 +327,12 @@ impl Opening<'_> {
     /// Encodes the request for a monitoring session.
     pub fn encode_monitor(hello: &ClientHello, out: &mut Vec<u8>) {
         MONITOR.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the request for a diagnosis.
+    pub fn encode_diagnosis(hello: &ClientHello, out: &mut Vec<u8>) {
+        DIAGNOSIS.encode(out);
         hello.encode(out);
     }
 
@@ -348,6 +363,7 @@ impl<'a> Decode<'a> for Opening<'a> {
             JOIN => Ok(Self::Join(input.value()?)),
             VERBS => Ok(Self::Verbs(input.value()?)),
             MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
+            DIAGNOSIS => Ok(Self::Diagnosis { offer: input.value()?, rest: input.take(input.remaining())? }),
             other => Err(DecodeError::UnknownTag { what: "first message", value: u64::from(other) }),
         }
     }
@@ -481,6 +497,8 @@ pub enum Answer {
     VerbsReady,
     /// The monitoring session is granted.
     MonitorReady,
+    /// The diagnosis is granted.
+    DiagnosisReady,
     /// The request is refused.
     Refused {
         /// Why, as a sentence for the user.
@@ -495,6 +513,7 @@ const MONITOR_READY: u8 = 4;
 const SHARED_MEMORY: u8 = 5;
 const VERBS_END: u8 = 6;
 const VERBS_READY: u8 = 7;
+const DIAGNOSIS_READY: u8 = 8;
 
 impl Encode for Answer {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -516,6 +535,7 @@ impl Encode for Answer {
                 end.encode(out);
             }
             Self::VerbsReady => VERBS_READY.encode(out),
+            Self::DiagnosisReady => DIAGNOSIS_READY.encode(out),
             Self::SharedMemory(memory) => {
                 SHARED_MEMORY.encode(out);
                 memory.encode(out);
@@ -542,6 +562,7 @@ impl<'a> Decode<'a> for Answer {
             })),
             LANE_READY => Ok(Self::LaneReady),
             MONITOR_READY => Ok(Self::MonitorReady),
+            DIAGNOSIS_READY => Ok(Self::DiagnosisReady),
             SHARED_MEMORY => Ok(Self::SharedMemory(input.value()?)),
             VERBS_END => Ok(Self::Verbs(input.value()?)),
             VERBS_READY => Ok(Self::VerbsReady),

@@ -10,11 +10,13 @@
 //! | [`sequence`]  | Did a frame get lost or come twice, and what has the peer already dealt with?   |
 //! | [`message`]   | What does a client say to its worker, and the worker to its client?             |
 //! | [`chunk`]     | How do large copies travel on the bulk lanes?                                   |
+//! | [`diagnosis`] | What does a client ask about the server's machine?                             |
 //! | [`codec`]     | How is a value written as bytes and read back without trusting them?            |
 
 pub mod chunk;
 pub mod codec;
 pub mod compressed;
+pub mod diagnosis;
 pub mod frame;
 pub mod handshake;
 pub mod message;

@@ -133,6 +133,14 @@ proptest! {
             }
             other => prop_assert!(false, "a monitoring session was taken for {other:?}"),
         }
+        let mut bytes = Vec::new();
+        Opening::encode_diagnosis(&hello, &mut bytes);
+        match Decoder::new(&bytes).value().unwrap() {
+            Opening::Diagnosis { offer, rest } => {
+                prop_assert_eq!(&ClientHello::decode_rest(offer, rest).unwrap(), &hello);
+            }
+            other => prop_assert!(false, "a diagnosis was taken for {other:?}"),
+        }
         let lane = LaneHello { session: SessionId(session), token: LaneToken(token), lane };
         let mut bytes = Vec::new();
         Opening::encode_lane(&lane, &mut bytes);
@@ -147,7 +155,7 @@ proptest! {
     fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), boot_id in text(), sockets in vec(text(), 0..4), snapshot in vec(any::<u8>(), 0..300)) {
         let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.clone(), locality: Locality { boot_id, sockets }, snapshot };
         let memory = Answer::SharedMemory(SharedMemory { upload_slots: version.into(), download_slots: lanes });
-        for answer in [Answer::Welcome(welcome), memory, Answer::LaneReady, Answer::MonitorReady, Answer::Refused { text: release }] {
+        for answer in [Answer::Welcome(welcome), memory, Answer::LaneReady, Answer::MonitorReady, Answer::DiagnosisReady, Answer::Refused { text: release }] {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
             prop_assert_eq!(Decoder::new(&bytes).value(), Ok(answer));

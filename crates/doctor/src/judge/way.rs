@@ -13,6 +13,10 @@ pub struct Way {
     pub round_trip: Option<(f64, f64)>,
     /// Bytes of the longest packet on the way, as TCP has found.
     pub path_mtu: Option<u32>,
+    /// Why the server does not say what its machine is like, if so.
+    pub silence: Option<String>,
+    /// What executes a session's calls.
+    pub backend: Option<String>,
     /// What a session uses; nothing when there is none.
     pub used: Option<String>,
     /// Each module that a session does not use, and why.
@@ -21,9 +25,16 @@ pub struct Way {
     pub failure: Option<String>,
 }
 
-/// Judges the way between two machines.
+/// Judges the way between two machines; `there` is the default where the server does not tell.
 pub fn judge(here: &Facts, there: &Facts, way: &Way) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if let Some(why) = &way.silence {
+        findings.push(Finding::problem(
+            About::Way,
+            format!("The server does not say what its machine is like: {why}."),
+            "Look at its log, or run `causeway doctor` there.",
+        ));
+    }
     if let Some((least, median)) = way.round_trip {
         let text =
             format!("A question and its answer take {least:.0} us at best and {median:.0} us in the middle.");
@@ -37,18 +48,19 @@ pub fn judge(here: &Facts, there: &Facts, way: &Way) -> Vec<Finding> {
     findings.extend(way.path_mtu.map(|mtu| path_mtu(mtu, here, there)));
     match (&way.used, &way.failure) {
         (Some(used), _) => {
-            findings.push(Finding::good(About::Way, format!("Sessions use {used}.")));
+            let backend = way.backend.as_deref().unwrap_or("an unknown GPU");
+            findings.push(Finding::good(About::Way, format!("Sessions go over {used} and use {backend}.")));
             let reasons = way.not_used.iter();
             findings.extend(reasons.map(|(via, why)| not_used(used, via, why, here, there)));
         }
         (None, Some(why)) => findings.push(Finding::problem(
             About::Way,
             format!("The server gives no session: {why}."),
-            "Look at the server's log; `causeway devices` tries the same.",
+            "Start it with `causeway serve`, or look at its log; `causeway devices` tries the same.",
         )),
         (None, None) => {}
     }
-    if !here.live.release.is_empty() && here.live.release != there.live.release {
+    if !there.live.release.is_empty() && here.live.release != there.live.release {
         findings.push(
             Finding::note(
                 About::Way,
@@ -77,7 +89,7 @@ fn active(facts: &Facts) -> impl Iterator<Item = &Port> {
 }
 
 fn not_used(used: &str, via: &str, why: &str, here: &Facts, there: &Facts) -> Finding {
-    let text = format!("Sessions do not use {via}: {why}.");
+    let text = format!("Sessions do not go over {via}: {why}.");
     let link_layers = |facts| active(facts).map(|port| port.link_layer.as_str()).collect::<Vec<_>>();
     let (layers_here, layers_there) = (link_layers(here), link_layers(there));
     if via != "verbs" || used == "shm" {

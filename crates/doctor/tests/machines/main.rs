@@ -291,15 +291,18 @@ fn the_way_between_two_machines_is_judged_from_both() {
             ("shm".into(), "the server is on another host".into()),
             ("verbs".into(), "no route".into()),
         ],
-        failure: None,
+        backend: Some("NVIDIA driver 580".into()),
+        ..Way::default()
     };
     let findings = way::judge(&here, &there, &way);
-    of(&findings, Level::Good, "Sessions use tcp");
-    of(&findings, Level::Good, "do not use shm: the server is on another host");
-    assert!(of(&findings, Level::Problem, "do not use verbs: no route").advice.is_some());
+    of(&findings, Level::Good, "Sessions go over tcp and use NVIDIA driver 580");
+    of(&findings, Level::Good, "do not go over shm: the server is on another host");
+    assert!(of(&findings, Level::Problem, "do not go over verbs: no route").advice.is_some());
     let mut plain = there.clone();
     plain.rdma.devices.clear();
     assert_eq!(problems(&way::judge(&here, &plain, &way)), 0, "a server without a card has no verbs");
+    let silent = Way { silence: Some("it is old".into()), ..way.clone() };
+    assert_eq!(problems(&way::judge(&here, &Facts::default(), &silent)), 1);
     let refused = Way { used: None, failure: Some("it is full".into()), ..way };
     assert_eq!(problems(&way::judge(&here, &there, &refused)), 1);
     assert!(findings.iter().all(|finding| finding.about == About::Way));

@@ -128,6 +128,13 @@ pub fn round_trip(socket: impl AsFd) -> Option<Duration> {
     (known && info.tcpi_min_rtt != u32::MAX).then(|| Duration::from_micros(u64::from(info.tcpi_min_rtt)))
 }
 
+/// Bytes of the longest packet that the kernel sends to the peer. Nothing where it does not know.
+pub fn path_mtu(socket: impl AsFd) -> Option<u32> {
+    let (info, size) = information(socket)?;
+    let known = size >= core::mem::offset_of!(libc::tcp_info, tcpi_pmtu) + 4;
+    (known && info.tcpi_pmtu > 0).then_some(info.tcpi_pmtu)
+}
+
 /// How long ago the peer's kernel acknowledged anything, when something is waiting to be acknowledged.
 fn last_acknowledgement(socket: impl AsFd) -> Option<Duration> {
     let (info, size) = information(socket)?;

@@ -156,6 +156,7 @@ fn accept_all(
                 let joined = offer_verbs(connection, &hello).unwrap();
                 sessions.send(joined.link(&command).unwrap()).unwrap();
             }
+            Request::Diagnosis { .. } => panic!("nobody asks for a diagnosis here"),
             Request::Monitor { .. } => {
                 connection.send_handshake(|out| Answer::MonitorReady.encode(out)).unwrap();
                 let mut exchange = Exchange::new(connection);

@@ -63,6 +63,7 @@ pub fn worker_main() -> ExitCode {
     match Task::receive() {
         Ok(Task::Session { start, prepared }) => crate::worker::run(*start, prepared),
         Ok(Task::Monitor { gpu, control }) => crate::monitor::run(gpu, control),
+        Ok(Task::Diagnosis(connection)) => crate::diagnosis::run(*connection),
         Err(error) => {
             tracing::error!(
                 "this worker cannot begin: {error}. Workers are started by `causeway serve` only"
@@ -78,6 +79,8 @@ enum Task {
     Session { start: Box<WorkerStart>, prepared: Option<Prepared> },
     /// To answer all monitoring sessions.
     Monitor { gpu: GpuChoice, control: Control },
+    /// To say what this machine is like.
+    Diagnosis(Box<Connection>),
 }
 
 impl Task {
@@ -97,6 +100,10 @@ impl Task {
         let start = match message {
             ToWorker::Start(start) => *start,
             ToWorker::Monitor { gpu } => return Ok(Self::Monitor { gpu, control }),
+            ToWorker::Diagnose { keys } => {
+                let socket = socket.ok_or(ControlError::NoDescriptor)?;
+                return Ok(Self::Diagnosis(Box::new(Connection::new(TcpStream::from(socket), keys))));
+            }
             ToWorker::Prepare { .. }
             | ToWorker::Lane { .. }
             | ToWorker::Join
@@ -119,7 +126,7 @@ impl WorkerStart {
     pub fn receive() -> Result<Self, WorkerError> {
         match Task::receive()? {
             Task::Session { start, .. } => Ok(*start),
-            Task::Monitor { .. } => Err(WorkerError::NoStart),
+            Task::Monitor { .. } | Task::Diagnosis(_) => Err(WorkerError::NoStart),
         }
     }
 

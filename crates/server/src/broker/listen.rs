@@ -147,6 +147,9 @@ fn serve(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>, place: Place
     match request {
         Request::Session { hello, version } => process::run_session(shared, peer, hello, version, connection),
         Request::Monitor { hello } => shared.monitor.add_client(peer, hello, connection),
+        Request::Diagnosis { hello } => {
+            shared.diagnoses.answer(&shared.spawner, peer, &hello, connection);
+        }
         Request::Lane(hello) => {
             if let Err(error) = add_lane(shared, &hello, connection) {
                 tracing::warn!(%peer, session = %hello.session, "a bulk lane was turned away: {error}");

@@ -55,6 +55,11 @@ pub enum ToWorker {
         /// Which GPU to tell of.
         gpu: GpuChoice,
     },
+    /// Tell the client, whose connection comes along, what this machine is like.
+    Diagnose {
+        /// The state of the encryption of the connection.
+        keys: Option<ConnectionKeys>,
+    },
     /// Serve this client.
     Start(Box<SessionStart>),
     /// The client has opened a bulk lane.
@@ -132,6 +137,7 @@ const ANSWER: u8 = 4;
 const PREPARE: u8 = 5;
 const JOIN: u8 = 6;
 const VERBS: u8 = 7;
+const DIAGNOSE: u8 = 8;
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
 const LEAVE: u8 = 3;
@@ -155,6 +161,10 @@ impl Encode for ToWorker {
             }
             Self::Lane { keys } => {
                 LANE.encode(out);
+                keys.encode(out);
+            }
+            Self::Diagnose { keys } => {
+                DIAGNOSE.encode(out);
                 keys.encode(out);
             }
             Self::Join => JOIN.encode(out),
@@ -204,6 +214,7 @@ impl<'a> Decode<'a> for ToWorker {
             LANE => Ok(Self::Lane { keys: input.value()? }),
             JOIN => Ok(Self::Join),
             VERBS => Ok(Self::Verbs { hello: input.value()?, keys: input.value()? }),
+            DIAGNOSE => Ok(Self::Diagnose { keys: input.value()? }),
             MONITOR => {
                 let gpu = input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
                 Ok(Self::Monitor { gpu })

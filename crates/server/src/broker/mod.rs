@@ -17,12 +17,14 @@
 //! | `process`    | How is a worker started, watched, and ended?                                  |
 //! | `spare`      | Which worker is ready before its client comes?                                |
 //! | `monitor`    | Who answers monitoring sessions?                                              |
+//! | `diagnosis`  | Who says what this machine is like, how many at once, and for how long?       |
 //! | `messages`   | What do broker and worker say to each other?                                  |
 //! | [`handover`] | How does a worker process get its client?                                     |
 
 mod board;
 mod config;
 pub(crate) mod control;
+mod diagnosis;
 mod exchange;
 pub mod handover;
 pub mod key_file;
@@ -48,6 +50,7 @@ pub use config::{BrokerConfig, CacheConfig, GpuChoice, UnknownGpu};
 pub use handover::{WorkerError, WorkerStart, worker_main};
 
 use board::Board;
+use diagnosis::Diagnoses;
 pub use exchange::Exchange;
 use local::LocalSockets;
 use monitor::Monitor;
@@ -102,6 +105,7 @@ struct Shared {
     spawner: Arc<Spawner>,
     spares: Arc<Spares>,
     monitor: Monitor,
+    diagnoses: Diagnoses,
     /// Whether workers end because the broker does.
     stopping: AtomicBool,
 }
@@ -134,6 +138,7 @@ impl Broker {
             board: Board::default(),
             spawner,
             monitor,
+            diagnoses: Diagnoses::default(),
             stopping: AtomicBool::new(false),
         });
         let (stop, stopped) = UnixStream::pair()?;

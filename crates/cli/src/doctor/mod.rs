@@ -1,0 +1,129 @@
+//! What does a machine lack for remote GPUs, InfiniBand and GPUDirect, and what is to be done?
+
+mod way;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use causeway_doctor::judge::problems;
+use causeway_doctor::judge::way::{self as between, Way};
+use causeway_doctor::{Facts, Finding, examine, judge, print};
+use causeway_fabric::{Target, TargetError, ViaChoice};
+use clap::Args;
+use serde_json::json;
+use thiserror::Error;
+
+use crate::library;
+
+/// Look at what this machine has for remote GPUs, InfiniBand and GPUDirect, and say what to do about what it lacks.
+///
+/// Nothing is changed, and neither GPU nor network card nor privileges are needed; root sees a little more of the
+/// PCIe bus. The exit code is 1 when there is a problem: something that is there does not work, or not as well as
+/// it could. With a server both machines are looked at, and the way between them.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// A server whose machine is looked at as well: HOST:PORT, or the connect string that `causeway serve` printed.
+    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
+    on: Option<String>,
+    /// The way to the server that is tried: auto (the best that works), tcp, shm or verbs.
+    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
+    via: ViaChoice,
+    /// Print everything that was found, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why nothing can be said.
+#[derive(Debug, Error)]
+pub enum DoctorError {
+    /// The server's address makes no sense.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// Nobody reads it.
+    #[error("what was found cannot be printed: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Examines, and tells.
+pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
+    let on = arguments.on.as_deref().map(str::trim).filter(|on| !on.is_empty());
+    let target: Option<Target> = on.map(str::parse).transpose()?;
+    let here = Machine::new(examine_here());
+    let server = target.map(|target| Server::examine(&target, arguments.via, &here.facts));
+    let elsewhere = server.as_ref().map_or(0, Server::problems);
+    let count = problems(&here.findings) + elsewhere;
+    let mut out = io::stdout().lock();
+    if arguments.json {
+        let mut all = json!({ "here": here.to_json(), "problems": count });
+        if let Some(server) = &server {
+            all["there"] = server.machine.as_ref().map(Machine::to_json).into();
+            all["way"] = json!({ "facts": server.way, "findings": server.findings });
+        }
+        writeln!(out, "{all:#}")?;
+    } else {
+        write!(out, "{}", here.to_text())?;
+        if let Some(server) = &server {
+            if let Some(machine) = &server.machine {
+                write!(out, "\nThe server's machine: {}", machine.to_text())?;
+            }
+            write!(out, "\nThe way to {}\n{}", server.way.target, print::found(&server.findings))?;
+        }
+        writeln!(out, "\n{}", conclusion(count))?;
+    }
+    Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A server, as far as it tells, and the way to it.
+struct Server {
+    machine: Option<Machine>,
+    way: Way,
+    findings: Vec<Finding>,
+}
+
+impl Server {
+    fn examine(target: &Target, via: ViaChoice, here: &Facts) -> Self {
+        let (facts, way) = way::examine(target, via);
+        let machine = facts.map(Machine::new);
+        let there = machine.as_ref().map(|machine| machine.facts.clone()).unwrap_or_default();
+        Self { findings: between::judge(here, &there, &way), machine, way }
+    }
+
+    fn problems(&self) -> usize {
+        problems(&self.findings) + self.machine.as_ref().map_or(0, |machine| problems(&machine.findings))
+    }
+}
+
+fn examine_here() -> Facts {
+    let mut facts = examine();
+    let folder = library::folder().map(|folder| folder.display().to_string());
+    facts.live.client_library = Some(folder.map_err(|error| error.to_string()));
+    facts
+}
+
+/// A machine, and what is to be said of it.
+struct Machine {
+    facts: Facts,
+    findings: Vec<Finding>,
+}
+
+impl Machine {
+    fn new(facts: Facts) -> Self {
+        Self { findings: judge(&facts), facts }
+    }
+
+    fn to_text(&self) -> String {
+        print::machine(&self.facts, &self.findings)
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        json!({ "facts": self.facts, "distances": print::distances_of(&self.facts), "findings": self.findings })
+    }
+}
+
+fn conclusion(problems: usize) -> String {
+    match problems {
+        0 => "No problem.".to_owned(),
+        1 => "One problem.".to_owned(),
+        _ => format!("{problems} problems."),
+    }
+}

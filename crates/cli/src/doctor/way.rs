@@ -1,0 +1,86 @@
+//! What is a server's machine like, and how does one get there?
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use causeway_api::coverage::FINGERPRINT;
+use causeway_api::snapshot::Snapshot;
+use causeway_doctor::Facts;
+use causeway_doctor::judge::way::Way;
+use causeway_fabric::exchange::Exchange;
+use causeway_fabric::{ConnectOptions, Target, ViaChoice, connect, connect_diagnosis, describe_process};
+use causeway_wire::codec::{Decoder, Encode as _};
+use causeway_wire::diagnosis::Question;
+
+/// How long the server may take to say what its machine is like. A driver that hangs is given up there after 40 s.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Questions of which the round trip is taken, and how long they may take together.
+const ROUNDS: usize = 200;
+const TIME: Duration = Duration::from_secs(2);
+
+/// Asks a server, and tries the ways to it. The facts are missing when it does not tell them, which the way then says.
+pub fn examine(target: &Target, via: ViaChoice) -> (Option<Facts>, Way) {
+    let mut way = Way { target: target.to_string(), ..Way::default() };
+    let hello = describe_process(FINGERPRINT, Vec::new());
+    let mut exchange = match connect_diagnosis(target, &hello, &ConnectOptions::default()) {
+        Ok(exchange) => exchange,
+        Err(error) => {
+            way.failure = Some(error.to_string());
+            return (None, way);
+        }
+    };
+    way.round_trip = round_trip(&mut exchange);
+    let facts = ask(&mut exchange, Question::Facts).and_then(|bytes| {
+        Facts::from_json(&bytes).ok_or_else(|| "what it says of its machine cannot be understood".to_owned())
+    });
+    way.path_mtu = exchange.path_mtu();
+    drop(exchange);
+    let options = ConnectOptions {
+        via,
+        socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
+        ..ConnectOptions::default()
+    };
+    match connect(target, hello, &options) {
+        Ok(session) => {
+            way.used = Some(session.link.via().to_string());
+            way.not_used =
+                session.reasons.iter().map(|reason| (reason.via.to_string(), reason.text.clone())).collect();
+            // What cannot be decoded is reported by whoever uses it.
+            way.backend = Decoder::new(&session.welcome.snapshot)
+                .value::<Snapshot>()
+                .ok()
+                .map(|snapshot| snapshot.backend);
+            session.link.close();
+        }
+        Err(error) => way.failure = Some(error.to_string()),
+    }
+    match facts {
+        Ok(facts) => (Some(facts), way),
+        Err(why) => {
+            way.silence = Some(why);
+            (None, way)
+        }
+    }
+}
+
+fn ask(exchange: &mut Exchange, question: Question<'_>) -> Result<Vec<u8>, String> {
+    match exchange.ask(PATIENCE, |out| question.encode(out)) {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err("it ended the connection".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Microseconds for a question of a few bytes and its answer: the shortest and the median.
+fn round_trip(exchange: &mut Exchange) -> Option<(f64, f64)> {
+    let begun = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < ROUNDS && begun.elapsed() < TIME {
+        let sent = Instant::now();
+        ask(exchange, Question::Echo(&[0; 32])).ok()?;
+        times.push(sent.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Some((*times.first()?, times[times.len() / 2]))
+}

@@ -1,0 +1,54 @@
+//! A diagnosis: a process of its own says what the server's machine is like, to one client, and ends.
+//!
+//! It starts NVIDIA's driver, if there is one, which the broker must neither wait for nor end with; and it has what
+//! workers have: the server's limits, container and user.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use causeway_fabric::exchange::Exchange;
+use causeway_fabric::tcp::channel::Connection;
+use causeway_wire::codec::{Decoder, Encode as _};
+use causeway_wire::diagnosis::{MOST_QUESTIONS, Question};
+use causeway_wire::handshake::Answer;
+
+/// How long the client may think between questions.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Answers the client until it goes, asks nothing for a while, or has asked too much.
+pub fn run(mut connection: Connection) -> ExitCode {
+    if connection.send_handshake(|out| Answer::DiagnosisReady.encode(out)).is_err() {
+        return ExitCode::SUCCESS;
+    }
+    let mut exchange = Exchange::new(connection);
+    let mut facts = None;
+    for _ in 0..MOST_QUESTIONS {
+        let bytes = match exchange.receive(Some(PATIENCE)) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => break,
+            Err(error) => {
+                tracing::debug!("a client that asks about this machine is gone: {error}");
+                break;
+            }
+        };
+        let mut input = Decoder::new(&bytes);
+        let question = match input.value().and_then(|question| input.finish().map(|()| question)) {
+            Ok(question) => question,
+            Err(error) => {
+                tracing::warn!("the question of a client is damaged: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let sent = match question {
+            Question::Facts => {
+                let facts = facts.get_or_insert_with(|| causeway_doctor::examine().to_json());
+                exchange.send(|out| out.extend_from_slice(facts))
+            }
+            Question::Echo(bytes) => exchange.send(|out| out.extend_from_slice(bytes)),
+        };
+        if sent.is_err() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}

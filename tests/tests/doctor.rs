@@ -1,0 +1,117 @@
+//! `causeway doctor` on the machine where the tests run, alone and with a server, whatever that machine has.
+
+use causeway_fabric::{ConnectOptions, Key, connect_diagnosis};
+use causeway_tests::built::causeway;
+use causeway_tests::hostile::{self, Random};
+use causeway_tests::process::{Outcome, eventually, run};
+use causeway_tests::server::{Server, forget_environment};
+use causeway_wire::codec::Encode as _;
+use causeway_wire::diagnosis::Question;
+use causeway_wire::handshake::Opening;
+use serde_json::Value;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(100);
+
+fn doctor(arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    run(command.arg("doctor").args(arguments), LIMIT)
+}
+
+/// The report as JSON; the exit code must say the same as its count of problems.
+#[track_caller]
+fn report(arguments: &[&str]) -> Value {
+    let outcome = doctor(&[arguments, &["--json"]].concat());
+    let report: Value =
+        serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome}"));
+    let problems = report["problems"].as_u64().unwrap_or_else(|| panic!("no count of problems: {outcome}"));
+    assert_eq!(outcome.code(), Some(i32::from(problems > 0)), "{outcome}");
+    report
+}
+
+fn findings(of: &Value) -> impl Iterator<Item = &str> {
+    of["findings"].as_array().expect("there is a list").iter().filter_map(|finding| finding["text"].as_str())
+}
+
+#[test]
+fn this_machine_is_told_of_in_words_and_as_json() {
+    let report = report(&[]);
+    assert!(findings(&report["here"]).any(|text| text.contains("RDMA") || text.contains("libibverbs")));
+    let words = doctor(&[]);
+    assert!(words.stdout.contains("problem") && words.stderr.is_empty(), "{words}");
+    let host = report["here"]["facts"]["machine"]["host"].as_str().expect("machines have names");
+    assert!(words.stdout.starts_with(host), "{words}");
+}
+
+#[test]
+fn a_server_tells_of_its_machine_with_and_without_a_key() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let key = folder.path().join("key");
+    let key = key.to_str().expect("temporary folders have simple names");
+    for arguments in [&["--listen", "127.0.0.1:0"][..], &["--listen", "127.0.0.1:0", "--key-file", key]] {
+        let server = Server::start_with(arguments);
+        let report = report(&["--on", &server.connect_string()]);
+        // Both are this machine.
+        assert_eq!(report["here"]["facts"]["machine"], report["there"]["facts"]["machine"], "{report:#}");
+        assert_eq!(report["way"]["facts"]["used"], "shm", "{report:#}");
+        assert!(report["way"]["facts"]["round_trip"][0].as_f64().is_some_and(|us| us > 0.0), "{report:#}");
+        assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions go over shm and use")));
+        assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions do not go over verbs: ")));
+        let words = doctor(&["--on", &server.connect_string(), "--via", "tcp"]);
+        assert!(
+            words.stdout.contains("Sessions go over tcp") && words.stdout.contains("not go over shm"),
+            "{words}"
+        );
+        server.must_have_workers(0);
+        server.must_be_well();
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_or_has_another_key_is_a_problem_and_not_a_failure() {
+    let server = Server::start();
+    let mut wrong = server.target().clone();
+    wrong.key = Some(Key::generate());
+    for on in ["127.0.0.1:1", &wrong.connect_string()] {
+        let report = report(&["--on", on]);
+        assert!(report["there"].is_null(), "{report:#}");
+        assert!(
+            findings(&report["way"]).any(|text| text.starts_with("The server gives no session")),
+            "{report:#}"
+        );
+    }
+    assert_eq!(doctor(&["--on", "no:such:address"]).code(), Some(2));
+}
+
+#[test]
+fn questions_that_make_no_sense_end_their_own_diagnosis_only() {
+    let server = Server::start();
+    let mut random = Random::new(11);
+    for length in [0, 1, 9, 100, 70_000] {
+        let mut connection = hostile::authenticated(server.target());
+        connection
+            .send_handshake(|out| Opening::encode_diagnosis(&hostile::hello(), out))
+            .expect("the connection is open");
+        let question = hostile::frame(1, &random.bytes(length));
+        // The server may have ended the connection before it has read them all.
+        let _ = connection.outgoing.send(&question);
+        assert!(hostile::is_ended_by_peer(&mut connection), "{length} bytes were taken for a question");
+    }
+    eventually("the processes have ended", LIMIT, || server.workers().is_empty());
+    server.must_be_well();
+}
+
+#[test]
+fn only_so_many_are_answered_at_a_time() {
+    let server = Server::start();
+    let ask = || connect_diagnosis(server.target(), &hostile::hello(), &ConnectOptions::default());
+    let mut held: Vec<_> = (0..4).map(|_| ask().expect("there is room")).collect();
+    let refusal = ask().expect_err("there is no room").to_string();
+    assert!(refusal.contains("try again"), "{refusal}");
+    let echo = held[0].ask(LIMIT, |out| Question::Echo(b"there?").encode(out)).expect("it is answered");
+    assert_eq!(echo.as_deref(), Some(&b"there?"[..]));
+    drop(held);
+    eventually("there is room again", LIMIT, || ask().is_ok());
+}
