@@ -283,3 +283,35 @@ fn visible_devices_are_those_that_the_variable_names() {
         );
     }
 }
+
+#[test]
+fn copies_are_counted_by_what_carried_them_and_pageable_memory_is_warned_of() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    for (via, transfers) in [("shm", "staged"), ("tcp", "tcp")] {
+        let file = folder.path().join(via);
+        let mut command = through_run(Some(&server.connect_string()), &cuda_program("copy_overlap"));
+        command.env("CAUSEWAY_VIA", via).env("CAUSEWAY_STATS", &file);
+        run(&mut command, LIMIT).must_succeed();
+        let report: Value = serde_json::from_slice(&std::fs::read(&file).expect("a report")).expect("JSON");
+        let bytes = |direction: &str, path: &str| number(&report["copies"][direction][path], "bytes");
+        for direction in ["to_device", "from_device"] {
+            let parts =
+                ["gpudirect", "zero_copy", "with_commands", transfers].map(|path| bytes(direction, path));
+            assert_eq!(
+                parts.iter().sum::<u64>(),
+                number(&report, &format!("bytes_{direction}")),
+                "{report:#}"
+            );
+            // Pinned memory of a program on the server's host is the server's, too. There is no network card.
+            assert_eq!((parts[0], parts[1] > 0), (0, via == "shm"), "{report:#}");
+            assert!(parts[2] > 0 && parts[3] > 0 && bytes(direction, "pageable") > 0, "{report:#}");
+        }
+    }
+    let on = server.connect_string();
+    let program = cuda_program("copy_overlap");
+    let outcome =
+        causeway_with(&["run", "--stats", "--on", &on, "--", program.to_str().expect("a simple name")]);
+    let told = outcome.must_succeed().stderr;
+    assert!(told.contains("warning: ") && told.contains("pageable memory"), "{told}");
+}

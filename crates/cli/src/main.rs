@@ -14,10 +14,12 @@
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
 //! | `library`   | Where is the client library?                                                 |
 //! | `report`    | What did a program do, in words and numbers?                                 |
+//! | `copies`    | How did a program's copies travel, and what slowed them?                     |
 //! | `logging`   | Where do log lines go, and how do they look?                                 |
 
 mod api;
 mod bench;
+mod copies;
 mod demo;
 mod devices;
 mod doctor;
@@ -81,6 +83,9 @@ Environment variables:
                     docs/environment.md explains it; `causeway tune` measures what is best.
   CAUSEWAY_SYNC     1: every call waits for its outcome, so that errors appear where they are made.
   CAUSEWAY_STATS    A file that gets counts of calls and bytes, as JSON, when the program ends.
+  CAUSEWAY_GPUDIRECT
+                    off: network cards do not reach the GPU's memory, for comparison; auto (if not set),
+                    dma-buf, peermem.
   CAUSEWAY_LOG      What the client library says on standard error: off, error (if not set), info,
                     debug or trace.
   CAUSEWAY_LIB_DIR  The folder with our libcuda.so.1. If not set: the folder of the program

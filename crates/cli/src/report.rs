@@ -10,6 +10,8 @@ use std::process::Command;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::copies;
+
 /// How many functions are listed by name.
 const NAMED: usize = 5;
 
@@ -107,6 +109,9 @@ impl Report {
             let spared = bytes("bytes_not_sent");
             let _ = writeln!(out, "  spared   {spared} of those to the device, which the server had already");
         }
+        for line in copies::paths(&self.0) {
+            let _ = writeln!(out, "  {line}");
+        }
         let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
         let _ = writeln!(
             out,
@@ -120,6 +125,9 @@ impl Report {
             let _ = writeln!(out, "  waited for: {}", waits.join(", "));
         }
         let _ = writeln!(out, "  most often called: {}", self.most_often().join(", "));
+        for warning in copies::warnings(&self.0) {
+            let _ = writeln!(out, "  warning: {warning}");
+        }
         out
     }
 
@@ -193,6 +201,7 @@ mod tests {
             "local": 20, "posted": 5, "called": 3, "waits": 4, "wait_seconds": 0.25, "seconds": 1.5,
             "bytes_to_device": 2048, "bytes_not_sent": 1024,
             "round_trips": { "opening": ["connection", "hello"], "all": { "cuMemAlloc": 1, "cuCtxSynchronize": 3 } },
+            "copies": { "to_device": { "tcp": { "copies": 1, "bytes": 2 << 20 }, "pageable": { "copies": 1, "bytes": 2 << 20 } } },
             "bytes_from_device": 1024, "module_bytes": 100,
             "calls": { "cuLaunchKernel": { "posted": 5 }, "cuDeviceGetAttribute": { "local": 20, "called": 1 } },
         }));
@@ -203,6 +212,8 @@ mod tests {
             "28: 20 answered locally, 5 posted without waiting, 3 called",
             "2.0 KiB to the device, 1.0 KiB from the device, 100 bytes of code",
             "spared   1.0 KiB of those to the device",
+            "to the device: 2.0 MiB over TCP (1x)",
+            "warning: 2.0 MiB of the bytes to the device (100 %) went from pageable memory",
             "0.250 s of it in 4 waits",
             "waited for: connection, hello, cuCtxSynchronize 3x, cuMemAlloc 1x",
             "cuDeviceGetAttribute 21x, cuLaunchKernel 5x",

@@ -1,9 +1,12 @@
 //! Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names.
 
+pub mod copies;
+
 use crate::entry::Carried;
 use crate::pipeline;
 use causeway_api::coverage::FUNCTIONS;
-use causeway_fabric::{Reason, Via};
+use causeway_fabric::pipeline::Direction;
+use causeway_fabric::{Counters, Reason, Via};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,9 +23,7 @@ static WAITS_BEFORE_LAUNCH: AtomicU64 = AtomicU64::new(NONE_YET);
 const NONE_YET: u64 = u64::MAX;
 static WAIT_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
-static BYTES_TO_DEVICE: AtomicU64 = AtomicU64::new(0);
 static BYTES_NOT_SENT: AtomicU64 = AtomicU64::new(0);
-static BYTES_FROM_DEVICE: AtomicU64 = AtomicU64::new(0);
 static WAITS: AtomicU64 = AtomicU64::new(0);
 /// What the program waited for, and how often.
 static WAITED_FOR: Mutex<BTreeMap<&str, Waited>> = Mutex::new(BTreeMap::new());
@@ -66,19 +67,9 @@ pub fn count_module(bytes: usize) {
     MODULE_BYTES.fetch_add(bytes as u64, Relaxed);
 }
 
-/// Counts bytes copied to a device.
-pub fn count_to_device(bytes: usize) {
-    BYTES_TO_DEVICE.fetch_add(bytes as u64, Relaxed);
-}
-
 /// Counts bytes copied to a device that the server had already.
 pub fn count_not_sent(bytes: usize) {
     BYTES_NOT_SENT.fetch_add(bytes as u64, Relaxed);
-}
-
-/// Counts bytes copied from a device.
-pub fn count_from_device(bytes: usize) {
-    BYTES_FROM_DEVICE.fetch_add(bytes as u64, Relaxed);
 }
 
 /// The waits by what was waited for, as a JSON object.
@@ -96,6 +87,8 @@ pub struct Way<'a> {
     pub via: Via,
     /// Why nothing else did.
     pub reasons: &'a [Reason],
+    /// What the link has carried.
+    pub link: Counters,
     /// The round trips that opening the session took.
     pub opening: &'a [&'static str],
 }
@@ -129,7 +122,7 @@ pub fn report(device: &str, backend: &str, started: Instant, way: &Way<'_>) -> S
         "{{\n  \"device\": {},\n  \"backend\": {},\n  \"via\": \"{}\",\n  \"not_via\": {{{}}},\n  \"pipeline\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
          \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"round_trips\": {{\n    \"opening\": [{}],\n    \
          \"before_first_launch\": {},\n    \"all\": {}\n  }},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
-         \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \
+         \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \"copies\": {},\n  \
          \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
         quoted(device),
         quoted(backend),
@@ -141,10 +134,11 @@ pub fn report(device: &str, backend: &str, started: Instant, way: &Way<'_>) -> S
         way.opening.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(", "),
         waits(|waited| waited.before_first_launch),
         waits(|waited| waited.all),
-        BYTES_TO_DEVICE.load(Relaxed),
+        copies::bytes(Direction::ToDevice),
         BYTES_NOT_SENT.load(Relaxed),
-        BYTES_FROM_DEVICE.load(Relaxed),
+        copies::bytes(Direction::FromDevice),
         MODULE_BYTES.load(Relaxed),
+        copies::report(way.via, &way.link),
         started.elapsed().as_secs_f64(),
     )
 }
@@ -178,13 +172,15 @@ mod tests {
         note_launch();
         count_wait("cuCtxSynchronize", Duration::ZERO);
         let reasons = [Reason { via: Via::Shm, text: "far".into() }];
-        let way = Way { via: Via::Tcp, reasons: &reasons, opening: &["connection", "hello"] };
+        let link = Counters { direct_bytes_sent: 7, ..Counters::default() };
+        let way = Way { via: Via::Tcp, reasons: &reasons, link, opening: &["connection", "hello"] };
         let text = report("a \"device\"", "none\n", Instant::now(), &way);
         for part in [
             r#""opening": ["connection", "hello"]"#,
             r#""before_first_launch": {"cuCtxSynchronize": 1}"#,
             r#""all": {"cuCtxSynchronize": 2}"#,
             r#""via": "tcp""#,
+            r#""to_device": {"gpudirect": {"bytes": 7}, "zero_copy": {"copies": 0, "bytes": 0}"#,
             r#""not_via": {"shm": "far"}"#,
         ] {
             assert!(text.contains(part), "no {part} in {text}");

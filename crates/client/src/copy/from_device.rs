@@ -7,7 +7,8 @@ use crate::entry::{self, Carried};
 use crate::pipeline;
 use crate::session::transfers::{self, Landing, Transfer};
 use crate::session::{self, INLINE_BYTES, session};
-use crate::statistics;
+use crate::statistics::copies::By;
+use crate::statistics::{self, copies};
 use crate::stream::StreamState;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
@@ -26,8 +27,9 @@ pub(super) unsafe fn from_device(
     mode: Mode,
 ) -> Result<(), CUresult> {
     let bytes = destination.bytes();
-    statistics::count_from_device(bytes);
     let waits = mode == Mode::Synchronous || mode == Mode::Asynchronous && !destination.is_pinned();
+    let by = if waits && bytes <= INLINE_BYTES { By::Command } else { By::Transfers };
+    copies::count(Direction::FromDevice, by, &destination);
     let ahead = if waits { stream.ahead() } else { Default::default() };
     if waits && bytes <= INLINE_BYTES {
         let request = calls::copy_from_device_now { source, stream: stream.handle };

@@ -26,12 +26,13 @@ use crate::capture;
 use crate::context;
 use crate::session::callbacks::{self, Task};
 use crate::session::{self, session};
-use crate::statistics;
+use crate::statistics::copies::{self, By};
 use crate::stream::StreamState;
 use crate::visible;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
+use causeway_fabric::pipeline::Direction;
 use from_device::from_device;
 use to_device::to_device;
 
@@ -96,13 +97,13 @@ pub unsafe fn copy(
     };
     let uses_source = match (asked.1, source) {
         (Place::Host(host), Place::Device(_)) => {
-            statistics::count_to_device(host.bytes());
+            copies::count(Direction::ToDevice, By::Common, &host);
             true
         }
         _ => false,
     };
     if let (Place::Host(host), Place::Device(_)) = (asked.0, destination) {
-        statistics::count_from_device(host.bytes());
+        copies::count(Direction::FromDevice, By::Common, &host);
     }
     // SAFETY: as this function demands, for all of these.
     unsafe {

@@ -11,7 +11,7 @@ use crate::session::faults::LOST;
 use crate::session::transfers;
 use crate::session::uploads::Reading;
 use crate::session::{self, INLINE_BYTES, Session, session};
-use crate::statistics;
+use crate::statistics::copies::{self, By};
 use crate::stream::StreamState;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
@@ -39,7 +39,8 @@ pub(super) unsafe fn to_device(
         stream.synchronize()?;
     }
     let bytes = source.bytes();
-    statistics::count_to_device(bytes);
+    let by = if bytes <= INLINE_BYTES { By::Command } else { By::Transfers };
+    copies::count(Direction::ToDevice, by, &source);
     let is_pinned = mode == Mode::Asynchronous && (is_deferred || bytes > INLINE_BYTES) && source.is_pinned();
     // SAFETY: as this function demands; CUDA forbids the program to change the source before the copy is done.
     unsafe {

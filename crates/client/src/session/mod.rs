@@ -234,8 +234,12 @@ pub fn close() {
     session.link.close();
     if let Some(path) = environment::read("CAUSEWAY_STATS") {
         let device = session.devices.first().map_or("", |device| device.info.name.as_str());
-        let way =
-            statistics::Way { via: session.link.via(), reasons: &session.reasons, opening: &session.opening };
+        let way = statistics::Way {
+            via: session.link.via(),
+            reasons: &session.reasons,
+            link: session.link.counters(),
+            opening: &session.opening,
+        };
         let report = statistics::report(device, &session.snapshot.backend, session.started, &way);
         if let Err(cause) = std::fs::write(&path, report) {
             error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");

@@ -89,6 +89,10 @@ pub struct Counters {
     pub transfer_bytes_sent: u64,
     /// Bytes of transfers received.
     pub transfer_bytes_received: u64,
+    /// Of the bytes sent, those that a network card wrote to a GPU's memory or read there (GPUDirect).
+    pub direct_bytes_sent: u64,
+    /// Of the bytes received, likewise.
+    pub direct_bytes_received: u64,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +103,8 @@ pub(crate) struct AtomicCounters {
     message_bytes_received: AtomicU64,
     pub(crate) transfer_bytes_sent: AtomicU64,
     pub(crate) transfer_bytes_received: AtomicU64,
+    pub(crate) direct_bytes_sent: AtomicU64,
+    pub(crate) direct_bytes_received: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, amount: usize) {
@@ -355,6 +361,8 @@ impl Link {
             message_bytes_received,
             transfer_bytes_sent,
             transfer_bytes_received,
+            direct_bytes_sent,
+            direct_bytes_received,
         } = &self.0.counters;
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counters {
@@ -364,6 +372,8 @@ impl Link {
             message_bytes_received: now(message_bytes_received),
             transfer_bytes_sent: now(transfer_bytes_sent),
             transfer_bytes_received: now(transfer_bytes_received),
+            direct_bytes_sent: now(direct_bytes_sent),
+            direct_bytes_received: now(direct_bytes_received),
         }
     }
 }
