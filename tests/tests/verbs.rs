@@ -9,6 +9,7 @@ use causeway_tests::process::{Running, run};
 use causeway_tests::programs::{Case, cases, run_all};
 use causeway_tests::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
@@ -293,4 +294,37 @@ fn the_benchmark_measures_every_operation() {
         assert!(outcome.stdout.contains(words), "{words} is missing: {outcome}");
     }
     assert!(!outcome.stdout.contains("not measured"), "{outcome}");
+}
+
+#[test]
+fn doctor_finds_the_devices_of_both_hosts() {
+    let Some(hosts) = hosts() else { return };
+    let far = Far::start(&hosts, &[]);
+    let mut doctor = Command::new(built::causeway());
+    doctor.args(["doctor", "--json", "--via", "tcp", "--on", &far.server.connect_string()]);
+    let outcome = run(&mut hosts.inside(Side::Client, &doctor), LIMIT);
+    let report: Value =
+        serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome}"));
+    for host in ["here", "there"] {
+        let facts = &report[host]["facts"];
+        let devices = facts["rdma"]["devices"].as_array().expect("there is a list");
+        assert!(
+            !devices.is_empty()
+                && devices.len() == facts["live"]["verbs"]["devices"].as_array().map_or(0, Vec::len)
+        );
+        for device in devices {
+            let port = &device["ports"][0];
+            assert_eq!(
+                (&port["state"], &port["link_layer"]),
+                (&"ACTIVE".into(), &"Ethernet".into()),
+                "{report:#}"
+            );
+        }
+        let findings = report[host]["findings"].as_array().expect("there is a list");
+        let is_told = |finding: &Value| {
+            finding["text"].as_str().is_some_and(|text| text.contains("is active: Ethernet"))
+        };
+        assert!(findings.iter().any(is_told), "{report:#}");
+    }
+    assert_eq!(report["problems"], 0, "{report:#}");
 }

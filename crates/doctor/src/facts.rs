@@ -29,6 +29,7 @@ impl Facts {
         facts.rdma.nodes.truncate(MOST_DEVICES);
         facts.gpus.devices.truncate(MOST_DEVICES);
         facts.live.features.truncate(MOST_DEVICES);
+        facts.live.verbs.devices.truncate(MOST_DEVICES);
         if let DriverAnswer::Started { devices, .. } = &mut facts.live.driver {
             devices.truncate(MOST_DEVICES);
         }
@@ -217,6 +218,8 @@ pub struct Live {
     pub shm: Option<u64>,
     /// Libraries of the host that were asked for, and why they could not be loaded, if so.
     pub libraries: Vec<(String, Option<String>)>,
+    /// What libibverbs says.
+    pub verbs: Verbs,
     /// What NVIDIA's driver library says.
     pub driver: DriverAnswer,
     /// Features of the kernel that Causeway uses, and whether they are there.
@@ -228,6 +231,36 @@ impl Live {
     pub fn why_not(&self, library: &str) -> Option<&str> {
         self.libraries.iter().find(|(name, _)| name == library)?.1.as_deref()
     }
+}
+
+/// What libibverbs said, where it could be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Verbs {
+    /// Whether it registers dma-bufs with a device.
+    pub has_dma_buf: bool,
+    /// Its devices: each name with what it says of its ports, or why it cannot be used.
+    pub devices: Vec<(String, Result<Vec<PathMtu>, String>)>,
+}
+
+impl Verbs {
+    /// What it says of a port.
+    pub fn mtu(&self, device: &str, port: u32) -> Option<PathMtu> {
+        let (_, ports) = self.devices.iter().find(|(name, _)| name == device)?;
+        ports.as_ref().ok()?.iter().find(|mtu| mtu.port == port).copied()
+    }
+}
+
+/// How long the packets of a port are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathMtu {
+    /// The port's number.
+    pub port: u32,
+    /// Bytes of a packet's content that its link carries now.
+    pub active: u32,
+    /// What the device could do.
+    pub most: u32,
 }
 
 /// What NVIDIA's driver library answered.

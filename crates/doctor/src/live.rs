@@ -1,8 +1,9 @@
 //! What do system calls, libraries and the GPU's driver say?
 
-use crate::facts::{CudaDevice, DriverAnswer, Feature, Live};
+use crate::facts::{CudaDevice, DriverAnswer, Feature, Live, PathMtu, Verbs};
 use causeway_gpu::Gpu as _;
 use causeway_gpu::driver::{Driver, LoadError};
+use causeway_verbs::{Device, DeviceError, Libraries};
 use core::error::Error as _;
 use core::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create, statvfs};
@@ -31,6 +32,7 @@ pub fn probe() -> Live {
         may_lock_all: has_ipc_lock(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
         shm: statvfs("/dev/shm").ok().map(|shm| shm.f_blocks.saturating_mul(shm.f_frsize)),
         libraries: LIBRARIES.iter().map(|name| ((*name).to_owned(), why_not(name))).collect(),
+        verbs: ask_verbs(),
         driver: ask_driver(),
         features: features(),
     }
@@ -55,6 +57,27 @@ fn why_not(name: &str) -> Option<String> {
         }
         Err(error) => Some(error.source().map_or_else(|| error.to_string(), ToString::to_string)),
     }
+}
+
+/// Opens each RDMA device as a program would.
+fn ask_verbs() -> Verbs {
+    // Why it cannot be loaded is among the libraries.
+    let Ok(libraries) = Libraries::load() else { return Verbs::default() };
+    let ports = |name: &str| -> Result<Vec<PathMtu>, DeviceError> {
+        let ports = Device::open(libraries, name)?.describe()?.ports;
+        let mtus = ports.iter().map(|port| PathMtu {
+            port: port.number.into(),
+            active: port.mtu.bytes(),
+            most: port.most_mtu.bytes(),
+        });
+        Ok(mtus.collect())
+    };
+    let names = Device::names(libraries).unwrap_or_default();
+    let devices = names.into_iter().map(|name| {
+        let ports = ports(&name).map_err(|error| error.to_string());
+        (name, ports)
+    });
+    Verbs { has_dma_buf: libraries.has_dma_buf(), devices: devices.collect() }
 }
 
 /// Starts the driver on a thread of its own: one that hangs must not keep the others from being told.

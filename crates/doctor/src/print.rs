@@ -1,7 +1,7 @@
 //! How is a person told?
 
 use crate::distance::{Distance, between};
-use crate::facts::{Facts, PciDevice, RdmaDevice};
+use crate::facts::{Facts, PciDevice};
 use crate::judge::ports::path_mtu;
 use crate::judge::{Finding, Level};
 use core::fmt::Write as _;
@@ -34,7 +34,7 @@ pub fn machine(facts: &Facts, findings: &[Finding]) -> String {
         machine.container.as_deref().map_or(String::new(), |kind| format!(", in a container ({kind})"));
     // Writing to a string does not fail.
     let _ = writeln!(out, "{}, Linux {}{}", plain(&machine.host), plain(&machine.kernel), plain(&container));
-    for line in devices(&facts.rdma.devices) {
+    for line in devices(facts) {
         let _ = writeln!(out, "  {line}");
     }
     for line in distances(facts) {
@@ -64,10 +64,11 @@ pub fn found(findings: &[Finding]) -> String {
 }
 
 /// A line for each port, in columns.
-fn devices(devices: &[RdmaDevice]) -> Vec<String> {
+fn devices(facts: &Facts) -> Vec<String> {
     let head =
         ["device", "port", "state", "link layer", "rate", "MTU", "LID", "GIDs", "firmware", "PCI", "NUMA"];
-    let ports = devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
+    let ports =
+        facts.rdma.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
     let rows = ports.map(|(device, port)| {
         let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let pci = device.pci.as_ref();
@@ -77,7 +78,7 @@ fn devices(devices: &[RdmaDevice]) -> Vec<String> {
             port.state.to_lowercase(),
             port.link_layer.clone(),
             port.rate.clone(),
-            known(path_mtu(device, port).map(|mtu| mtu.to_string())),
+            known(path_mtu(facts, device, port).map(|mtu| mtu.to_string())),
             port.lid.to_string(),
             port.gids.len().to_string(),
             known(Some(device.firmware.clone()).filter(|text| !text.is_empty())),

@@ -21,7 +21,8 @@ const TIME: Duration = Duration::from_secs(2);
 
 /// Asks a server, and tries the ways to it. The facts are missing when it does not tell them, which the way then says.
 pub fn examine(target: &Target, via: ViaChoice) -> (Option<Facts>, Way) {
-    let mut way = Way { target: target.to_string(), ..Way::default() };
+    let is_chosen = via != ViaChoice::Auto;
+    let mut way = Way { target: target.to_string(), is_chosen, ..Way::default() };
     let hello = describe_process(FINGERPRINT, Vec::new());
     let mut exchange = match connect_diagnosis(target, &hello, &ConnectOptions::default()) {
         Ok(exchange) => exchange,

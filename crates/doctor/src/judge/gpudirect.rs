@@ -8,6 +8,15 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     let DriverAnswer::Started { devices, .. } = &facts.live.driver else { return Vec::new() };
     let has_cards = !facts.rdma.devices.is_empty();
     let mut findings = ways(devices, has_cards);
+    let by_dma_buf_alone = |device: &CudaDevice| device.ways.len() == 1 && device.ways[0] == "dma-buf";
+    let has_verbs = facts.live.why_not("libibverbs.so.1").is_none();
+    if has_cards && has_verbs && !facts.live.verbs.has_dma_buf && devices.iter().any(by_dma_buf_alone) {
+        findings.push(Finding::problem(
+            About::GpuDirect,
+            "This libibverbs registers no dma-bufs, and there is no other way to GPU memory.",
+            "Install rdma-core 34 or later, or load nvidia_peermem: `modprobe nvidia_peermem`.",
+        ));
+    }
     if has_cards {
         findings.extend(distances(facts));
         findings.extend(iommu(facts));

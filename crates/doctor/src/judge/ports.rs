@@ -14,7 +14,10 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     let ports =
         || facts.rdma.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
     let any_active = ports().any(|(_, port)| port.is_active());
-    ports().flat_map(|(device, port)| judge_port(device, port, any_active)).chain(cards(facts)).collect()
+    ports()
+        .flat_map(|(device, port)| judge_port(facts, device, port, any_active))
+        .chain(cards(facts))
+        .collect()
 }
 
 impl Port {
@@ -29,9 +32,15 @@ impl Port {
     }
 }
 
-/// The path MTU that a device has as far as it follows from its interface: Ethernet packets must hold it with its headers, an
-/// InfiniBand interface in datagram mode is four bytes shorter.
-pub fn path_mtu(device: &RdmaDevice, port: &Port) -> Option<u32> {
+/// The path MTU of a port: what libibverbs says, else what follows from its interface.
+pub fn path_mtu(facts: &Facts, device: &RdmaDevice, port: &Port) -> Option<u32> {
+    let told = facts.live.verbs.mtu(&device.name, port.number);
+    told.map(|mtu| mtu.active).or_else(|| mtu_of_interface(device, port))
+}
+
+/// The path MTU as far as it follows from the interface: Ethernet packets must hold it with its headers, an InfiniBand interface
+/// in datagram mode is four bytes shorter.
+fn mtu_of_interface(device: &RdmaDevice, port: &Port) -> Option<u32> {
     // A device has one interface a port, in the ports' order; most have one of either.
     let interface =
         device.interfaces.get(port.number.checked_sub(1)? as usize).or(device.interfaces.first())?;
@@ -44,12 +53,12 @@ pub fn path_mtu(device: &RdmaDevice, port: &Port) -> Option<u32> {
     MTUS.into_iter().find(|mtu| *mtu <= room)
 }
 
-fn judge_port(device: &RdmaDevice, port: &Port, any_active: bool) -> Vec<Finding> {
+fn judge_port(facts: &Facts, device: &RdmaDevice, port: &Port, any_active: bool) -> Vec<Finding> {
     let name = format!("{} port {}", device.name, port.number);
     if !port.is_active() {
         return vec![inactive(device, port, &name, any_active)];
     }
-    let mtu = path_mtu(device, port);
+    let mtu = path_mtu(facts, device, port);
     let mtu_text = mtu.map(|mtu| format!(", path MTU {mtu}")).unwrap_or_default();
     let mut findings = vec![Finding::good(
         About::Rdma,
@@ -73,7 +82,18 @@ fn judge_port(device: &RdmaDevice, port: &Port, any_active: bool) -> Vec<Finding
                 .advise(format!("`ip link set {first} mtu 9000`, if switch and peers can do so too.")),
             );
         }
-    } else if port.lid == 0 {
+    } else if let Some(told) =
+        facts.live.verbs.mtu(&device.name, port.number).filter(|told| told.active < told.most)
+    {
+        findings.push(
+            Finding::note(
+                About::Rdma,
+                format!("{name} cuts messages into packets of {} bytes, though it could do {}.", told.active, told.most),
+            )
+            .advise("Set the MTU of the subnet manager's partition (`mtu=5` in opensm's partitions.conf is 4096)."),
+        );
+    }
+    if !port.is_ethernet() && port.lid == 0 {
         findings.push(Finding::problem(
             About::Rdma,
             format!("{name} is active but has no local identifier."),
@@ -148,7 +168,7 @@ mod tests {
         let mtu = |layer: &str, mtu| {
             let interfaces = vec![Interface { name: "x".into(), mtu }];
             let device = RdmaDevice { interfaces, ..RdmaDevice::default() };
-            path_mtu(&device, &Port { number: 1, link_layer: layer.into(), ..Port::default() })
+            mtu_of_interface(&device, &Port { number: 1, link_layer: layer.into(), ..Port::default() })
         };
         assert_eq!(mtu("Ethernet", 1500), Some(1024));
         assert_eq!(mtu("Ethernet", 4200), Some(4096));

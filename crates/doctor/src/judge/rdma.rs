@@ -59,6 +59,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     }
     findings.extend(libraries(facts));
     findings.extend(rdma.devices.iter().filter_map(|device| provider(facts, device)));
+    findings.extend(unusable(facts));
     findings.extend(nodes(facts));
     findings.extend(memlock(facts));
     findings
@@ -119,6 +120,20 @@ fn provider(facts: &Facts, device: &RdmaDevice) -> Option<Finding> {
             "Install ibverbs-providers (Debian, Ubuntu) or the rest of libibverbs (Fedora, RHEL, SUSE).",
         )
     })
+}
+
+/// Devices that libibverbs cannot open, where nothing else says why.
+fn unusable(facts: &Facts) -> Vec<Finding> {
+    let opened = facts.live.verbs.devices.iter();
+    let failed = opened.filter_map(|(name, ports)| Some((name, ports.as_ref().err()?)));
+    let found = failed.map(|(name, why)| {
+        Finding::problem(
+            About::Rdma,
+            format!("{name} cannot be opened by a program: {why}."),
+            "Look at the device files and limits above, and at the kernel's log (dmesg).",
+        )
+    });
+    found.collect()
 }
 
 fn nodes(facts: &Facts) -> Vec<Finding> {

@@ -19,6 +19,8 @@ pub struct Way {
     pub backend: Option<String>,
     /// What a session uses; nothing when there is none.
     pub used: Option<String>,
+    /// Whether the user asked for one module.
+    pub is_chosen: bool,
     /// Each module that a session does not use, and why.
     pub not_used: Vec<(String, String)>,
     /// Why there is no session.
@@ -51,7 +53,7 @@ pub fn judge(here: &Facts, there: &Facts, way: &Way) -> Vec<Finding> {
             let backend = way.backend.as_deref().unwrap_or("an unknown GPU");
             findings.push(Finding::good(About::Way, format!("Sessions go over {used} and use {backend}.")));
             let reasons = way.not_used.iter();
-            findings.extend(reasons.map(|(via, why)| not_used(used, via, why, here, there)));
+            findings.extend(reasons.map(|(via, why)| not_used(way, used, via, why, here, there)));
         }
         (None, Some(why)) => findings.push(Finding::problem(
             About::Way,
@@ -88,11 +90,11 @@ fn active(facts: &Facts) -> impl Iterator<Item = &Port> {
     facts.rdma.devices.iter().flat_map(|device| &device.ports).filter(|port| port.is_active())
 }
 
-fn not_used(used: &str, via: &str, why: &str, here: &Facts, there: &Facts) -> Finding {
+fn not_used(way: &Way, used: &str, via: &str, why: &str, here: &Facts, there: &Facts) -> Finding {
     let text = format!("Sessions do not go over {via}: {why}.");
     let link_layers = |facts| active(facts).map(|port| port.link_layer.as_str()).collect::<Vec<_>>();
     let (layers_here, layers_there) = (link_layers(here), link_layers(there));
-    if via != "verbs" || used == "shm" {
+    if via != "verbs" || used == "shm" || way.is_chosen {
         return Finding::good(About::Way, text);
     }
     if layers_here.iter().any(|layer| layers_there.contains(layer)) {

@@ -2,7 +2,7 @@
 
 mod tree;
 
-use causeway_doctor::facts::{CudaDevice, DriverAnswer, Facts, Feature, Live};
+use causeway_doctor::facts::{CudaDevice, DriverAnswer, Facts, Feature, Live, PathMtu, Verbs};
 use causeway_doctor::judge::way::{self, Way};
 use causeway_doctor::judge::{About, Finding, Level, problems};
 use causeway_doctor::{judge, print};
@@ -225,6 +225,29 @@ fn cards_without_their_driver_and_ports_without_a_cable_are_found() {
 }
 
 #[test]
+fn what_libibverbs_says_counts_before_what_files_say() {
+    let tree = edr_node();
+    let mtus = vec![PathMtu { port: 1, active: 2048, most: 4096 }];
+    let devices = vec![("mlx5_0".into(), Ok(mtus)), ("mlx5_1".into(), Err("it is broken".into()))];
+    let verbs = Verbs { has_dma_buf: false, devices };
+    let live = Live { verbs, ..with_gpus(&EDR_GPUS, &["dma-buf"]) };
+    let findings = judge(&tree.facts(live.clone()));
+    of(&findings, Level::Good, "mlx5_0 port 1 is active: InfiniBand at 100 Gb/sec (4X EDR), path MTU 2048");
+    assert!(of(&findings, Level::Note, "though it could do 4096").advice.as_ref().unwrap().contains("mtu=5"));
+    of(&findings, Level::Problem, "mlx5_1 cannot be opened by a program: it is broken");
+    assert!(
+        of(&findings, Level::Problem, "registers no dma-bufs")
+            .advice
+            .as_ref()
+            .unwrap()
+            .contains("rdma-core 34")
+    );
+    assert_eq!(problems(&findings), 2, "{}", print::found(&findings));
+    let facts = tree.facts(live);
+    assert_eq!(facts, Facts::from_json(&facts.to_json()).unwrap());
+}
+
+#[test]
 fn software_devices_lie_on_an_interface() {
     let tree = Tree::new("guest", "6.1.0");
     tree.software_device("rxe1", "eth0");
@@ -301,6 +324,8 @@ fn the_way_between_two_machines_is_judged_from_both() {
     let mut plain = there.clone();
     plain.rdma.devices.clear();
     assert_eq!(problems(&way::judge(&here, &plain, &way)), 0, "a server without a card has no verbs");
+    let chosen = Way { is_chosen: true, ..way.clone() };
+    assert_eq!(problems(&way::judge(&here, &there, &chosen)), 0, "what the user chose is no problem");
     let silent = Way { silence: Some("it is old".into()), ..way.clone() };
     assert_eq!(problems(&way::judge(&here, &Facts::default(), &silent)), 1);
     let refused = Way { used: None, failure: Some("it is full".into()), ..way };
