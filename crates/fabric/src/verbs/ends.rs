@@ -127,6 +127,11 @@ impl ReceiveLayout {
         Self { count: Room::of(depth, 1).receives as usize }
     }
 
+    /// Receives of each queue pair.
+    pub fn count(self) -> usize {
+        self.count
+    }
+
     /// Bytes of each receive of a queue pair: the first one carries frames.
     pub fn size(queue_pair: usize) -> usize {
         if queue_pair == 0 { FRAME_MESSAGE } else { CONTROL }

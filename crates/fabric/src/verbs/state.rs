@@ -41,6 +41,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How long the end of a link waits for what has been posted.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long queue pairs that have ended may take to give their requests back before they are destroyed all the same.
+const GIVING_BACK: Duration = Duration::from_millis(200);
 
 /// Bytes of frames that lie in a receive.
 pub struct Filled {
@@ -109,6 +111,8 @@ pub struct State {
     pub(super) copies: Mutex<Option<QueueEnd<Copy>>>,
     pub(super) line: Mutex<Option<QueueEnd<Order>>>,
     hellos: AtomicU32,
+    /// Receives that queue pairs have given back because they have ended.
+    flushed: AtomicU32,
     over: AtomicBool,
     failure: OnceLock<LinkError>,
     waiting: AtomicU32,
@@ -167,6 +171,7 @@ impl State {
             copies: Mutex::new(None),
             line: Mutex::new(None),
             hellos: AtomicU32::new(0),
+            flushed: AtomicU32::new(0),
             over: AtomicBool::new(false),
             failure: OnceLock::new(),
             waiting: AtomicU32::new(0),
@@ -277,6 +282,11 @@ impl State {
                 return true;
             }
         };
+        let is_flushed = |completion: &&Completion| {
+            completion.id() & RECEIVE_MARK != 0 && !completion.status().is_success()
+        };
+        let flushed = completions[..count].iter().filter(is_flushed).count();
+        self.flushed.fetch_add(flushed as u32, Ordering::Relaxed);
         let mut found = Found::default();
         for completion in &completions[..count] {
             if let Err(error) = self.deal_with(completion, joins, again, &mut found) {
@@ -590,6 +600,29 @@ impl State {
 /// How many slots hold `bytes`; one for none, so that there are never more pieces than slots.
 pub fn slots_for(bytes: usize) -> u32 {
     bytes.div_ceil(SLOT).max(1) as u32
+}
+
+impl Drop for State {
+    /// Queue pairs are destroyed when they are idle: a device that is still at work for one that is going away
+    /// has more to get wrong (Soft-RoCE of Linux 6.1 waits for itself then, on a machine with one processor).
+    fn drop(&mut self) {
+        for path in &self.paths {
+            // One that has failed has ended already.
+            let _ = path.pair().end();
+        }
+        self.over.store(true, Ordering::SeqCst);
+        let posted = self.paths.len() * ReceiveLayout::new(self.depth).count();
+        let deadline = Instant::now() + GIVING_BACK;
+        while Instant::now() < deadline {
+            let back = self.flushed.load(Ordering::Relaxed) as usize + self.incoming.lock().len();
+            if back >= posted {
+                break;
+            }
+            if !self.look() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
 }
 
 impl Lends for State {
