@@ -1,6 +1,6 @@
 //! Handles of driver objects on both sides of the wire.
 //!
-//! A [`Handle`] is made by the client and is what its program holds: kind, epoch and index in 64 bits. A
+//! A [`Handle`] is made by the client and is what its program holds: kind, server, epoch and index in 64 bits. A
 //! [`Native`] is the back end's own handle for the same object. The worker's table translates; a handle that is
 //! unknown, freed or of the wrong kind is an error for that client, never an address.
 
@@ -91,6 +91,13 @@ kinds! {
     Allocation = 24: CUmemGenericAllocationHandle, "memory allocation";
 }
 
+/// So many servers can one program have.
+pub const MOST_SERVERS: usize = 16;
+
+const SERVER_SHIFT: u32 = 52;
+const SERVER_BITS: u64 = (MOST_SERVERS as u64 - 1) << SERVER_SHIFT;
+const EPOCH_BITS: u32 = (1 << 20) - 1;
+
 /// A client's handle.
 pub struct Handle<K>(u64, PhantomData<K>);
 
@@ -101,10 +108,26 @@ impl<K: Kind> Handle<K> {
     /// The handle that names nothing; for streams it names the legacy default stream.
     pub const NULL: Self = Self(0, PhantomData);
 
-    /// Makes the handle for slot `index` in its `epoch`-th use. Epochs wrap at 24 bits.
+    /// Makes the handle for slot `index` in its `epoch`-th use. Epochs wrap at 20 bits.
     pub fn new(index: u32, epoch: u32) -> Self {
-        let value = u64::from(K::TAG) << 56 | u64::from(epoch & 0x00ff_ffff) << 32 | u64::from(index);
+        let value = u64::from(K::TAG) << 56 | u64::from(epoch & EPOCH_BITS) << 32 | u64::from(index);
         Self(value, PhantomData)
+    }
+
+    /// The null handle by which a client finds one of its servers, counted from 0.
+    pub fn null_of(server: usize) -> Self {
+        Self(0, PhantomData).of(server)
+    }
+
+    /// The same handle, with the mark of one of the client's servers. Only contexts need it: whatever else there is
+    /// belongs to one.
+    pub fn of(self, server: usize) -> Self {
+        Self(self.0 & !SERVER_BITS | (server as u64) << SERVER_SHIFT & SERVER_BITS, PhantomData)
+    }
+
+    /// Which of the client's servers it belongs to; less than [`MOST_SERVERS`]. It means nothing to the servers.
+    pub fn server(self) -> usize {
+        ((self.0 & SERVER_BITS) >> SERVER_SHIFT) as usize
     }
 
     /// The slot.
@@ -114,7 +137,7 @@ impl<K: Kind> Handle<K> {
 
     /// Which use of the slot the handle means.
     pub fn epoch(self) -> u32 {
-        (self.0 >> 32) as u32 & 0x00ff_ffff
+        (self.0 >> 32) as u32 & EPOCH_BITS
     }
 
     /// The mark of its kind, which for a hostile value may be any number.
@@ -142,9 +165,9 @@ impl<K: Kind> Handle<K> {
         Self(K::address(raw), PhantomData)
     }
 
-    /// Whether it names nothing.
+    /// Whether it names nothing, on whichever server.
     pub fn is_null(self) -> bool {
-        self.0 == 0
+        self.0 & !SERVER_BITS == 0
     }
 }
 
@@ -224,8 +247,16 @@ mod tests {
     #[test]
     fn a_handle_keeps_kind_epoch_and_index() {
         let handle = Handle::<Stream>::new(77, 0x0112_3456);
-        assert_eq!((handle.tag(), handle.index(), handle.epoch()), (Stream::TAG, 77, 0x0012_3456));
+        assert_eq!((handle.tag(), handle.index(), handle.epoch()), (Stream::TAG, 77, 0x0002_3456));
         assert_eq!(Handle::<Stream>::from_raw(handle.as_raw()), handle);
         assert!(Function::accepts(Kernel::TAG) && !Kernel::accepts(Function::TAG));
+    }
+    #[test]
+    fn the_mark_of_a_server_changes_nothing_else() {
+        let handle = Handle::<Context>::new(77, EPOCH_BITS).of(3);
+        assert_eq!((handle.server(), handle.of(0)), (3, Handle::new(77, EPOCH_BITS)));
+        assert_eq!((handle.tag(), handle.index(), handle.epoch()), (Context::TAG, 77, EPOCH_BITS));
+        assert!(Handle::<Context>::null_of(15).is_null() && Handle::<Context>::null_of(15).server() == 15);
+        assert!(!handle.is_null() && Handle::<Context>::NULL.server() == 0);
     }
 }

@@ -70,7 +70,7 @@ pub fn demo(arguments: &Arguments) -> Result<ExitCode, DemoError> {
     };
     let library = library::folder()?;
     let server = Embedded::start(false)?;
-    let mut command = launch::command(&program, server.target(), &library);
+    let mut command = launch::command(&program, core::slice::from_ref(server.target()), &library);
     let report = report::File::new()?;
     report.ask_for(&mut command);
     let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::{Device, Snapshot};
-use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, connect, describe_process};
+use causeway_fabric::{
+    ConnectError, ConnectOptions, Session, Target, TargetError, connect, describe_process,
+};
 use causeway_server::broker::StartError;
 use causeway_wire::codec::{DecodeError, Decoder};
 use clap::Args;
@@ -21,7 +23,7 @@ const MULTIPROCESSORS: i32 = 16;
 const CAPABILITY_MAJOR: i32 = 75;
 const CAPABILITY_MINOR: i32 = 76;
 
-/// List the GPUs of a server.
+/// List the GPUs of a server, or of several.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -53,39 +55,48 @@ pub enum DevicesError {
 
 /// Prints the list.
 pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
-    let on = arguments.server.on();
     let mut embedded = None;
-    let target: Target = match on {
-        Some(on) => on.parse()?,
-        None => embedded.insert(Embedded::start(false)?).target().clone(),
+    let targets = match arguments.server.on() {
+        Some(on) => Target::list(on)?,
+        None => vec![embedded.insert(Embedded::start(false)?).target().clone()],
     };
+    let mut out = io::stdout().lock();
+    let mut first = 0;
+    for target in &targets {
+        let (session, snapshot) = ask(arguments, target)?;
+        let version = snapshot.driver_version;
+        writeln!(out, "{} at {}, CUDA {}.{}", snapshot.backend, target, version / 1000, version % 1000 / 10)?;
+        for line in table(&snapshot.devices, first) {
+            writeln!(out, "{line}")?;
+        }
+        first += snapshot.devices.len();
+        if arguments.verbose {
+            writeln!(out, "via {}", session.link.via())?;
+            for reason in &session.reasons {
+                writeln!(out, "not via {}: {}", reason.via, reason.text)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks a server what it has, by a session that ends at once.
+fn ask(arguments: &Arguments, target: &Target) -> Result<(Session, Snapshot), DevicesError> {
     let hello = describe_process(FINGERPRINT, Vec::new());
     let options = ConnectOptions {
         via: arguments.server.via,
         socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
         ..ConnectOptions::default()
     };
-    let session = connect(&target, hello, &options)?;
-    let via = session.link.via();
-    let snapshot: Snapshot = Decoder::new(&session.welcome.snapshot).value()?;
+    let session = connect(target, hello, &options)?;
+    let snapshot = Decoder::new(&session.welcome.snapshot).value();
     session.link.close();
-    let version = snapshot.driver_version;
-    let mut out = io::stdout().lock();
-    writeln!(out, "{} at {}, CUDA {}.{}", snapshot.backend, target, version / 1000, version % 1000 / 10)?;
-    for line in table(&snapshot.devices) {
-        writeln!(out, "{line}")?;
-    }
-    if arguments.verbose {
-        writeln!(out, "via {via}")?;
-        for reason in &session.reasons {
-            writeln!(out, "not via {}: {}", reason.via, reason.text)?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok((session, snapshot?))
 }
 
-/// The lines of the table, with columns as wide as they must be.
-fn table(devices: &[Device]) -> Vec<String> {
+/// The lines of the table, with columns as wide as they must be. The devices are numbered from `first` on, as a program
+/// numbers those of several servers.
+fn table(devices: &[Device], first: usize) -> Vec<String> {
     let head = ["no", "name", "memory", "capability", "multiprocessors", "PCI", "UUID"].map(str::to_owned);
     let rows: Vec<[String; 7]> = devices
         .iter()
@@ -96,7 +107,7 @@ fn table(devices: &[Device]) -> Vec<String> {
                 found.map_or_else(|| "?".to_owned(), |(_, value)| value.to_string())
             };
             [
-                number.to_string(),
+                (first + number).to_string(),
                 device.name.clone(),
                 binary(device.total_memory),
                 format!("{}.{}", attribute(CAPABILITY_MAJOR), attribute(CAPABILITY_MINOR)),
@@ -131,7 +142,7 @@ mod tests {
             attributes: vec![(75, 9), (76, 0), (16, 132)],
             ..Device::default()
         };
-        let lines = table(&[device]);
+        let lines = table(&[device], 0);
         assert_eq!(lines[0], "no  name         memory     capability  multiprocessors  PCI           UUID");
         assert_eq!(
             lines[1],

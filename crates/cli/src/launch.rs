@@ -50,10 +50,11 @@ fn not_started(program: &OsStr) -> impl Fn(io::Error) -> LaunchError {
     }
 }
 
-/// The command that runs a program with our client library, which finds `server` by itself.
-pub fn command(program: &[OsString], server: &Target, library: &Path) -> Command {
+/// The command that runs a program with our client library, which finds `servers` by itself.
+pub fn command(program: &[OsString], servers: &[Target], library: &Path) -> Command {
     let mut command = Command::new(&program[0]);
-    command.args(&program[1..]).env("CAUSEWAY_ON", server.connect_string());
+    let on: Vec<_> = servers.iter().map(Target::connect_string).collect();
+    command.args(&program[1..]).env("CAUSEWAY_ON", on.join(","));
     let mut path = library.as_os_str().to_owned();
     if let Some(before) = std::env::var_os("LD_LIBRARY_PATH").filter(|before| !before.is_empty()) {
         path.push(":");

@@ -74,9 +74,10 @@ enum Command {
 /// The end of `causeway --help`.
 const ENVIRONMENT: &str = "\
 Environment variables:
-  CAUSEWAY_ON       The server: HOST:PORT, or the connect string that `causeway serve` printed.
-                    `causeway run` sets it for the program; a program that is started with it
-                    and finds our libcuda.so.1 needs no `causeway run`.
+  CAUSEWAY_ON       The server: HOST:PORT, or the connect string that `causeway serve` printed; or
+                    several, with commas between them. `causeway run` sets it for the program; a
+                    program that is started with it and finds our libcuda.so.1 needs no
+                    `causeway run`.
   CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set, as many as the
                     network's length asks for: 4 to 16, at least 8 where there are 8 cores.
   CAUSEWAY_PIPELINE How copies are cut and carried, by their size: ..1M: 4x256K; 1M..: 8x4M, 8 lanes.

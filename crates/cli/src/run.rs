@@ -82,21 +82,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
         None => Some(Embedded::start(arguments.verbose)?),
     };
     let options = ConnectOptions { via: arguments.server.via, ..ConnectOptions::default() };
-    let target = match (arguments.server.on(), &embedded) {
-        (_, Some(embedded)) => embedded.target().clone(),
+    let targets = match (arguments.server.on(), &embedded) {
+        (_, Some(embedded)) => vec![embedded.target().clone()],
         (on, None) => {
-            let target: Target = on.unwrap_or_default().parse()?;
+            let targets = Target::list(on.unwrap_or_default())?;
             // Trouble is told here in one sentence, before the program starts.
-            check(&target, &options)?;
-            target
+            targets.iter().try_for_each(|target| check(target, &options))?;
+            targets
         }
     };
-    options.check(&target)?;
-    let mut command = launch::command(&arguments.program, &target, &library);
+    targets.iter().try_for_each(|target| options.check(target))?;
+    let mut command = launch::command(&arguments.program, &targets, &library);
     command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
     if arguments.verbose {
-        let kind = if embedded.is_some() { "a private server with the software GPU" } else { "the server" };
-        eprintln!("causeway: using {kind} at {target} and the client library in {}", library.display());
+        let kind = match (&embedded, targets.len()) {
+            (Some(_), _) => "a private server with the software GPU",
+            (None, 1) => "the server",
+            (None, _) => "the servers",
+        };
+        let names: Vec<_> = targets.iter().map(Target::to_string).collect();
+        let library = library.display();
+        eprintln!("causeway: using {kind} at {} and the client library in {library}", names.join(", "));
         command.env("CAUSEWAY_LOG", "info");
     }
     if embedded.is_none() && !arguments.stats {

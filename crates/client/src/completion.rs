@@ -1,7 +1,7 @@
 //! How far the work of streams and contexts is known to be done, so that queries and idle waits need no server.
 //!
-//! Every command that may put work into a stream gets a *ticket*: its number among all such commands, in the order
-//! in which they travel. Streams and contexts remember the ticket of their newest command and the newest ticket up
+//! Every command that may put work into a stream gets a *ticket*: its number among all such commands of its session, in
+//! the order in which they travel. Streams and contexts remember the ticket of their newest command and the newest ticket up
 //! to which their work is known to be done. That knowledge comes from waits that have ended and from *watches*: a
 //! query that finds work unfinished leaves a token with the worker, which reports once when that work is over.
 //! So a loop of queries costs one round trip, and a wait for a stream without new work costs none.
@@ -18,9 +18,6 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-
-/// The newest ticket. Written only by [`note`], whose callers hold the lock under which commands are put in order.
-static NEWEST: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The ticket of the calling thread's newest command.
@@ -43,20 +40,29 @@ const fn is_inert(opcode: Opcode) -> bool {
     )
 }
 
-/// Gives a command its ticket. To be called while the command is being appended to the link's batch: the batch's
-/// lock makes the order of tickets the order of travel.
-#[inline]
-pub fn note<C: Call>(context: Handle<Context>, request: &C, is_posted: bool) {
-    let stream = request.stream();
-    if is_inert(C::OPCODE) || (!is_posted && stream.is_none()) {
-        return;
-    }
-    let ticket = NEWEST.load(Ordering::Relaxed) + 1;
-    NEWEST.store(ticket, Ordering::Relaxed);
-    OF_THREAD.set(ticket);
-    handles::set_ticket(context, ticket);
-    if let Some(stream) = stream {
-        handles::set_ticket(stream, ticket);
+/// The tickets of one session.
+#[derive(Default)]
+pub struct Tickets {
+    /// Written only by [`Tickets::note`], whose callers hold the lock under which commands are put in order.
+    newest: AtomicU64,
+}
+
+impl Tickets {
+    /// Gives a command its ticket. To be called while the command is being appended to the link's batch: the batch's
+    /// lock makes the order of tickets the order of travel.
+    #[inline]
+    pub fn note<C: Call>(&self, context: Handle<Context>, request: &C, is_posted: bool) {
+        let stream = request.stream();
+        if is_inert(C::OPCODE) || (!is_posted && stream.is_none()) {
+            return;
+        }
+        let ticket = self.newest.load(Ordering::Relaxed) + 1;
+        self.newest.store(ticket, Ordering::Relaxed);
+        OF_THREAD.set(ticket);
+        handles::set_ticket(context, ticket);
+        if let Some(stream) = stream {
+            handles::set_ticket(stream, ticket);
+        }
     }
 }
 
@@ -89,9 +95,10 @@ impl Watermark {
 
     /// Gets what kernels wrote up to `ticket` to memory of the program, unless the program has it. Everything up to
     /// there must be done.
-    pub fn fetch(&self, ticket: u64) -> Result<(), CUresult> {
+    /// `server` is where the work was done.
+    pub fn fetch(&self, server: usize, ticket: u64) -> Result<(), CUresult> {
         if visible::is_any() && self.fetched.load(Ordering::Acquire) < ticket {
-            visible::fetch()?;
+            visible::fetch(server)?;
             self.fetched.fetch_max(ticket, Ordering::AcqRel);
         }
         Ok(())

@@ -7,7 +7,7 @@
 use crate::address::heap;
 use crate::completion::Watermark;
 use crate::device::{self, Device};
-use crate::session::{self, session, transfers};
+use crate::session::{self, transfers};
 use crate::stream::{self, StreamState};
 use crate::{array, event, handles, memory, module, visible};
 use causeway_api::calls;
@@ -79,6 +79,11 @@ impl ContextState {
         self.id.load(Ordering::Relaxed)
     }
 
+    /// Where its commands go that need no context.
+    pub fn without_context(&self) -> Handle<Context> {
+        Handle::null_of(self.handle.server())
+    }
+
     /// Its device.
     pub fn device(&self) -> Result<&'static Device, CUresult> {
         device::device(self.device)
@@ -95,13 +100,13 @@ impl ContextState {
         let transfers = transfers::of_context(self.handle);
         let newest = handles::ticket(self.handle);
         if self.is_idle() {
-            session()?.faults().take()?;
+            session::of(self.handle)?.faults().take()?;
         } else {
             session::call_in(self.handle, &calls::context_synchronize {})?;
             self.watermark.reach(newest);
         }
         transfers.iter().try_for_each(|transfer| transfer.wait())?;
-        self.watermark.fetch(newest)
+        self.watermark.fetch(self.handle.server(), newest)
     }
 
     /// Whether it exists on the server.
@@ -115,12 +120,14 @@ fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Fixes the handles of the primary contexts of `devices` devices. Called once, before the session is open.
-pub fn prepare(devices: usize) {
+/// Fixes the handles of the primary contexts of the program's devices. Called once, before any session is open.
+pub fn prepare(devices: &[Device]) {
     PRIMARY.get_or_init(|| {
-        handles::reserve(devices as u32);
-        let state = |index| ContextState::new(Handle::new(index, 0), index as CUdevice, 0, true);
-        (0..devices as u32).map(state).collect()
+        handles::reserve(devices.len() as u32);
+        let state = |(number, device): (u32, &Device)| {
+            ContextState::new(Handle::new(number, 0).of(device.server), number as CUdevice, 0, true)
+        };
+        (0..).zip(devices).map(state).collect()
     });
 }
 
@@ -147,6 +154,17 @@ pub fn given(raw: causeway_api::sys::CUcontext) -> Result<Arc<ContextState>, CUr
 #[inline]
 pub fn current_or_none() -> Handle<Context> {
     CURRENT.get()
+}
+
+/// Where a command goes that needs no context: in the current one if there is one, else in the first server's null one.
+pub fn anywhere() -> Handle<Context> {
+    current().unwrap_or(Handle::NULL)
+}
+
+/// Where a command goes that needs no context but this server: in the current context if it is there, else in the null
+/// one.
+pub fn anywhere_on(server: usize) -> Handle<Context> {
+    Some(anywhere()).filter(|current| current.server() == server).unwrap_or(Handle::null_of(server))
 }
 
 /// The calling thread's current context, which must exist.
@@ -204,10 +222,10 @@ fn pop_below() -> Handle<Context> {
 
 /// Creates a context of `device` and makes it current.
 pub fn create(device: CUdevice, flags: u32) -> Result<Handle<Context>, CUresult> {
-    let ordinal = device::on_server(device)?;
-    let handle = handles::create::<Context>();
+    let (ordinal, nowhere) = (device::on_server(device)?, device::without_context(device)?);
+    let handle = handles::create_context(nowhere.server());
     // In no context: the one that the command makes cannot be entered before it.
-    session::post_in(Handle::NULL, &calls::context_create { context: handle, device: ordinal, flags })?;
+    session::post_in(nowhere, &calls::context_create { context: handle, device: ordinal, flags })?;
     OTHERS.insert(handle, ContextState::new(handle, device, flags, false));
     push(handle);
     Ok(handle)
@@ -220,7 +238,7 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
     }
     end_of_contents(state);
     // A command that ends a context does not work in it.
-    session::call_in(Handle::NULL, &calls::context_destroy { context: state.handle })?;
+    session::call_in(state.without_context(), &calls::context_destroy { context: state.handle })?;
     handles::drop_handle(state.handle);
     OTHERS.remove(state.handle);
     if CURRENT.get() == state.handle {
@@ -293,7 +311,7 @@ pub fn reset(device: CUdevice) -> Result<(), CUresult> {
     state.limits.lock().clear();
     let request = calls::primary_context_reset { context: state.handle, device: device::on_server(device)? };
     // The work before it may have failed, and still the context is to be reset.
-    session::call_in(Handle::NULL, &request).and(idle)
+    session::call_in(state.without_context(), &request).and(idle)
 }
 
 /// Sets the flags with which the primary context of a device is created.
@@ -304,7 +322,7 @@ pub fn set_primary_flags(device: CUdevice, flags: u32) -> Result<(), CUresult> {
 
 /// Creates a primary context on the server.
 fn activate(state: &ContextState) -> Result<(), CUresult> {
-    session()?.faults().check()?;
+    session::of(state.handle)?.faults().check()?;
     state.id.store(next_id(), Ordering::Relaxed);
     handles::revive(state.handle);
     let request = calls::primary_context_retain {
@@ -313,7 +331,7 @@ fn activate(state: &ContextState) -> Result<(), CUresult> {
         flags: state.flags(),
     };
     // In no context: the one that the command makes cannot be entered before it.
-    session::post_in(Handle::NULL, &request)
+    session::post_in(state.without_context(), &request)
 }
 
 /// Forgets everything that ends with a context.

@@ -11,7 +11,7 @@
 
 use crate::environment;
 use crate::image::offers::{self, Offer};
-use crate::session::{self, session};
+use crate::session;
 use crate::stream::StreamState;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
@@ -57,6 +57,7 @@ pub unsafe fn copy(
     length: usize,
     stream: &StreamState,
 ) -> Result<(), CUresult> {
+    let session = session::of(stream.context)?;
     let mut unsettled = Unsettled::default();
     for (offset, length) in pieces(length) {
         if unsettled.0.len() == MOST_UNSETTLED
@@ -67,7 +68,7 @@ pub unsafe fn copy(
         // SAFETY: the piece lies in the source, which is readable until this function returns; all that is lent
         // has been settled by then.
         let bytes = unsafe { slice::from_raw_parts(source.add(offset), length) };
-        let offer = offers::lend_data(bytes);
+        let offer = offers::lend_data(session.server(), bytes);
         let request = calls::copy_to_device {
             destination: Region::linear(destination + offset as u64, length as u64).into(),
             stream: stream.handle,
@@ -80,10 +81,10 @@ pub unsafe fn copy(
         }
         unsettled.0.push_back(offer);
         // The server looks while the next piece is being named.
-        session()?.flush()?;
+        session.flush()?;
     }
     drop(unsettled);
-    session()?.faults().check()
+    session.faults().check()
 }
 
 /// Where each piece begins, and how long it is.

@@ -1,13 +1,18 @@
-//! The devices that the program sees: the server's, after `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
+//! The devices that the program sees: those of its servers, after `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
+//!
+//! They are numbered in the order in which the program names the servers, then in each server's order.
 
 use crate::environment;
-use crate::session::session;
+use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::{self, Snapshot};
 use causeway_api::sys::{CUdevice, CUdevice_attribute, CUresult};
+use std::sync::OnceLock;
 
 /// A device that the program sees.
 #[derive(Debug)]
 pub struct Device {
+    /// The place of its server among those that the program names.
+    pub server: usize,
     /// Its number on the server.
     pub ordinal: i32,
     /// What the server said about it.
@@ -28,7 +33,7 @@ pub struct LaunchLimits {
 }
 
 impl Device {
-    fn new(ordinal: usize, info: snapshot::Device) -> Self {
+    fn new(server: usize, ordinal: usize, info: snapshot::Device) -> Self {
         let limit = |attribute: CUdevice_attribute| {
             info.attribute(attribute.0 as i32).map_or(u32::MAX, |value| value.max(0) as u32)
         };
@@ -45,7 +50,7 @@ impl Device {
             ],
             threads: limit(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
         };
-        Self { ordinal: ordinal as i32, info, limits }
+        Self { server, ordinal: ordinal as i32, info, limits }
     }
 
     /// The value of an attribute, if the server reported it.
@@ -54,10 +59,22 @@ impl Device {
     }
 }
 
+static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+
+/// Fixes the devices that the program sees. Called once, before any session is open.
+pub fn open(devices: Vec<Device>) {
+    DEVICES.get_or_init(|| devices);
+}
+
+/// Every device that the program sees, in its order; none before `cuInit`.
+pub fn all() -> &'static [Device] {
+    DEVICES.get().map_or(&[], Vec::as_slice)
+}
+
 /// The device that a program's number means.
 pub fn device(number: CUdevice) -> Result<&'static Device, CUresult> {
     let index = usize::try_from(number).map_err(|_| CUresult::CUDA_ERROR_INVALID_DEVICE)?;
-    session()?.devices.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+    all().get(index).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
 }
 
 /// The server's number for a program's number.
@@ -65,27 +82,37 @@ pub fn on_server(number: CUdevice) -> Result<CUdevice, CUresult> {
     Ok(device(number)?.ordinal)
 }
 
-/// The program's number for a server's number, if the program sees that device.
-pub fn number_of(ordinal: i32) -> Option<CUdevice> {
-    let devices = &session().ok()?.devices;
-    devices.iter().position(|device| device.ordinal == ordinal).map(|number| number as CUdevice)
+/// Where commands go that are about a device and need no context.
+pub fn without_context(number: CUdevice) -> Result<Handle<Context>, CUresult> {
+    Ok(Handle::null_of(device(number)?.server))
 }
 
-/// The devices of a server that the environment lets the program see.
-pub fn visible(snapshot: &Snapshot) -> Vec<Device> {
-    let mut order: Vec<usize> = (0..snapshot.devices.len()).collect();
-    if environment::read("CUDA_DEVICE_ORDER").as_deref() == Some("PCI_BUS_ID") {
-        order.sort_by_key(|index| snapshot.devices[*index].pci_bus_id.to_ascii_lowercase());
+/// The program's number for a server's number, if the program sees that device.
+pub fn number_of(server: usize, ordinal: i32) -> Option<CUdevice> {
+    let is_meant = |device: &Device| (device.server, device.ordinal) == (server, ordinal);
+    all().iter().position(is_meant).map(|number| number as CUdevice)
+}
+
+/// The devices of the servers that the environment lets the program see.
+pub fn visible(snapshots: &[&Snapshot]) -> Vec<Device> {
+    let by_bus = environment::read("CUDA_DEVICE_ORDER").as_deref() == Some("PCI_BUS_ID");
+    let mut order: Vec<(usize, usize, &snapshot::Device)> = Vec::new();
+    for (server, snapshot) in snapshots.iter().enumerate() {
+        let mut of_server: Vec<_> = snapshot.devices.iter().enumerate().collect();
+        if by_bus {
+            of_server.sort_by_key(|(_, device)| device.pci_bus_id.to_ascii_lowercase());
+        }
+        order.extend(of_server.into_iter().map(|(ordinal, device)| (server, ordinal, device)));
     }
-    let uuids: Vec<String> = order.iter().map(|index| uuid_text(&snapshot.devices[*index].uuid)).collect();
+    let uuids: Vec<String> = order.iter().map(|(_, _, device)| uuid_text(&device.uuid)).collect();
     let chosen = match environment::read("CUDA_VISIBLE_DEVICES") {
         Some(list) => choose(&list, &uuids),
         None => (0..order.len()).collect(),
     };
-    chosen
-        .into_iter()
-        .map(|place| Device::new(order[place], snapshot.devices[order[place]].clone()))
-        .collect()
+    let device = |(server, ordinal, info): (usize, usize, &snapshot::Device)| {
+        Device::new(server, ordinal, info.clone())
+    };
+    chosen.into_iter().map(|place| device(order[place])).collect()
 }
 
 /// Which of the devices with these UUIDs a `CUDA_VISIBLE_DEVICES` list means. The list ends at its first entry

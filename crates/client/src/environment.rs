@@ -37,7 +37,10 @@ pub static VARIABLES: &[Variable] = &[
     client("CAUSEWAY_DEDUP", "on: large copies to devices send only what the server does not have"),
     client("CAUSEWAY_LANES", "how many connections carry large copies"),
     client("CAUSEWAY_LOG", "off, error (the default), info, debug, or trace: lines on standard error"),
-    client("CAUSEWAY_ON", "the server: HOST:PORT, or the connect string that `causeway serve` prints"),
+    client(
+        "CAUSEWAY_ON",
+        "the server: HOST:PORT, or the connect string that `causeway serve` prints; or several, with commas between",
+    ),
     client("CAUSEWAY_PIPELINE", "how copies are cut and carried, by their size; see docs/environment.md"),
     client(
         "CAUSEWAY_SOCKET_DIR",

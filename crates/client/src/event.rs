@@ -8,7 +8,7 @@ use crate::completion;
 use crate::context;
 use crate::exchange::{self, Kind};
 use crate::handles::{self, Registry};
-use crate::session::{self, session};
+use crate::session;
 use crate::stream::{Ahead, StreamState};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
@@ -64,7 +64,7 @@ pub fn create(flags: u32) -> Result<Handle<Event>, CUresult> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let context = context::current()?;
-    session()?.faults().check()?;
+    session::of(context)?.faults().check()?;
     let handle = handles::create::<Event>();
     insert(handle, context, flags, false);
     Ok(handle)
@@ -224,7 +224,7 @@ impl EventState {
         }
         let Some(record) = self.record_outside(CUresult::CUDA_ERROR_CAPTURED_EVENT)? else { return Ok(()) };
         if record.stream.has_done(record.ticket) {
-            session()?.faults().take()?;
+            session::of(self.context)?.faults().take()?;
         } else {
             session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
             record.stream.reach(record.ticket);

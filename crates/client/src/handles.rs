@@ -60,6 +60,15 @@ pub fn reserve(count: u32) {
 /// # Panics
 /// When the program holds four million objects.
 pub fn create<K: Kind>() -> Handle<K> {
+    create_of(0)
+}
+
+/// Makes a handle for a new context of one of the program's servers.
+pub fn create_context(server: usize) -> Handle<Context> {
+    create_of(server)
+}
+
+fn create_of<K: Kind>(server: usize) -> Handle<K> {
     let index = {
         let mut free = FREE.lock();
         if free.resting.len() > REST
@@ -73,7 +82,7 @@ pub fn create<K: Kind>() -> Handle<K> {
         }
     };
     let slot = slot_or_new(index);
-    let handle = Handle::new(index, slot.handle.load(Ordering::Relaxed) as u32);
+    let handle = Handle::new(index, slot.handle.load(Ordering::Relaxed) as u32).of(server);
     slot.ticket.store(0, Ordering::Relaxed);
     slot.handle.store(handle.value(), Ordering::Release);
     handle

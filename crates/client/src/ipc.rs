@@ -11,7 +11,7 @@ use crate::memory::{self, Origin, Piece};
 use crate::stream::StreamState;
 use crate::{context, device, handles, session};
 use causeway_api::calls;
-use causeway_api::handle::{Allocation, Handle};
+use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUmemAccess_flags, CUmemLocationType, CUresult};
 use causeway_api::types::{AddressAccess, ExportToken};
 use core::ffi::c_char;
@@ -22,6 +22,8 @@ use std::sync::{Arc, LazyLock};
 
 /// A block of another process that is mapped here.
 struct Imported {
+    /// Where commands about it go: the null context of its server.
+    nowhere: Handle<Context>,
     block: Handle<Allocation>,
     base: CUdeviceptr,
     size: u64,
@@ -85,15 +87,16 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
 
 /// Maps a block of another process.
 fn import(token: ExportToken, number: i32) -> Result<Imported, CUresult> {
-    let window = window::opened()?;
+    let nowhere = device::without_context(number)?;
+    let window = window::opened(nowhere.server())?;
     let block = handles::create::<Allocation>();
     let request = calls::allocation_import { allocation: block, token };
-    let (size, _) = session::call_in(Handle::NULL, &request).inspect_err(|_| {
+    let (size, _) = session::call_in(nowhere, &request).inspect_err(|_| {
         handles::drop_handle(block);
     })?;
     let release = || {
         handles::drop_handle(block);
-        session::post_in(Handle::NULL, &calls::allocation_release { allocation: block })
+        session::post_in(nowhere, &calls::allocation_release { allocation: block })
     };
     let Some(base) = window.take(size as u64, 0, 0) else {
         release()?;
@@ -105,16 +108,16 @@ fn import(token: ExportToken, number: i32) -> Result<Imported, CUresult> {
         flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0,
     }];
     let request = calls::allocation_map { allocation: block, address: base, size, offset: 0 };
-    session::post_in(Handle::NULL, &request)?;
-    let opened = session::call_in(Handle::NULL, &calls::address_access { address: base, size, access });
+    session::post_in(nowhere, &request)?;
+    let opened = session::call_in(nowhere, &calls::address_access { address: base, size, access });
     if let Err(error) = opened {
         // What was mapped for nothing goes; the first error is the one that counts.
-        let _ = session::call_in(Handle::NULL, &calls::allocation_unmap { address: base, size });
+        let _ = session::call_in(nowhere, &calls::allocation_unmap { address: base, size });
         window.give_back(base, size as u64);
         release()?;
         return Err(error);
     }
-    Ok(Imported { block, base, size: size as u64, pieces: HashMap::new() })
+    Ok(Imported { nowhere, block, base, size: size as u64, pieces: HashMap::new() })
 }
 
 /// Closes a piece that [`open`] gave, when the work that may use it is done.
@@ -157,9 +160,9 @@ fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
     if !block.pieces.is_empty() {
         return Ok(());
     }
-    let Some(Imported { block, base, size, .. }) = imported.remove(&token) else { return Ok(()) };
-    session::call_in(Handle::NULL, &calls::allocation_unmap { address: base, size: size as usize })?;
-    window::opened()?.give_back(base, size);
+    let Some(Imported { nowhere, block, base, size, .. }) = imported.remove(&token) else { return Ok(()) };
+    session::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
+    window::opened(nowhere.server())?.give_back(base, size);
     handles::drop_handle(block);
-    session::post_in(Handle::NULL, &calls::allocation_release { allocation: block })
+    session::post_in(nowhere, &calls::allocation_release { allocation: block })
 }

@@ -3,7 +3,7 @@
 use crate::context;
 use crate::entry::{DefaultStream, list, refuse_use};
 use crate::module::{self, FunctionState};
-use crate::session::{self, session};
+use crate::session;
 use crate::{capture, handles, statistics, stream, visible};
 use causeway_api::calls;
 use causeway_api::handle::{Handle, Stream};
@@ -48,7 +48,7 @@ pub unsafe fn launch(
         visible::note_parameters(params)?;
         statistics::note_launch();
         session::post(&calls::launch { function: handle, shape, stream, attributes, params })?;
-        if session()?.launches_wait { wait(stream) } else { Ok(()) }
+        if session::current()?.launches_wait { wait(stream) } else { Ok(()) }
     };
     // SAFETY: as this function demands.
     unsafe { with_parameters(&state, arguments, send) }

@@ -47,7 +47,7 @@ pub fn add(
     if jit.options.report != 0 || jit.options.values.iter().any(|(option, _)| is_of_linker(*option)) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let data = send_along(bytes)?;
+    let data = send_along(session::of(state.context)?, bytes)?;
     let options = jit.options.clone();
     let request = calls::link_add { state: state.handle, kind, name, options, data };
     session::call_in(state.context, &request).inspect_err(|_| state.tell())

@@ -1,19 +1,20 @@
 //! Device memory that the program has: which addresses are the device's, and what lies around them.
 //!
-//! This map is the authority on what an address is: it holds what came from the session's window and what has an
-//! address that the server's driver chose.
+//! This map is the authority on what an address is: it holds what came from a session's window and what has an
+//! address that the server's driver chose. Addresses from windows are unique. Drivers of several servers may choose the
+//! same one, so that each server has its own map: an address means first what it is on the current context's server.
 
 use crate::address::heap::Heap;
 use crate::log::error;
 use crate::{context, virtual_memory};
-use causeway_api::handle::{Context, Handle};
+use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemLocation, CUmemLocationType, CUresult,
 };
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Where device memory came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +68,27 @@ pub struct Piece {
     pub heap: Option<Arc<Heap>>,
 }
 
-static PIECES: RwLock<BTreeMap<CUdeviceptr, Piece>> = RwLock::new(BTreeMap::new());
+type Pieces = BTreeMap<CUdeviceptr, Piece>;
+
+/// By server.
+static PIECES: [RwLock<Pieces>; MOST_SERVERS] = [const { RwLock::new(BTreeMap::new()) }; MOST_SERVERS];
+
+/// The highest number of a server that has memory, so that no map is looked into for nothing.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks into the maps one after the other, the current context's server first, until `look` finds something.
+fn search<T>(look: impl Fn(&RwLock<Pieces>) -> Option<T>) -> Option<T> {
+    let here = context::current_or_none().server();
+    let others = (0..=HIGHEST.load(Ordering::Relaxed)).filter(|server| *server != here);
+    look(&PIECES[here]).or_else(|| others.into_iter().find_map(|server| look(&PIECES[server])))
+}
+
+/// The piece in which an address lies.
+fn piece_at(pieces: &Pieces, address: CUdeviceptr) -> Option<&Piece> {
+    let (_, piece) = pieces.range(..=address).next_back()?;
+    // An address right behind an empty variable belongs to nothing.
+    (address - piece.base < piece.size).then_some(piece)
+}
 
 /// Notes memory that the server gave.
 ///
@@ -88,7 +109,9 @@ pub fn add(
 /// # Errors
 /// As [`add`].
 pub fn insert(piece: Piece) -> Result<(), CUresult> {
-    let mut pieces = PIECES.write();
+    let server = piece.context.server();
+    HIGHEST.fetch_max(server, Ordering::Relaxed);
+    let mut pieces = PIECES[server].write();
     let end = piece.base.saturating_add(piece.size);
     if let Some((_, other)) = pieces.range(..end.max(1)).next_back()
         && other.base + other.size > piece.base
@@ -113,16 +136,12 @@ pub fn next_id() -> u64 {
 
 /// The piece in which an address lies.
 pub fn find(address: CUdeviceptr) -> Option<Piece> {
-    let pieces = PIECES.read();
-    let (_, piece) = pieces.range(..=address).next_back()?;
-    // An address right behind an empty variable belongs to nothing.
-    (address - piece.base < piece.size).then(|| piece.clone())
+    search(|pieces| piece_at(&pieces.read(), address).cloned())
 }
 
 /// Whether an address lies in known memory.
 pub fn is_known(address: CUdeviceptr) -> bool {
-    let pieces = PIECES.read();
-    pieces.range(..=address).next_back().is_some_and(|(_, piece)| address - piece.base < piece.size)
+    search(|pieces| piece_at(&pieces.read(), address).map(drop)).is_some()
 }
 
 /// Whether the device can certainly write at an address; of other addresses only the server knows.
@@ -140,18 +159,23 @@ pub fn is_writable(address: CUdeviceptr) -> bool {
 
 /// Takes out memory that the program frees; an address that is not the start of an allocation is refused.
 pub fn take(base: CUdeviceptr) -> Result<Piece, CUresult> {
-    let mut pieces = PIECES.write();
-    match pieces.get(&base) {
-        Some(piece) if matches!(piece.origin, Origin::Allocation | Origin::Pool | Origin::Managed) => {
-            pieces.remove(&base).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-        }
-        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    }
+    let is_freed =
+        |piece: &Piece| matches!(piece.origin, Origin::Allocation | Origin::Pool | Origin::Managed);
+    take_if(base, is_freed).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Forgets a variable of a module that is unloaded.
-pub fn forget_variable(base: CUdeviceptr) {
-    let mut pieces = PIECES.write();
+/// Takes out the piece that begins at an address, if it is one of those that are `wanted`.
+fn take_if(base: CUdeviceptr, wanted: impl Fn(&Piece) -> bool) -> Option<Piece> {
+    search(|pieces| {
+        let mut pieces = pieces.write();
+        pieces.get(&base).filter(|piece| wanted(piece))?;
+        pieces.remove(&base)
+    })
+}
+
+/// Forgets a variable of a module that is unloaded, on a server.
+pub fn forget_variable(server: usize, base: CUdeviceptr) {
+    let mut pieces = PIECES[server].write();
     if pieces.get(&base).is_some_and(|piece| piece.origin.is_variable()) {
         pieces.remove(&base);
     }
@@ -159,20 +183,18 @@ pub fn forget_variable(base: CUdeviceptr) {
 
 /// Whether a piece of this origin begins at an address.
 pub fn starts(base: CUdeviceptr, origin: Origin) -> bool {
-    PIECES.read().get(&base).is_some_and(|piece| piece.origin == origin)
+    search(|pieces| pieces.read().get(&base).filter(|piece| piece.origin == origin).map(drop)).is_some()
 }
 
 /// Takes out a piece that is not freed like an allocation.
 pub fn remove(base: CUdeviceptr, origin: Origin) -> Option<Piece> {
-    let mut pieces = PIECES.write();
-    pieces.get(&base).filter(|piece| piece.origin == origin)?;
-    pieces.remove(&base)
+    take_if(base, |piece| piece.origin == origin)
 }
 
 /// Forgets the memory of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
     let ended: Vec<Piece> = {
-        let mut pieces = PIECES.write();
+        let mut pieces = PIECES[context.server()].write();
         let is_ended = |piece: &Piece| piece.context == context && piece.origin != Origin::Mapping;
         let bases: Vec<_> = pieces.values().filter(|piece| is_ended(piece)).map(|piece| piece.base).collect();
         bases.iter().filter_map(|base| pieces.remove(base)).collect()
@@ -196,11 +218,16 @@ pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
     if address == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let pieces = PIECES.read();
+    let checked = search(|pieces| {
+        let pieces = pieces.read();
+        piece_at(&pieces, address).map(|_| check_pieces(&pieces, address, bytes))
+    });
+    checked.unwrap_or(Ok(()))
+}
+
+fn check_pieces(pieces: &Pieces, address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
     let (mut next, mut left) = (address, bytes);
-    while let Some((_, piece)) = pieces.range(..=next).next_back()
-        && next - piece.base < piece.size
-    {
+    while let Some(piece) = piece_at(pieces, next) {
         let room = piece.size - (next - piece.base);
         if left <= room {
             return Ok(());
@@ -211,7 +238,7 @@ pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
         }
         (next, left) = (next + room, left - room);
     }
-    if next == address { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 #[cfg(test)]

@@ -4,21 +4,25 @@
 //! it need no round trip. A function is asked for once a module, however often the program does.
 
 use crate::context;
+use crate::device;
 use crate::handles::{self, Registry};
 use crate::image::Image;
 use crate::image::offers::{self, Offer};
 use crate::image::suits;
 use crate::memory::{self, Origin};
-use crate::session;
+use crate::session::{self, Session};
 use crate::visible;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
-use causeway_api::sys::{CUdeviceptr, CUfunction, CUfunction_attribute, CUlibrary, CUmodule, CUresult};
+use causeway_api::sys::{
+    CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute, CUlibrary, CUmodule, CUresult,
+};
 use causeway_api::types::{FunctionInfo, JitOptions, Payload};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A variable of a module: address and size.
 pub type Variable = (CUdeviceptr, usize);
@@ -40,8 +44,33 @@ pub struct LibraryState {
     variables: Mutex<HashMap<(Handle<Context>, String), Variable>>,
     /// Its `__managed__` variables, which all contexts share.
     managed: Mutex<HashMap<String, Variable>>,
-    /// The offer of its image, when the program has lent the bytes until the library is unloaded.
-    lent: Option<Offer>,
+    /// The servers that have it.
+    servers: Servers,
+    /// Address and length of its image, when the program leaves it where it is until the library is unloaded.
+    preserved: Option<(usize, usize)>,
+    /// How it is compiled.
+    options: JitOptions,
+    /// The offers of its image, when the program has lent the bytes until the library is unloaded.
+    lent: Mutex<Vec<Offer>>,
+}
+
+/// Some of the program's servers.
+#[derive(Default)]
+struct Servers(AtomicU32);
+
+impl Servers {
+    fn only(server: usize) -> Self {
+        Self(AtomicU32::new(1 << server))
+    }
+
+    #[inline]
+    fn contain(&self, server: usize) -> bool {
+        self.0.load(Ordering::Acquire) & 1 << server != 0
+    }
+
+    fn add(&self, server: usize) {
+        self.0.fetch_or(1 << server, Ordering::AcqRel);
+    }
 }
 
 /// What a function belongs to.
@@ -69,6 +98,8 @@ pub struct FunctionState {
     attributes: Mutex<Vec<(i32, i32)>>,
     /// The function of a kernel in each context that asked for it.
     functions: Mutex<HashMap<Handle<Context>, Handle<Function>>>,
+    /// The servers that have it.
+    servers: Servers,
 }
 
 static MODULES: Registry<Module, ModuleState> = Registry::new();
@@ -85,10 +116,11 @@ pub enum Keeper {
     Program,
 }
 
-/// Offers an image to the server and lets `send` send the command that loads it, posted or waiting. The load is posted
+/// Offers an image to a server and lets `send` send the command that loads it, posted or waiting. The load is posted
 /// when its outcome is certain and the program does not ask what the compiler said. Returns the offer if the bytes
 /// must stay beyond the call.
 fn offer(
+    session: &Session,
     image: &Image<'_>,
     keeper: Keeper,
     options: &JitOptions,
@@ -96,10 +128,11 @@ fn offer(
 ) -> Result<Option<Offer>, CUresult> {
     /// Copying a larger image costs more than waiting for the server's word that it has it.
     const MOST_COPIED: usize = 1 << 20;
-    let posted = options.report == 0 && suits::all_devices(image);
+    let posted = options.report == 0 && suits::all_devices(session, image);
     let lent = keeper == Keeper::Program && matches!(image, Image::Single(_));
     let kept = posted && !lent && image.bytes().len() <= MOST_COPIED;
-    let offer = if kept { offers::keep(image) } else { offers::lend(image) };
+    let server = session.server();
+    let offer = if kept { offers::keep(server, image) } else { offers::lend(server, image) };
     let sent = send(offer.payload(), posted);
     if sent.is_err() || !posted {
         offer.withdraw();
@@ -118,7 +151,7 @@ fn offer(
 pub fn load(image: &Image<'_>, options: &JitOptions) -> Result<Handle<Module>, CUresult> {
     let context = context::current()?;
     let module = handles::create::<Module>();
-    offer(image, Keeper::Nobody, options, |payload, posted| {
+    offer(session::of(context)?, image, Keeper::Nobody, options, |payload, posted| {
         let form = image.form().number();
         let request = calls::module_load { module, form, options: options.clone(), image: payload };
         if posted { session::post_in(context, &request) } else { session::call_in(context, &request) }
@@ -132,31 +165,54 @@ fn insert_module(handle: Handle<Module>, context: Handle<Context>) {
     MODULES.insert(handle, Arc::new(ModuleState { handle, context, functions, variables: Mutex::default() }));
 }
 
-/// Loads a library, which belongs to no context.
+/// Loads a library, which belongs to no context. The server of the current context has it at once. The others get it
+/// when they need it, if its bytes stay where they are, and else now, too.
 pub fn load_library(
     image: &Image<'_>,
     keeper: Keeper,
     options: &JitOptions,
 ) -> Result<Handle<Library>, CUresult> {
     let library = handles::create::<Library>();
-    let context = context::current_or_none();
-    let lent = offer(image, keeper, options, |payload, posted| {
+    let home = session::current()?;
+    let lent = load_on(home, library, image, keeper, options)?;
+    let state = LibraryState {
+        handle: library,
+        servers: Servers::only(home.server()),
+        preserved: match (keeper, image) {
+            (Keeper::Program, Image::Single(bytes)) => Some((bytes.as_ptr() as usize, bytes.len())),
+            _ => None,
+        },
+        options: JitOptions { report: 0, ..options.clone() },
+        kernels: Mutex::default(),
+        modules: Mutex::default(),
+        variables: Mutex::default(),
+        managed: Mutex::default(),
+        lent: Mutex::new(lent.into_iter().collect()),
+    };
+    if state.preserved.is_none() {
+        for session in session::all().filter(|session| !state.servers.contain(session.server())) {
+            // A server that cannot have it says so when the library is used there.
+            let _ = state.load_on(session, image, Keeper::Nobody);
+        }
+    }
+    LIBRARIES.insert(library, Arc::new(state));
+    Ok(library)
+}
+
+/// Loads a library on one server; gives the offer of its image if the bytes must stay beyond the call.
+fn load_on(
+    session: &Session,
+    library: Handle<Library>,
+    image: &Image<'_>,
+    keeper: Keeper,
+    options: &JitOptions,
+) -> Result<Option<Offer>, CUresult> {
+    let context = context::anywhere_on(session.server());
+    offer(session, image, keeper, options, |payload, posted| {
         let form = image.form().number();
         let request = calls::library_load { library, form, options: options.clone(), image: payload };
         if posted { session::post_in(context, &request) } else { session::call_in(context, &request) }
-    })?;
-    LIBRARIES.insert(
-        library,
-        Arc::new(LibraryState {
-            handle: library,
-            kernels: Mutex::default(),
-            modules: Mutex::default(),
-            variables: Mutex::default(),
-            managed: Mutex::default(),
-            lent,
-        }),
-    );
-    Ok(library)
+    })
 }
 
 /// The module that the program passed.
@@ -169,11 +225,23 @@ pub fn given_library(raw: CUlibrary) -> Result<Arc<LibraryState>, CUresult> {
     LIBRARIES.get(Handle::from_raw(raw))
 }
 
-/// The function or kernel that the program passed.
+/// The function or kernel that the program passed; the server of the current context has the kernel.
 #[inline]
 pub fn given_function(raw: CUfunction) -> Result<(Handle<Function>, Arc<FunctionState>), CUresult> {
     let handle = Handle::from_raw(raw);
-    FUNCTIONS.get(handle).map(|state| (handle, state))
+    let state = FUNCTIONS.get(handle)?;
+    state.require_on(handle, context::current_or_none().server())?;
+    Ok((handle, state))
+}
+
+/// The kernel that the program passed, which a server is to have.
+pub fn given_kernel_on(
+    raw: causeway_api::sys::CUkernel,
+    server: usize,
+) -> Result<(Handle<Kernel>, Arc<FunctionState>), CUresult> {
+    let (kernel, state) = given_kernel(raw)?;
+    state.require_on(as_function(kernel), server)?;
+    Ok((kernel, state))
 }
 
 /// The kernel that the program passed.
@@ -184,20 +252,21 @@ pub fn given_kernel(
     if handle.tag() != Kernel::TAG {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    FUNCTIONS.get(as_function(handle)).map(|state| (handle, state))
+    given_function(as_function(handle).as_raw()).map(|(_, state)| (handle, state))
 }
 
 fn as_function(kernel: Handle<Kernel>) -> Handle<Function> {
     Handle::from_value(kernel.value())
 }
 
-fn insert_function(handle: Handle<Function>, owner: Owner, info: FunctionInfo) {
+fn insert_function(handle: Handle<Function>, owner: Owner, server: usize, info: FunctionInfo) {
     let state = FunctionState {
         owner,
         name: CString::new(info.name.as_str()).unwrap_or_default(),
         parameter_bytes: info.parameter_bytes(),
         attributes: Mutex::new(info.attributes.clone()),
         functions: Mutex::default(),
+        servers: Servers::only(server),
         info,
     };
     FUNCTIONS.insert(handle, Arc::new(state));
@@ -222,21 +291,22 @@ pub fn unload(raw: CUmodule) -> Result<(), CUresult> {
 
 fn forget_contents(state: &ModuleState) {
     state.functions.lock().drain().for_each(|(_, function)| forget_function(function));
-    state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(address));
+    let server = state.context.server();
+    state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(server, address));
 }
 
 /// Unloads a library.
 pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
     let state = LIBRARIES.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(state.handle);
-    if let Some(offer) = state.lent {
-        // The program's bytes may be gone after this call.
-        offer.wait();
-    }
+    // The program's bytes may be gone after this call.
+    state.lent.lock().drain(..).for_each(|offer| offer.wait());
     state.kernels.lock().drain().for_each(|(_, kernel)| forget_function(as_function(kernel)));
-    state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(address));
+    for ((context, _), (address, _)) in state.variables.lock().drain() {
+        memory::forget_variable(context.server(), address);
+    }
     for (_, (address, _)) in state.managed.lock().drain() {
-        memory::forget_variable(address);
+        let _ = memory::remove(address, Origin::ManagedVariable);
         visible::forget(address as usize)?;
     }
     for (_, module) in state.modules.lock().drain() {
@@ -245,7 +315,12 @@ pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
             forget_contents(&module);
         }
     }
-    session::post_in(context::current_or_none(), &calls::library_unload { library: state.handle })
+    let mut outcome = Ok(());
+    for session in session::all().filter(|session| state.servers.contain(session.server())) {
+        let context = context::anywhere_on(session.server());
+        outcome = outcome.and(session::post_in(context, &calls::library_unload { library: state.handle }));
+    }
+    outcome
 }
 
 /// Forgets what a context that ends had loaded.
@@ -276,7 +351,7 @@ impl ModuleState {
         let function = handles::create::<Function>();
         let info =
             session::call_in(self.context, &calls::module_function { function, module: self.handle, name })?;
-        insert_function(function, Owner::Module(self.handle), info);
+        insert_function(function, Owner::Module(self.handle), self.context.server(), info);
         functions.insert(name.to_owned(), function);
         Ok(function)
     }
@@ -305,6 +380,33 @@ fn note_variable((address, size): Variable, context: Handle<Context>) -> Result<
 }
 
 impl LibraryState {
+    /// Makes sure that the server of the current context has it; gives that context, which may be a null one.
+    fn here(&self) -> Result<Handle<Context>, CUresult> {
+        let context = context::current_or_none();
+        self.require_on(context.server()).map(|()| context)
+    }
+
+    /// Makes sure that a server has it.
+    fn require_on(&self, server: usize) -> Result<(), CUresult> {
+        if self.servers.contain(server) {
+            return Ok(());
+        }
+        let (address, length) = self.preserved.ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?;
+        // SAFETY: the program has promised that its image stays as it is until the library is unloaded.
+        let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
+        self.load_on(session::with(server)?, &Image::Single(bytes), Keeper::Program)
+    }
+
+    fn load_on(&self, session: &Session, image: &Image<'_>, keeper: Keeper) -> Result<(), CUresult> {
+        let mut lent = self.lent.lock();
+        // Another thread may have been faster.
+        if !self.servers.contain(session.server()) {
+            lent.extend(load_on(session, self.handle, image, keeper, &self.options)?);
+            self.servers.add(session.server());
+        }
+        Ok(())
+    }
+
     /// The kernel of this name.
     pub fn kernel(&self, name: &str) -> Result<Handle<Kernel>, CUresult> {
         let mut kernels = self.kernels.lock();
@@ -313,8 +415,9 @@ impl LibraryState {
         }
         let kernel = handles::create::<Kernel>();
         let request = calls::library_kernel { kernel, library: self.handle, name };
-        let info = session::call_in(context::current_or_none(), &request)?;
-        insert_function(as_function(kernel), Owner::Library(self.handle), info);
+        let context = self.here()?;
+        let info = session::call_in(context, &request)?;
+        insert_function(as_function(kernel), Owner::Library(self.handle), context.server(), info);
         kernels.insert(name.to_owned(), kernel);
         Ok(kernel)
     }
@@ -322,7 +425,7 @@ impl LibraryState {
     /// The names of its kernels.
     pub fn kernel_names(&self) -> Result<Vec<String>, CUresult> {
         let request = calls::library_kernel_names { library: self.handle };
-        session::call_in(context::current_or_none(), &request)
+        session::call_in(self.here()?, &request)
     }
 
     /// Its module in the current context.
@@ -332,6 +435,7 @@ impl LibraryState {
         if let Some(module) = modules.get(&context) {
             return Ok(*module);
         }
+        self.here()?;
         let module = handles::create::<Module>();
         session::post_in(context, &calls::library_module { module, library: self.handle })?;
         insert_module(module, context);
@@ -346,6 +450,7 @@ impl LibraryState {
         if let Some(variable) = variables.get(&key) {
             return Ok(*variable);
         }
+        self.here()?;
         let variable = session::call_in(key.0, &calls::library_global { library: self.handle, name })?;
         note_variable(variable, key.0)?;
         variables.insert(key, variable);
@@ -359,16 +464,37 @@ impl LibraryState {
             return Ok(*variable);
         }
         let request = calls::managed_variable { library: self.handle, name };
-        let (address, size) = session::call_in(context::current_or_none(), &request)?;
-        visible::variable::adopt(address, size)?;
-        // All devices use it; the first stands for them.
-        memory::add(address, size as u64, Handle::NULL, 0, Origin::ManagedVariable)?;
+        let context = self.here()?;
+        let (address, size) = session::call_in(context, &request)?;
+        visible::variable::adopt(context.server(), address, size)?;
+        // All devices of the server use it; the first stands for them.
+        let nowhere = Handle::null_of(context.server());
+        let first = device::all().iter().position(|device| device.server == context.server());
+        let first = first.unwrap_or(0) as CUdevice;
+        memory::add(address, size as u64, nowhere, first, Origin::ManagedVariable)?;
         managed.insert(name.to_owned(), (address, size));
         Ok((address, size))
     }
 }
 
 impl FunctionState {
+    /// Makes sure that a server has it, if it is a kernel: those belong to no context.
+    #[inline]
+    fn require_on(&self, handle: Handle<Function>, server: usize) -> Result<(), CUresult> {
+        if self.servers.contain(server) { Ok(()) } else { self.find_on(handle, server) }
+    }
+
+    #[cold]
+    fn find_on(&self, handle: Handle<Function>, server: usize) -> Result<(), CUresult> {
+        let Owner::Library(library) = self.owner else { return Ok(()) };
+        LIBRARIES.get(library)?.require_on(server)?;
+        let kernel = Handle::from_value(handle.value());
+        let request = calls::library_kernel { kernel, library, name: &self.info.name };
+        session::call_in(Handle::null_of(server), &request)?;
+        self.servers.add(server);
+        Ok(())
+    }
+
     /// The function of a kernel in the current context.
     pub fn function_of(&self, kernel: Handle<Kernel>) -> Result<Handle<Function>, CUresult> {
         let context = context::current()?;
@@ -380,7 +506,7 @@ impl FunctionState {
         session::post_in(context, &calls::kernel_function { function, kernel })?;
         // It is the kernel's code, so all that is known of that holds for it.
         let info = FunctionInfo { attributes: self.attributes.lock().clone(), ..self.info.clone() };
-        insert_function(function, Owner::Kernel(kernel, context), info);
+        insert_function(function, Owner::Kernel(kernel, context), context.server(), info);
         functions.insert(context, function);
         Ok(function)
     }

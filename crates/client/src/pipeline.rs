@@ -5,33 +5,51 @@
 
 use crate::environment;
 use crate::log::{error, info};
+use crate::session;
 use causeway_fabric::pipeline::profile::{self, Pair};
 use causeway_fabric::pipeline::{Direction, Module, Plan, Profile, Table, VARIABLE};
 use core::ffi::{CStr, c_char, c_int};
 use parking_lot::RwLock;
 
-struct Current {
+/// How the copies of one session are carried.
+pub struct Plans {
     module: Module,
-    table: Table,
+    table: RwLock<Table>,
     /// Where the table comes from.
     source: String,
-    pair: Option<Pair>,
+    pair: Pair,
 }
-
-static CURRENT: RwLock<Current> = RwLock::new(Current {
-    module: Module::Tcp,
-    table: Table { rules: Vec::new() },
-    source: String::new(),
-    pair: None,
-});
 
 /// What stands for the source when nobody has said anything.
 const BUILT_IN: &str = "built-in";
 
-/// The plan for a copy of `bytes` bytes.
-pub fn plan(direction: Direction, bytes: usize) -> Plan {
-    let current = CURRENT.read();
-    current.table.plan(current.module, direction, bytes)
+impl Plans {
+    /// Looks for the plans for a session with a server whose first device has this UUID.
+    pub fn find(server: &str, device: &str, module: Module) -> Self {
+        let user = of_user();
+        let pair = Pair::of_this_host(server, device, module);
+        let profile = find(&pair);
+        let mut sources = Vec::new();
+        if !user.is_empty() {
+            sources.push(VARIABLE.to_owned());
+        }
+        sources.extend(profile.as_ref().map(|_| format!("profile {}", pair.file_name())));
+        sources.push(BUILT_IN.to_owned());
+        let source = sources.join(", ");
+        info!("plans for copies: {source}");
+        let table = RwLock::new(profile.unwrap_or_default().under(user));
+        Self { module, table, source, pair }
+    }
+
+    /// The plan for a copy of `bytes` bytes.
+    pub fn plan(&self, direction: Direction, bytes: usize) -> Plan {
+        self.table.read().plan(self.module, direction, bytes)
+    }
+
+    /// Where the plans come from, the first source before the others.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
 }
 
 /// The user's own table. One with a mistake is reported and not used.
@@ -41,23 +59,6 @@ pub fn of_user() -> Table {
         error!("{cause}; going on without it");
         Table::default()
     })
-}
-
-/// Looks for the plans for a session with a server whose first device has this UUID.
-pub fn open(server: &str, device: &str, module: Module) {
-    let user = of_user();
-    let pair = Pair::of_this_host(server, device, module);
-    let profile = find(&pair);
-    let mut sources = Vec::new();
-    if !user.is_empty() {
-        sources.push(VARIABLE.to_owned());
-    }
-    sources.extend(profile.as_ref().map(|_| format!("profile {}", pair.file_name())));
-    sources.push(BUILT_IN.to_owned());
-    let source = sources.join(", ");
-    info!("plans for copies: {source}");
-    let table = profile.unwrap_or_default().under(user);
-    *CURRENT.write() = Current { module, table, source, pair: Some(pair) };
 }
 
 fn find(pair: &Pair) -> Option<Table> {
@@ -70,11 +71,6 @@ fn find(pair: &Pair) -> Option<Table> {
     found?.table().ok()
 }
 
-/// Where the plans come from, the first source before the others.
-pub fn source() -> String {
-    CURRENT.read().source.clone()
-}
-
 /// For `causeway tune`: carries copies as this table says, in the language of `CAUSEWAY_PIPELINE`, and the built-in one
 /// where it says nothing. 0, or 1 when the text is no table.
 ///
@@ -85,11 +81,11 @@ pub unsafe extern "C" fn causeway_use_pipeline(text: *const c_char) -> c_int {
     // SAFETY: as this function demands.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     let Ok(table) = Table::parse(&text) else { return 1 };
-    CURRENT.write().table = table;
+    session::all().for_each(|session| *session.plans.table.write() = table.clone());
     0
 }
 
-/// For `causeway tune`: the pair of this session, as four lines: the server's host, the UUID of its first device, the
+/// For `causeway tune`: the pair of the first session, as four lines: the server's host, the UUID of its first device, the
 /// module and the client's host. The length of the text, of which as much is written as there is room for; 0 when there
 /// is no session.
 ///
@@ -97,8 +93,8 @@ pub unsafe extern "C" fn causeway_use_pipeline(text: *const c_char) -> c_int {
 /// `room` bytes at `out` must be writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_pipeline_pair(out: *mut c_char, room: usize) -> usize {
-    let current = CURRENT.read();
-    let Some(Pair { server, device, module, client }) = &current.pair else { return 0 };
+    let Ok(session) = session::with(0) else { return 0 };
+    let Pair { server, device, module, client } = &session.plans.pair;
     let text = format!("{server}\n{device}\n{module}\n{client}");
     // SAFETY: as this function demands.
     unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len().min(room)) };

@@ -55,7 +55,10 @@ impl PoolState {
             device,
             handle_types,
             is_imported,
-            heap: window::window().map(|_| Heap::new(device, limit)),
+            heap: device::device(device)
+                .ok()
+                .and_then(|known| window::window(known.server))
+                .map(|_| Heap::new(device, limit)),
             reuse: [const { AtomicBool::new(true) }; 3],
             release_threshold: AtomicU64::new(0),
         });
@@ -68,7 +71,7 @@ impl PoolState {
         type Attribute = CUmemPool_attribute;
         let Some(heap) = &self.heap else {
             let request = calls::memory_pool_attribute_get { pool: self.handle, attribute };
-            return session::call_in(context::current_or_none(), &request);
+            return session::call_in(device::without_context(self.device)?, &request);
         };
         let (used, reserved) = heap.gauges();
         Ok(match attribute {
@@ -86,7 +89,7 @@ impl PoolState {
         type Attribute = CUmemPool_attribute;
         let Some(heap) = &self.heap else {
             let request = calls::memory_pool_attribute_set { pool: self.handle, attribute, value };
-            return session::call_in(context::current_or_none(), &request);
+            return session::call_in(device::without_context(self.device)?, &request);
         };
         match attribute {
             Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
@@ -139,7 +142,7 @@ pub fn default_of(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
     let pool = PoolState::new(number, 0, 0, false);
     if pool.heap.is_none() {
         let request = calls::memory_pool_default { pool: pool.handle, device: on_server };
-        session::post_in(context::current_or_none(), &request)?;
+        session::post_in(device::without_context(number)?, &request)?;
     }
     devices[index].default = Some(Arc::clone(&pool));
     Ok(pool)
@@ -163,7 +166,7 @@ pub fn set_current(number: CUdevice, pool: &Arc<PoolState>) -> Result<(), CUresu
     if pool.heap.is_none() {
         let request =
             calls::memory_pool_current_set { device: device::on_server(number)?, pool: pool.handle };
-        session::post_in(context::current_or_none(), &request)?;
+        session::post_in(device::without_context(number)?, &request)?;
     }
     OF_DEVICES.write()[number as usize].current = Some(Arc::clone(pool));
     Ok(())
@@ -176,7 +179,7 @@ pub fn create(number: CUdevice, limit: usize, handle_types: u32) -> Result<Arc<P
     let pool = PoolState::new(number, limit as u64, handle_types, false);
     if pool.heap.is_none() {
         let request = calls::memory_pool_create { pool: pool.handle, device: on_server, limit };
-        session::call_in(context::current_or_none(), &request).inspect_err(|_| {
+        session::call_in(device::without_context(number)?, &request).inspect_err(|_| {
             POOLS.remove(pool.handle);
             handles::drop_handle(pool.handle);
         })?;
@@ -186,7 +189,9 @@ pub fn create(number: CUdevice, limit: usize, handle_types: u32) -> Result<Arc<P
 
 /// A pool of another process, of the device with this number on the server.
 pub fn import(ordinal: i32) -> Result<Arc<PoolState>, CUresult> {
-    let number = device::number_of(ordinal).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    // The call says no device, so it is looked for where the current context is.
+    let server = context::current_or_none().server();
+    let number = device::number_of(server, ordinal).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     let descriptor = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
     Ok(PoolState::new(number, 0, descriptor, true))
 }
@@ -210,7 +215,7 @@ pub fn destroy(pool: &PoolState) -> Result<(), CUresult> {
         None => {
             let request =
                 calls::cuMemPoolDestroy { pool: handles::retire::<MemoryPool>(pool.handle.as_raw())? };
-            session::post_in(context::current_or_none(), &request)
+            session::post_in(device::without_context(pool.device)?, &request)
         }
     }
 }
@@ -225,7 +230,7 @@ fn sweep() {
 
 /// Allocates from a pool, for use in `stream` from its end on.
 pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<CUdeviceptr, CUresult> {
-    session::session()?.faults().check()?;
+    session::of(stream.context)?.faults().check()?;
     if pool.is_imported {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -262,14 +267,14 @@ pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUres
     let piece = match memory::take(address) {
         Err(_) if memory::starts(address, Origin::PoolImport) => {
             ipc::close_in(address, stream);
-            return session::session()?.faults().check();
+            return session::of(stream.context)?.faults().check();
         }
         taken => taken?,
     };
     match piece.heap {
         Some(heap) => {
             heap.free(piece.base, piece.size, Some(heap::stamp(stream)));
-            session::session()?.faults().check()
+            session::of(stream.context)?.faults().check()
         }
         None => {
             session::post_in(stream.context, &calls::memory_free_async { address, stream: stream.handle })

@@ -3,7 +3,6 @@
 pub mod copies;
 
 use crate::entry::Carried;
-use crate::pipeline;
 use causeway_api::coverage::FUNCTIONS;
 use causeway_fabric::pipeline::Direction;
 use causeway_fabric::{Counters, Reason, Via};
@@ -81,7 +80,7 @@ fn waits(count: impl Fn(&Waited) -> u64) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-/// How calls and copies got to the server.
+/// How calls and copies got to a server.
 pub struct Way<'a> {
     /// What carried them.
     pub via: Via,
@@ -91,10 +90,35 @@ pub struct Way<'a> {
     pub link: Counters,
     /// The round trips that opening the session took.
     pub opening: &'a [&'static str],
+    /// What executed the calls, for people.
+    pub backend: &'a str,
+    /// Where the plans for copies came from.
+    pub pipeline: &'a str,
+    /// When the session was opened.
+    pub started: Instant,
 }
 
-/// The report. `device` and `backend` are for people; `started` is when the session was opened.
-pub fn report(device: &str, backend: &str, started: Instant, way: &Way<'_>) -> String {
+impl Way<'_> {
+    /// The fields that say it, for a JSON object.
+    fn fields(&self) -> String {
+        let not_via: Vec<_> = self
+            .reasons
+            .iter()
+            .map(|reason| format!("\"{}\": {}", reason.via, quoted(&reason.text)))
+            .collect();
+        format!(
+            "\"backend\": {}, \"via\": \"{}\", \"not_via\": {{{}}}, \"pipeline\": {}",
+            quoted(self.backend),
+            self.via,
+            not_via.join(", "),
+            quoted(self.pipeline)
+        )
+    }
+}
+
+/// The report. `device` is for people; of several servers the first is the one whose fields stand alone.
+pub fn report(device: &str, servers: &[Way<'_>]) -> String {
+    let Some(first) = servers.first() else { return "{}\n".to_owned() };
     let mut totals = [0_u64; 3];
     let mut calls = String::new();
     for (function, counts) in FUNCTIONS.iter().zip(CALLS.iter()) {
@@ -115,31 +139,27 @@ pub fn report(device: &str, backend: &str, started: Instant, way: &Way<'_>) -> S
         calls.push('}');
     }
     let [local, posted, called] = totals;
-    let not_via: Vec<_> =
-        way.reasons.iter().map(|reason| format!("\"{}\": {}", reason.via, quoted(&reason.text))).collect();
     let wait_seconds = WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9;
     format!(
-        "{{\n  \"device\": {},\n  \"backend\": {},\n  \"via\": \"{}\",\n  \"not_via\": {{{}}},\n  \"pipeline\": {},\n  \"local\": {local},\n  \"posted\": {posted},\n  \
+        "{{\n  \"device\": {},\n  {},\n  \"servers\": [{}],\n  \"local\": {local},\n  \"posted\": {posted},\n  \
          \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"round_trips\": {{\n    \"opening\": [{}],\n    \
          \"before_first_launch\": {},\n    \"all\": {}\n  }},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
          \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \"copies\": {},\n  \
          \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
         quoted(device),
-        quoted(backend),
-        way.via,
-        not_via.join(", "),
-        quoted(&pipeline::source()),
+        first.fields(),
+        servers.iter().map(|way| format!("{{{}}}", way.fields())).collect::<Vec<_>>().join(", "),
         WAITS.load(Relaxed),
         WAITS_BEFORE_LAUNCH.load(Relaxed).min(WAITS.load(Relaxed)),
-        way.opening.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(", "),
+        first.opening.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(", "),
         waits(|waited| waited.before_first_launch),
         waits(|waited| waited.all),
         copies::bytes(Direction::ToDevice),
         BYTES_NOT_SENT.load(Relaxed),
         copies::bytes(Direction::FromDevice),
         MODULE_BYTES.load(Relaxed),
-        copies::report(way.via, &way.link),
-        started.elapsed().as_secs_f64(),
+        copies::report(first.via, &first.link),
+        first.started.elapsed().as_secs_f64(),
     )
 }
 
@@ -173,8 +193,10 @@ mod tests {
         count_wait("cuCtxSynchronize", Duration::ZERO);
         let reasons = [Reason { via: Via::Shm, text: "far".into() }];
         let link = Counters { direct_bytes_sent: 7, ..Counters::default() };
-        let way = Way { via: Via::Tcp, reasons: &reasons, link, opening: &["connection", "hello"] };
-        let text = report("a \"device\"", "none\n", Instant::now(), &way);
+        let (opening, started) = (&["connection", "hello"], Instant::now());
+        let (via, backend) = (Via::Tcp, "none\n");
+        let way = Way { via, reasons: &reasons, link, opening, backend, pipeline: "", started };
+        let text = report("a \"device\"", &[way]);
         for part in [
             r#""opening": ["connection", "hello"]"#,
             r#""before_first_launch": {"cuCtxSynchronize": 1}"#,

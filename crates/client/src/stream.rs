@@ -4,8 +4,8 @@ use crate::capture;
 use crate::completion::Watermark;
 use crate::context::{self, ContextState};
 use crate::handles::{self, Registry};
+use crate::session;
 use crate::session::transfers::{self, Transfer};
-use crate::session::{self, session};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
@@ -187,7 +187,7 @@ impl StreamState {
         let hazard = self.hazard.load(Ordering::Acquire);
         let newest = self.newest();
         if self.has_done(newest) {
-            session()?.faults().take()?;
+            session::of(self.context)?.faults().take()?;
         } else {
             session::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
             self.watermark.reach(newest);
@@ -234,7 +234,7 @@ impl StreamState {
 
     /// Gets what kernels wrote to memory of the program up to `ticket`, which must be done.
     pub fn fetch(&self, ticket: u64) -> Result<(), CUresult> {
-        self.watermark.fetch(ticket)
+        self.watermark.fetch(self.context.server(), ticket)
     }
 
     /// Everything in it up to `ticket` is done.
@@ -249,7 +249,7 @@ impl StreamState {
         ticket: u64,
         query: impl FnOnce(u64) -> Result<bool, CUresult>,
     ) -> Result<(), CUresult> {
-        session()?.faults().take()?;
+        session::of(self.context)?.faults().take()?;
         if self.has_done(ticket) {
             return Ok(());
         }

@@ -3,13 +3,13 @@
 //! Everything that can be checked is checked here, so that mapping needs no answer of the server. Addresses come from
 //! the session's window.
 
-use crate::address::window;
+use crate::address::window::{self, Window};
 use crate::entry::refuse_use;
 use crate::handles::{self, Registry};
 use crate::memory::{self, Origin, Piece};
-use crate::{device, exchange, session};
+use crate::{context, device, exchange, session};
 use causeway_api::calls;
-use causeway_api::handle::{Allocation, Handle};
+use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType, CUmemLocation, CUmemLocationType,
     CUresult,
@@ -26,6 +26,8 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 pub struct AllocationState {
     /// Its handle.
     pub handle: Handle<Allocation>,
+    /// Where commands about it go: the null context of its server.
+    nowhere: Handle<Context>,
     /// Its size in bytes.
     pub size: u64,
     /// What the program asked for; devices have the server's numbers.
@@ -52,8 +54,8 @@ struct Mapping {
 
 #[derive(Default)]
 struct Map {
-    /// Sizes of reserved ranges by first address.
-    reserved: BTreeMap<CUdeviceptr, u64>,
+    /// Sizes of reserved ranges by first address, and where they come from.
+    reserved: BTreeMap<CUdeviceptr, (u64, &'static Window)>,
     mappings: BTreeMap<CUdeviceptr, Mapping>,
 }
 
@@ -62,26 +64,30 @@ static MAP: Mutex<Map> = Mutex::new(Map { reserved: BTreeMap::new(), mappings: B
 
 /// Reserves addresses: at `wish` when they are free, else anywhere.
 pub fn reserve(size: u64, alignment: u64, wish: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
+    // They are the program's, for memory of any server that has the same window.
+    let server = context::current_or_none().server();
     let window =
-        window::opened().map_err(|_| refuse_use!("reserving addresses: the session has no window"))?;
+        window::opened(server).map_err(|_| refuse_use!("reserving addresses: the session has no window"))?;
     let is_round = size > 0 && size.is_multiple_of(window.granularity());
     if !is_round || (alignment != 0 && !alignment.is_power_of_two()) {
         return Err(INVALID);
     }
     let base = window.take(size, alignment, wish).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    MAP.lock().reserved.insert(base, size);
+    MAP.lock().reserved.insert(base, (size, window));
     Ok(base)
 }
 
 /// Gives a reserved range back, in which nothing may be mapped.
 pub fn free_reserved(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
     let mut map = MAP.lock();
-    if map.reserved.get(&base) != Some(&size) || map.meets_mapping(base, base + size) {
-        return Err(INVALID);
+    match map.reserved.get(&base) {
+        Some((reserved, window)) if *reserved == size && !map.meets_mapping(base, base + size) => {
+            window.give_back(base, size);
+            map.reserved.remove(&base);
+            Ok(())
+        }
+        _ => Err(INVALID),
     }
-    map.reserved.remove(&base);
-    window::opened()?.give_back(base, size);
-    Ok(())
 }
 
 /// Makes memory.
@@ -92,20 +98,23 @@ pub fn create(
 ) -> Result<Handle<Allocation>, CUresult> {
     let handle = handles::create::<Allocation>();
     let request = calls::allocation_create { allocation: handle, size: size as usize, properties };
-    session::call_in(Handle::NULL, &request).inspect_err(|_| {
+    let nowhere = device::without_context(device)?;
+    session::call_in(nowhere, &request).inspect_err(|_| {
         handles::drop_handle(handle);
     })?;
-    Ok(keep(handle, size, properties, device))
+    Ok(keep(handle, nowhere, size, properties, device))
 }
 
 fn keep(
     handle: Handle<Allocation>,
+    nowhere: Handle<Context>,
     size: u64,
     properties: AllocationProperties,
     device: CUdevice,
 ) -> Handle<Allocation> {
     let uses = Mutex::new(Uses { references: 1, ..Uses::default() });
-    ALLOCATIONS.insert(handle, Arc::new(AllocationState { handle, size, properties, device, uses }));
+    let state = AllocationState { handle, nowhere, size, properties, device, uses };
+    ALLOCATIONS.insert(handle, Arc::new(state));
     handle
 }
 
@@ -122,27 +131,27 @@ pub fn release(state: &AllocationState) -> Result<(), CUresult> {
 
 /// Maps an allocation from its start on, without access.
 pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result<(), CUresult> {
-    let window = window::opened()?;
+    let window = window::opened(state.nowhere.server())?;
     let end = base.checked_add(size).ok_or(INVALID)?;
     let is_round = [base, size].iter().all(|value| value.is_multiple_of(window.granularity()));
     let mut map = MAP.lock();
-    let is_reserved = map
-        .reserved
-        .range(..=base)
-        .next_back()
-        .is_some_and(|(start, length)| base - start < *length && size <= length - (base - start));
+    let is_reserved =
+        map.reserved.range(..=base).next_back().is_some_and(|(start, (length, reserved_in))| {
+            let is_inside = base - start < *length && size <= length - (base - start);
+            is_inside && core::ptr::eq(*reserved_in, window)
+        });
     if size == 0 || !is_round || size > state.size || !is_reserved || map.meets_mapping(base, end) {
         return Err(INVALID);
     }
     let request =
         calls::allocation_map { allocation: state.handle, address: base, size: size as usize, offset: 0 };
-    session::post_in(Handle::NULL, &request)?;
+    session::post_in(state.nowhere, &request)?;
     state.uses.lock().mappings += 1;
     map.mappings.insert(base, Mapping { size, allocation: Arc::clone(state), access: Vec::new() });
     memory::insert(Piece {
         base,
         size,
-        context: Handle::NULL,
+        context: state.nowhere,
         device: state.device,
         origin: Origin::Mapping,
         id: memory::next_id(),
@@ -153,8 +162,8 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
 /// Takes away the mappings that fill a range.
 pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
     let mut map = MAP.lock();
-    let starts = map.mappings_of(base, size)?;
-    session::call_in(Handle::NULL, &calls::allocation_unmap { address: base, size: size as usize })?;
+    let (starts, nowhere) = map.mappings_of(base, size)?;
+    session::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
     for start in starts {
         memory::remove(start, Origin::Mapping);
         if let Some(mapping) = map.mappings.remove(&start) {
@@ -166,11 +175,12 @@ pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
 
 /// Sets who may do what in the mappings that fill a range.
 pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> Result<(), CUresult> {
-    let access = entries.iter().map(on_server).collect::<Result<Vec<_>, _>>()?;
     let mut map = MAP.lock();
-    let starts = map.mappings_of(base, size)?;
+    let (starts, nowhere) = map.mappings_of(base, size)?;
+    let access =
+        entries.iter().map(|entry| on_server(nowhere.server(), entry)).collect::<Result<Vec<_>, _>>()?;
     let request = calls::address_access { address: base, size: size as usize, access: access.clone() };
-    session::call_in(Handle::NULL, &request)?;
+    session::call_in(nowhere, &request)?;
     for start in starts {
         let Some(mapping) = map.mappings.get_mut(&start) else { continue };
         for entry in &access {
@@ -184,7 +194,11 @@ pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> 
     Ok(())
 }
 
-fn on_server(entry: &CUmemAccessDesc) -> Result<AddressAccess, CUresult> {
+/// What the server of the memory gets. Devices of other servers cannot have access to it.
+fn on_server(server: usize, entry: &CUmemAccessDesc) -> Result<AddressAccess, CUresult> {
+    if device::device(entry.location.id).is_ok_and(|device| device.server != server) {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    }
     Ok(AddressAccess {
         location: entry.location.type_.0,
         location_id: location_on_server(&entry.location)?,
@@ -235,7 +249,7 @@ pub fn export(state: &AllocationState) -> Result<OwnedFd, CUresult> {
         None => {
             let (size, properties) = (state.size as usize, state.properties);
             let request = calls::allocation_export { allocation: state.handle, size, properties };
-            *uses.token.insert(session::call_in(Handle::NULL, &request)?)
+            *uses.token.insert(session::call_in(state.nowhere, &request)?)
         }
     };
     exchange::descriptor(exchange::Kind::Allocation, &token.0)
@@ -246,12 +260,14 @@ pub fn import(descriptor: BorrowedFd<'_>) -> Result<Handle<Allocation>, CUresult
     let token = ExportToken(exchange::read(descriptor, exchange::Kind::Allocation)?);
     let handle = handles::create::<Allocation>();
     let request = calls::allocation_import { allocation: handle, token };
-    let (size, properties) = session::call_in(Handle::NULL, &request).inspect_err(|_| {
+    // The call says no device, so it is looked for where the current context is.
+    let nowhere = Handle::null_of(context::current_or_none().server());
+    let (size, properties) = session::call_in(nowhere, &request).inspect_err(|_| {
         handles::drop_handle(handle);
     })?;
     // Memory of a device that this program does not see has a number that it cannot use.
-    let device = device::number_of(properties.location_id).unwrap_or(-1);
-    Ok(keep(handle, size as u64, properties, device))
+    let device = device::number_of(nowhere.server(), properties.location_id).unwrap_or(-1);
+    Ok(keep(handle, nowhere, size as u64, properties, device))
 }
 
 impl AllocationState {
@@ -264,11 +280,11 @@ impl AllocationState {
             return Ok(());
         }
         if let Some(token) = uses.token.take() {
-            session::post_in(Handle::NULL, &calls::export_withdraw { token })?;
+            session::post_in(self.nowhere, &calls::export_withdraw { token })?;
         }
         ALLOCATIONS.remove(self.handle);
         handles::drop_handle(self.handle);
-        session::post_in(Handle::NULL, &calls::allocation_release { allocation: self.handle })
+        session::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle })
     }
 }
 
@@ -282,14 +298,20 @@ impl Map {
         (address - base < mapping.size).then_some((*base, mapping))
     }
 
-    /// Where the mappings begin that fill a range exactly.
-    fn mappings_of(&self, base: u64, size: u64) -> Result<Vec<u64>, CUresult> {
+    /// Where the mappings begin that fill a range exactly, and where commands about them go: they must be of one
+    /// server.
+    fn mappings_of(&self, base: u64, size: u64) -> Result<(Vec<u64>, Handle<Context>), CUresult> {
         let end = base.checked_add(size).ok_or(INVALID)?;
+        let nowhere = self.mappings.get(&base).ok_or(INVALID)?.allocation.nowhere;
         let (mut starts, mut next) = (Vec::new(), base);
         while next < end {
             starts.push(next);
-            next += self.mappings.get(&next).ok_or(INVALID)?.size;
+            let mapping = self.mappings.get(&next).ok_or(INVALID)?;
+            if mapping.allocation.nowhere != nowhere {
+                return Err(INVALID);
+            }
+            next += mapping.size;
         }
-        if next == end && size > 0 { Ok(starts) } else { Err(INVALID) }
+        if next == end && size > 0 { Ok((starts, nowhere)) } else { Err(INVALID) }
     }
 }

@@ -132,6 +132,16 @@ pub enum TargetError {
     Key(#[from] KeyError),
 }
 
+impl Target {
+    /// The servers of a list with commas between them.
+    ///
+    /// # Errors
+    /// For the first that is no target, an empty one among them.
+    pub fn list(text: &str) -> Result<Vec<Self>, TargetError> {
+        text.split(',').map(str::parse).collect()
+    }
+}
+
 impl FromStr for Target {
     type Err = TargetError;
 

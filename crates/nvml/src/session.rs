@@ -120,7 +120,9 @@ fn connect() -> Result<Exchange, String> {
         "no server is named, so there is no GPU to tell of. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
          `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
-    let target: Target = on.parse().map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
+    // Of several servers the first one's GPUs are told of.
+    let target =
+        Target::list(&on).map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?.swap_remove(0);
     let hello = describe_process(FINGERPRINT, Vec::new());
     let exchange = connect_monitor(&target, &hello, &ConnectOptions::default())
         .map_err(|cause| format!("nothing can be told of the GPUs: {cause}"))?;

@@ -100,8 +100,16 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
         // SAFETY of the generated write: checked non-null above, valid by the contract of `cuda.h`.
         quote!(unsafe { #slot.write(request.#slot.as_raw()) };)
     });
+    // A call about a device goes to the server that has it.
+    let device = entry.arguments.iter().find(|a| a.base == "CUdevice" && matches!(a.mode, Mode::Value));
+    let place = entry.anywhere.then(|| match device.map(|device| ident(&device.name)) {
+        Some(device) => {
+            quote!(let place = crate::context::anywhere_on(crate::device::device(#device)?.server);)
+        }
+        None => quote!(let place = crate::context::anywhere();),
+    });
     let send = match entry.kind {
-        Kind::Posted if entry.anywhere => quote!(crate::session::post_anywhere(&request)?;),
+        Kind::Posted if entry.anywhere => quote!(crate::session::post_in(place, &request)?;),
         Kind::Posted => quote!(crate::session::post(&request)?;),
         _ => {
             let pattern = match result_names.as_slice() {
@@ -110,8 +118,11 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
                 many => quote!((#(#many),*)),
             };
             let call = match (entry.pure, entry.anywhere) {
-                (true, _) => quote!(crate::session::answers::ask(&request)),
-                (_, true) => quote!(crate::session::call_anywhere(&request)),
+                (true, true) => quote!(crate::session::answers::ask_in(place, &request)),
+                (true, false) => {
+                    quote!(crate::session::answers::ask_in(crate::context::current()?, &request))
+                }
+                (_, true) => quote!(crate::session::call_in(place, &request)),
                 _ => quote!(crate::session::call(&request)),
             };
             let call = created.iter().fold(call, |call, argument| {
@@ -127,6 +138,7 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
     quote! {
         crate::entry::enter(#index, || {
             #(#checks)*
+            #place
             #request
             #send
             #(#handles)*

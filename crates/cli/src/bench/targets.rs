@@ -163,7 +163,7 @@ impl Measurer {
             "--library".into(),
             self.folder.join("libcuda.so.1").into_os_string(),
         ];
-        let mut command = launch::command(&program, server, &self.folder);
+        let mut command = launch::command(&program, core::slice::from_ref(server), &self.folder);
         if let Some(via) = via {
             command.env("CAUSEWAY_VIA", via);
         }

@@ -126,7 +126,7 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     let mut program: Vec<OsString> = vec![executable.into(), "tune-here".into(), "--library".into()];
     program.push(folder.join("libcuda.so.1").into());
     program.extend(arguments.quick.then(|| "--quick".into()));
-    let mut command = launch::command(&program, &target, &folder);
+    let mut command = launch::command(&program, core::slice::from_ref(&target), &folder);
     command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
     let status = launch::run_program(command)?;
     drop(embedded);

@@ -80,7 +80,7 @@ static OF_CONTEXTS: LazyLock<Mutex<HashMap<u64, Arc<Heap>>>> = LazyLock::new(Mut
 
 /// The heap that `cuMemAlloc` takes memory from; nothing where the session has no window.
 pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap>> {
-    window::window()?;
+    window::window(context.server())?;
     let mut heaps = OF_CONTEXTS.lock();
     Some(Arc::clone(heaps.entry(context.value()).or_insert_with(|| {
         let heap = Heap::new(device, 0);
@@ -93,7 +93,7 @@ pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap
 /// The devices (the server's numbers) that reach memory of a device. They get access from the beginning: the driver
 /// copies memory of its own from any device, with or without peer access, and must be able to do so with ours.
 fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
-    let session = session::session().ok();
+    let session = device::without_context(device).and_then(session::of).ok();
     let own = device::on_server(device).ok();
     let count = session.map_or(0, |session| session.snapshot.devices.len());
     (0..count).filter_map(move |peer| {
@@ -161,8 +161,14 @@ impl Heap {
                 return Ok(base);
             }
             // Another thread may be faster in taking what is new; then there is another turn.
-            self.grow(window::window().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?, rounded)?;
+            let window = window::window(self.without_context()?.server());
+            self.grow(window.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?, rounded)?;
         }
+    }
+
+    /// Where commands about its memory go.
+    fn without_context(&self) -> Result<Handle<Context>, CUresult> {
+        device::without_context(self.device)
     }
 
     /// Takes memory that is free here.
@@ -210,13 +216,13 @@ impl Heap {
             let keep = self.keep.load(Ordering::Relaxed);
             if state.arena.free_bytes() > keep { state.take_blocks(keep) } else { Vec::new() }
         };
-        release(released);
+        self.release(released);
     }
 
     /// Gives blocks back that are free until no more than `keep` bytes of free memory are left, if that can be.
     pub fn trim(&self, keep: u64) {
         let released = self.state.lock().take_blocks(keep);
-        release(released);
+        self.release(released);
     }
 
     /// Gives every block back; what is allocated in them is lost.
@@ -228,7 +234,7 @@ impl Heap {
             state.reserved.set(0);
             core::mem::take(&mut state.blocks)
         };
-        release(released.into_iter().collect());
+        self.release(released.into_iter().collect());
     }
 
     /// Bytes that are allocated, and bytes of all blocks.
@@ -268,7 +274,7 @@ impl Heap {
         };
         let request =
             calls::allocation_export { allocation: block.handle, size: block.size as usize, properties };
-        let token = *block.token.insert(session::call_in(Handle::NULL, &request)?);
+        let token = *block.token.insert(session::call_in(self.without_context()?, &request)?);
         Ok((token, *base))
     }
 
@@ -289,7 +295,8 @@ impl Heap {
             }
             state.blocks.iter().map(|(base, block)| (*base, block.size)).collect()
         };
-        ranges.into_iter().try_for_each(|(base, size)| set_access(base, size, accessor, flags))
+        let nowhere = self.without_context()?;
+        ranges.into_iter().try_for_each(|(base, size)| set_access(nowhere, base, size, accessor, flags))
     }
 
     /// Has the server make a block for at least `size` bytes.
@@ -331,6 +338,7 @@ impl Heap {
         {
             return Err(out_of_memory);
         }
+        let nowhere = self.without_context()?;
         let base = window.take(size, 0, 0).ok_or(out_of_memory)?;
         let block = handles::create::<Allocation>();
         let read_and_write = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -345,16 +353,16 @@ impl Heap {
                 .map(|(d, _)| *d)
                 .collect(),
         };
-        if let Err(error) = session::call_in(Handle::NULL, &request) {
+        if let Err(error) = session::call_in(nowhere, &request) {
             handles::drop_handle(block);
             window.give_back(base, size);
             if error == CUresult::CUDA_ERROR_NOT_SUPPORTED {
-                window::lose();
+                window::lose(nowhere.server());
             }
             return Err(error);
         }
         for (accessor, flags) in accessors.into_iter().filter(|(_, flags)| *flags != read_and_write) {
-            set_access(base, size, accessor, flags)?;
+            set_access(nowhere, base, size, accessor, flags)?;
         }
         let mut state = self.state.lock();
         state.blocks.insert(base, Block { handle: block, size, token: None });
@@ -362,6 +370,26 @@ impl Heap {
         let held = state.arena.held_bytes();
         state.reserved.set(held);
         Ok(())
+    }
+
+    /// Gives blocks back to the server. No work uses them any more.
+    fn release(&self, blocks: Vec<(u64, Block)>) {
+        // A heap is of a device that the program has.
+        let Ok(nowhere) = self.without_context() else { return };
+        for (base, Block { handle, size, token }) in blocks {
+            handles::drop_handle(handle);
+            if let Some(token) = token {
+                // As below: an error means that the session is lost.
+                let _ = session::post_in(nowhere, &calls::export_withdraw { token });
+            }
+            let request = calls::memory_block_release { block: handle, address: base, size: size as usize };
+            // The addresses may be used again at once: the server carries commands out in order. An error means that
+            // the session is lost, and its memory with it.
+            let _ = session::post_in(nowhere, &request);
+            if let Some(window) = window::window(nowhere.server()) {
+                window.give_back(base, size);
+            }
+        }
     }
 }
 
@@ -383,26 +411,14 @@ impl Drop for Heap {
     }
 }
 
-fn set_access(base: u64, size: u64, device: CUdevice, flags: CUmemAccess_flags) -> Result<(), CUresult> {
+fn set_access(
+    nowhere: Handle<Context>,
+    base: u64,
+    size: u64,
+    device: CUdevice,
+    flags: CUmemAccess_flags,
+) -> Result<(), CUresult> {
     let location = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
     let access = vec![AddressAccess { location, location_id: device, flags: flags.0 }];
-    session::call_in(Handle::NULL, &calls::address_access { address: base, size: size as usize, access })
-}
-
-/// Gives blocks back to the server. No work uses them any more.
-fn release(blocks: Vec<(u64, Block)>) {
-    for (base, Block { handle, size, token }) in blocks {
-        handles::drop_handle(handle);
-        if let Some(token) = token {
-            // As below: an error means that the session is lost.
-            let _ = session::post_in(Handle::NULL, &calls::export_withdraw { token });
-        }
-        let request = calls::memory_block_release { block: handle, address: base, size: size as usize };
-        // The addresses may be used again at once: the server carries commands out in order. An error means that
-        // the session is lost, and its memory with it.
-        let _ = session::post_in(Handle::NULL, &request);
-        if let Some(window) = window::window() {
-            window.give_back(base, size);
-        }
-    }
+    session::call_in(nowhere, &calls::address_access { address: base, size: size as usize, access })
 }

@@ -1,9 +1,10 @@
-//! The range of addresses that device memory of this session has.
+//! The range of addresses that device memory has.
 
 use crate::log::info;
-use crate::session::{self, session};
+use crate::session;
 use causeway_api::calls;
 use causeway_api::handle::Handle;
+use causeway_api::snapshot;
 use causeway_api::sys::CUresult;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -18,41 +19,69 @@ pub struct Window {
     free: Mutex<BTreeMap<u64, u64>>,
 }
 
-static WINDOW: OnceLock<Option<Window>> = OnceLock::new();
-/// Whether the server turned out not to have the window after all.
-static LOST: AtomicBool = AtomicBool::new(false);
+/// A window with its place, as the servers offered it. Sessions that offer the same one share it, so that no two of
+/// them give out the same address.
+type Known = ((u64, u64), &'static Window);
 
-/// The session's window; nothing where server or client cannot reserve one.
-pub fn window() -> Option<&'static Window> {
-    let window = WINDOW.get_or_init(|| {
-        let offered = session().ok()?.snapshot.device_window;
-        if offered.size == 0 {
-            return None;
-        }
-        match reserve(offered.address, offered.size) {
-            Ok(()) => Some(Window::new(offered.address, offered.size, offered.granularity)),
-            Err(cause) => {
-                info!(
-                    "{} bytes of addresses at {:#x} cannot be reserved ({cause}); every allocation asks the server",
-                    offered.size, offered.address
-                );
-                None
-            }
-        }
-    });
-    window.as_ref().filter(|_| !LOST.load(Ordering::Relaxed))
+/// The windows of all sessions.
+static WINDOWS: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+/// What a session knows of its window.
+#[derive(Default)]
+pub struct OfSession {
+    window: OnceLock<Option<&'static Window>>,
+    opened: OnceLock<Result<(), CUresult>>,
+    /// Whether the server turned out not to have the window after all.
+    is_lost: AtomicBool,
 }
 
-/// The session's window, which the server has reserved as well from here on.
-pub fn opened() -> Result<&'static Window, CUresult> {
-    static OPENED: OnceLock<Result<(), CUresult>> = OnceLock::new();
-    let window = window().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-    OPENED.get_or_init(|| session::call_in(Handle::NULL, &calls::address_window_open {})).map(|()| window)
+/// The window of the session with a server; nothing where server or client cannot reserve one.
+pub fn window(server: usize) -> Option<&'static Window> {
+    let session = session::with(server).ok()?;
+    let own = &session.window;
+    own.window
+        .get_or_init(|| find(session.snapshot.device_window))
+        .filter(|_| !own.is_lost.load(Ordering::Relaxed))
 }
 
-/// Notes that the server cannot reserve the window.
-pub fn lose() {
-    if !LOST.swap(true, Ordering::Relaxed) {
+/// The window that a server offers, once for all sessions.
+fn find(offered: snapshot::Window) -> Option<&'static Window> {
+    if offered.size == 0 {
+        return None;
+    }
+    let place = (offered.address, offered.size);
+    let mut windows = WINDOWS.lock();
+    if let Some((_, known)) = windows.iter().find(|(known, _)| *known == place) {
+        return Some(known);
+    }
+    match reserve(offered.address, offered.size) {
+        Ok(()) => {
+            let window = Window::new(offered.address, offered.size, offered.granularity);
+            let window: &'static Window = Box::leak(Box::new(window));
+            windows.push((place, window));
+            Some(window)
+        }
+        Err(cause) => {
+            info!(
+                "{} bytes of addresses at {:#x} cannot be reserved ({cause}); every allocation asks the server",
+                offered.size, offered.address
+            );
+            None
+        }
+    }
+}
+
+/// The window of the session with a server, which the server has reserved as well from here on.
+pub fn opened(server: usize) -> Result<&'static Window, CUresult> {
+    let window = window(server).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+    let open = || session::call_in(Handle::null_of(server), &calls::address_window_open {});
+    session::with(server)?.window.opened.get_or_init(open).map(|()| window)
+}
+
+/// Notes that a server cannot reserve the window.
+pub fn lose(server: usize) {
+    let Ok(session) = session::with(server) else { return };
+    if !session.window.is_lost.swap(true, Ordering::Relaxed) {
         info!("the server's driver cannot reserve the window of addresses; every allocation asks the server");
     }
 }

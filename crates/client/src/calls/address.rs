@@ -2,10 +2,9 @@
 
 use super::Outcome;
 use crate::entry::{give, list, refuse_use};
-use crate::session;
 use crate::virtual_memory as memory;
+use crate::{device, session};
 use causeway_api::calls;
-use causeway_api::handle::Handle;
 use causeway_api::sys::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
@@ -126,10 +125,10 @@ pub unsafe fn cuMemGetAllocationGranularity(
     option: CUmemAllocationGranularity_flags,
 ) -> Outcome {
     // SAFETY: properties, or null.
-    let (properties, _) = unsafe { properties(prop) }?;
+    let (properties, device) = unsafe { properties(prop) }?;
     let request = calls::allocation_granularity { properties, option: option.0 };
     // SAFETY: room for the result, or null.
-    unsafe { give(granularity, session::call_in(Handle::NULL, &request)?) }
+    unsafe { give(granularity, session::call_in(device::without_context(device)?, &request)?) }
 }
 
 pub unsafe fn cuMemGetAllocationPropertiesFromHandle(

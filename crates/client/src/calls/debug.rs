@@ -32,7 +32,7 @@ pub unsafe fn cuLogsDumpToMemory(
     }
     // SAFETY: an iterator, or null.
     let start = unsafe { iterator.as_ref() }.copied();
-    let (text, next) = session::call_anywhere(&calls::logs_dump { start, size: room })?;
+    let (text, next) = session::call_in(context::anywhere(), &calls::logs_dump { start, size: room })?;
     // SAFETY: room for as many bytes as the program says, for a size, and for an iterator unless it is null.
     unsafe {
         store(buffer.cast(), room, &text)?;
@@ -55,7 +55,8 @@ pub unsafe fn cuLogsDumpToFile(
     }
     // SAFETY: an iterator, or null.
     let start = unsafe { iterator.as_ref() }.copied();
-    let (mut log, next) = session::call_anywhere(&calls::logs_dump { start, size: WHOLE_LOG })?;
+    let (mut log, next) =
+        session::call_in(context::anywhere(), &calls::logs_dump { start, size: WHOLE_LOG })?;
     while log.last() == Some(&0) {
         log.pop();
     }

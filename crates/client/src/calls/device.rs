@@ -2,9 +2,9 @@
 
 use super::Outcome;
 use crate::address;
-use crate::device::device;
+use crate::device::{self, device};
 use crate::entry::{give, offer, store};
-use crate::session::session;
+use crate::session;
 use crate::visible;
 use causeway_api::sys::{
     CUatomicOperation, CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUresult, CUuuid,
@@ -19,7 +19,7 @@ pub unsafe fn cuDeviceGet(out: *mut CUdevice, ordinal: i32) -> Outcome {
 
 pub unsafe fn cuDeviceGetCount(count: *mut i32) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(count, session()?.devices.len() as i32) }
+    unsafe { give(count, device::all().len() as i32) }
 }
 
 pub unsafe fn cuDeviceGetName(name: *mut c_void, len: i32, dev: CUdevice) -> Outcome {
@@ -95,10 +95,10 @@ pub unsafe fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev
     let device = device(dev)?;
     let value = match device.attribute(attrib) {
         Some(_) if NOT_THROUGH_CAUSEWAY.contains(&attrib) => 0,
-        Some(_) if IN_THE_WINDOW.contains(&attrib) && address::window::window().is_none() => 0,
+        Some(_) if IN_THE_WINDOW.contains(&attrib) && address::window::window(device.server).is_none() => 0,
         Some(_)
             if attrib == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY
-                && !visible::window::is_open() =>
+                && !visible::window::is_open_for(session::with(device.server)?.snapshot.host_window) =>
         {
             0
         }

@@ -5,8 +5,8 @@ use crate::entry::{DefaultStream, give, offer};
 use crate::graph::work::{Calling, Work};
 use crate::launch::{self, Arguments};
 use crate::module::{self, FunctionState, Owner};
+use crate::session;
 use crate::session::callbacks::{self, Address, Task};
-use crate::session::{self, session};
 use crate::{capture, context, device, handles, stream};
 use causeway_api::calls::{self, Call};
 use causeway_api::handle::{Context, Handle};
@@ -56,7 +56,7 @@ pub fn set_attribute(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // A kernel has its attributes on each device; what is known here is what was set last on any of them.
-    let is_only_device = session()?.devices.len() == 1;
+    let is_only_device = device::all().len() == 1;
     if is_only_device && state.attribute(attribute) == Some(value) {
         return Ok(());
     }

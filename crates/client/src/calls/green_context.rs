@@ -5,7 +5,7 @@
 
 use super::Outcome;
 use crate::context::{self, ContextState};
-use crate::device::{device, on_server};
+use crate::device::{device, on_server, without_context};
 use crate::entry::{DefaultStream, give, list, offer};
 use crate::handles::{self, Registry};
 use crate::{session, stream};
@@ -38,21 +38,22 @@ pub fn of_context(context: Handle<Context>) -> Option<CUgreenCtx> {
     found.first().map(|(handle, _)| handle.as_raw())
 }
 
-/// The program's structure for a resource.
-fn structure(resource: &DeviceResource) -> CUdevResource {
+/// The program's structure for a resource of a server.
+fn structure(server: usize, resource: &DeviceResource) -> CUdevResource {
     let mut structure = CUdevResource { type_: CUdevResourceType(resource.kind), ..Default::default() };
     structure._internal_padding[..8].copy_from_slice(&resource.id.to_ne_bytes());
+    structure._internal_padding[8] = server as u8;
     structure.__bindgen_anon_1._oversize = resource.value;
     structure
 }
 
-/// The number under which the server keeps a resource.
-fn number(structure: &CUdevResource) -> Result<u64, CUresult> {
+/// The server that keeps a resource, as its null context, and the number under which it does.
+fn number(structure: &CUdevResource) -> Result<(Handle<Context>, u64), CUresult> {
     if structure.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_INVALID {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
     }
     let bytes = structure._internal_padding.first_chunk::<8>().ok_or(INVALID)?;
-    Ok(u64::from_ne_bytes(*bytes))
+    Ok((Handle::null_of(structure._internal_padding[8].into()), u64::from_ne_bytes(*bytes)))
 }
 
 pub unsafe fn cuDeviceGetDevResource(
@@ -60,9 +61,12 @@ pub unsafe fn cuDeviceGetDevResource(
     resource: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Outcome {
-    let found = session::call_anywhere(&calls::resource_of_device { device: on_server(dev)?, kind: kind.0 })?;
+    let found = session::call_in(
+        without_context(dev)?,
+        &calls::resource_of_device { device: on_server(dev)?, kind: kind.0 },
+    )?;
     // SAFETY: room for the result, or null.
-    unsafe { give(resource, structure(&found)) }
+    unsafe { give(resource, structure(device(dev)?.server, &found)) }
 }
 
 pub unsafe fn cuCtxGetDevResource(
@@ -73,7 +77,7 @@ pub unsafe fn cuCtxGetDevResource(
     let context = context::given(hCtx)?.handle;
     let found = session::call_in(context, &calls::resource_of_context { context, kind: kind.0 })?;
     // SAFETY: room for the result, or null.
-    unsafe { give(resource, structure(&found)) }
+    unsafe { give(resource, structure(context.server(), &found)) }
 }
 
 pub unsafe fn cuGreenCtxGetDevResource(
@@ -85,7 +89,7 @@ pub unsafe fn cuGreenCtxGetDevResource(
     let request = calls::resource_of_green_context { green: green.handle, kind: kind.0 };
     let found = session::call_in(green.context.handle, &request)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(resource, structure(&found)) }
+    unsafe { give(resource, structure(green.context.handle.server(), &found)) }
 }
 
 pub unsafe fn cuDevSmResourceSplitByCount(
@@ -99,9 +103,11 @@ pub unsafe fn cuDevSmResourceSplitByCount(
     // SAFETY: a number and a resource, or null.
     let (groups, input) = unsafe { (nbGroups.as_mut().ok_or(INVALID)?, input.as_ref().ok_or(INVALID)?) };
     let wanted = if result.is_null() { 0 } else { *groups };
-    let request = calls::resource_split { input: number(input)?, wanted, flags, minimum: minCount };
-    let (made, parts, rest) = session::call_anywhere(&request)?;
+    let (nowhere, input) = number(input)?;
+    let request = calls::resource_split { input, wanted, flags, minimum: minCount };
+    let (made, parts, rest) = session::call_in(nowhere, &request)?;
     *groups = made;
+    let structure = |resource: &DeviceResource| structure(nowhere.server(), resource);
     let parts: Vec<_> = parts.iter().take(wanted as usize).map(structure).collect();
     // SAFETY: room for as many parts as the program wanted, and for what remains unless it is null.
     unsafe {
@@ -121,9 +127,14 @@ pub unsafe fn cuDevResourceGenerateDesc(
     }
     // SAFETY: a list of `nbResources` resources.
     let resources = unsafe { list(resources, nbResources as usize) }?;
-    let resources = resources.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+    let numbers = resources.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+    let nowhere = numbers.first().ok_or(INVALID)?.0;
+    if numbers.iter().any(|(other, _)| *other != nowhere) {
+        return Err(INVALID);
+    }
+    let resources = numbers.into_iter().map(|(_, number)| number).collect();
     let description = handles::create::<ResourceDescription>();
-    let made = session::call_anywhere(&calls::resource_description { description, resources });
+    let made = session::call_in(nowhere, &calls::resource_description { description, resources });
     handles::or_drop(description, made)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(phDesc, description.as_raw()) }
@@ -142,7 +153,7 @@ pub unsafe fn cuGreenCtxCreate(
     }
     // A green context lies in the primary context, which it keeps alive.
     let primary = context::retain(dev)?;
-    let (green, context) = (handles::create::<GreenContext>(), handles::create::<Context>());
+    let (green, context) = (handles::create::<GreenContext>(), handles::create_context(device(dev)?.server));
     let request = calls::green_context_create { green, context, description, device: on_server(dev)?, flags };
     let made = handles::or_drop(context, handles::or_drop(green, session::call_in(primary, &request)));
     if let Err(error) = made {
@@ -159,7 +170,8 @@ pub unsafe fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> Outcome {
     let green = GREEN.remove(Handle::from_raw(hCtx)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(green.handle);
     let request = calls::green_context_destroy { green: green.handle, context: green.context.handle };
-    let destroyed = context::abandon(&green.context, || session::call_in(Handle::NULL, &request));
+    let destroyed =
+        context::abandon(&green.context, || session::call_in(green.context.without_context(), &request));
     context::release(green.context.device).and(destroyed)
 }
 
@@ -207,8 +219,8 @@ mod tests {
     fn a_resource_keeps_its_number_in_the_private_part() {
         let mut value = [0; 48];
         value[0] = 16;
-        let resource = structure(&DeviceResource { id: 77, kind: 1, value });
-        assert_eq!(number(&resource), Ok(77));
+        let resource = structure(5, &DeviceResource { id: 77, kind: 1, value });
+        assert_eq!(number(&resource), Ok((Handle::null_of(5), 77)));
         // SAFETY: the resource is one of multiprocessors.
         assert_eq!(unsafe { resource.__bindgen_anon_1.sm.smCount }, 16);
         assert!(number(&CUdevResource::default()).is_err());

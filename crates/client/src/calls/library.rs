@@ -182,9 +182,11 @@ pub unsafe fn cuKernelSetAttribute(
     kernel: CUkernel,
     dev: CUdevice,
 ) -> Outcome {
-    let (kernel, state) = module::given_kernel(kernel)?;
+    let server = device::device(dev)?.server;
+    let (kernel, state) = module::given_kernel_on(kernel, server)?;
     let request = calls::kernel_attribute_set { kernel, device: device::on_server(dev)?, attribute, value };
-    execution::set_attribute(&state, dev, attribute, value, context::current_or_none(), &request)
+    let context = context::anywhere_on(server);
+    execution::set_attribute(&state, dev, attribute, value, context, &request)
 }
 
 pub unsafe fn cuLibraryGetUnifiedFunction(

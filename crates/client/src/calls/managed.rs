@@ -110,7 +110,7 @@ fn prefetch(range: Range<u64>, to: Location, stream: CUstream, ds: DefaultStream
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if to != HOST {
-        visible::send()?;
+        visible::send(stream.context.server())?;
     }
     advice::change(range, |said| said.last_prefetch = to);
     Ok(())

@@ -5,7 +5,7 @@ use super::device::give_text;
 use crate::address::heap;
 use crate::entry::{give, offer, refuse_use, text};
 use crate::memory::{self, Origin, Piece};
-use crate::session::{self, session};
+use crate::session;
 use crate::{capture, context, device, graph, host_memory, ipc, visible};
 use causeway_api::calls;
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
@@ -37,7 +37,7 @@ pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome 
 /// Allocates memory of the current context's device.
 pub fn allocate_memory(size: usize) -> Result<CUdeviceptr, CUresult> {
     let context = context::current_state()?;
-    session()?.faults().check()?;
+    session::of(context.handle)?.faults().check()?;
     let (handle, device) = (context.handle, context.device);
     if let Some(heap) = heap::of_context(handle, device) {
         match heap.allocate(size as u64, None) {
@@ -195,8 +195,7 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> Outcome {
 pub unsafe fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char) -> Outcome {
     // SAFETY: NUL-terminated text, or null.
     let wanted = pci_address(unsafe { text(pciBusId) }?).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let devices = &session()?.devices;
-    let found = devices.iter().position(|device| pci_address(&device.info.pci_bus_id) == Some(wanted));
+    let found = device::all().iter().position(|device| pci_address(&device.info.pci_bus_id) == Some(wanted));
     let number = found.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     // SAFETY: room for the result, or null.
     unsafe { give(dev, number as CUdevice) }

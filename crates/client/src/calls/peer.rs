@@ -4,15 +4,22 @@ use super::Outcome;
 use crate::context;
 use crate::device::device;
 use crate::entry::give;
-use crate::session::{self, session};
+use crate::session;
 use causeway_api::calls;
 use causeway_api::snapshot::Peer;
 use causeway_api::sys::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUresult};
 
-/// What the server said about a pair of devices.
+/// What a device may do with the memory of one that is on another server.
+static NOTHING: Peer = Peer { can_access: false, attributes: Vec::new() };
+
+/// What the server said about a pair of devices; nothing for a device and itself.
 fn pair(dev: CUdevice, peer: CUdevice) -> Result<Option<&'static Peer>, CUresult> {
-    let (dev, peer) = (device(dev)?.ordinal as usize, device(peer)?.ordinal as usize);
-    let snapshot = &session()?.snapshot;
+    let (dev, peer) = (device(dev)?, device(peer)?);
+    if dev.server != peer.server {
+        return Ok(Some(&NOTHING));
+    }
+    let snapshot = &session::with(dev.server)?.snapshot;
+    let (dev, peer) = (dev.ordinal as usize, peer.ordinal as usize);
     Ok(snapshot.peers.get(dev * snapshot.devices.len() + peer).filter(|_| dev != peer))
 }
 

@@ -92,7 +92,9 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoo
     // SAFETY: a reference is valid.
     let device = unsafe { device_of(&raw const properties.location, properties.allocType) }?;
     let is_private = properties.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
-    if !is_private && (properties.handleTypes != DESCRIPTOR || window::window().is_none()) {
+    if !is_private
+        && (properties.handleTypes != DESCRIPTOR || window::window(device::device(device)?.server).is_none())
+    {
         return Err(refuse_use!("memory pools with these handles for other processes"));
     }
     if out.is_null() {
@@ -114,7 +116,10 @@ pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> Outc
             heap.trim(minBytesToKeep as u64);
             Ok(())
         }
-        None => session::post(&calls::cuMemPoolTrimTo { pool: pool.handle, minBytesToKeep }),
+        None => {
+            let nowhere = device::without_context(pool.device)?;
+            session::post_in(nowhere, &calls::cuMemPoolTrimTo { pool: pool.handle, minBytesToKeep })
+        }
     }
 }
 
@@ -126,6 +131,9 @@ pub unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc
     for entry in entries {
         if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        if device::device(entry.location.id)?.server != device::device(pool.device)?.server {
+            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
         let device = device::on_server(entry.location.id)?;
         match &pool.heap {

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::entry::{give, offer, text};
-use crate::session::{self, session};
+use crate::session;
 use crate::stubs::ENTRY_POINTS;
 use crate::{private, process};
 use causeway_api::coverage::{Lookup, lookup};
@@ -28,10 +28,10 @@ pub fn driver_version() -> i32 {
         0 => {}
         told => return told,
     }
-    let version = match session() {
-        Ok(session) => Some(session.snapshot.driver_version),
-        Err(_) if process::is_fresh() => session::early_driver_version(),
-        Err(_) => None,
+    let version = match session::all().map(|session| session.snapshot.driver_version).min() {
+        Some(version) => Some(version),
+        None if process::is_fresh() => session::early_driver_version(),
+        None => None,
     };
     let version = version.map_or(VERSION, |version| version.min(VERSION));
     match TOLD.compare_exchange(0, version, Ordering::AcqRel, Ordering::Acquire) {

@@ -11,7 +11,7 @@ pub use commands::{add_copy, refuse_called, take};
 use crate::context;
 use crate::graph::work::{Kernel, Work, is_node_attribute};
 use crate::graph::{Edge, World, world};
-use crate::session::session;
+use crate::session;
 use crate::stream::{self, StreamState};
 use causeway_api::handle::{Context, Event, Graph, GraphNode, Handle, Stream};
 use causeway_api::sys::{
@@ -99,7 +99,7 @@ pub fn begin(
     if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    session()?.faults().check()?;
+    session::of(state.context)?.faults().check()?;
     if let Some((graph, tips)) = &existing {
         require_nodes(&world(), *graph, tips)?;
     }

@@ -4,9 +4,8 @@ use super::pieces::pieces;
 use super::{HostRegion, Mode};
 use crate::completion;
 use crate::entry::{self, Carried};
-use crate::pipeline;
 use crate::session::transfers::{self, Landing, Transfer};
-use crate::session::{self, INLINE_BYTES, session};
+use crate::session::{self, INLINE_BYTES};
 use crate::statistics::copies::By;
 use crate::statistics::{self, copies};
 use crate::stream::StreamState;
@@ -44,7 +43,8 @@ pub(super) unsafe fn from_device(
         ahead.wait()?;
         return stream.fetch(newest);
     }
-    let plan = pipeline::plan(Direction::FromDevice, bytes);
+    let session = session::of(stream.context)?;
+    let plan = session.plans.plan(Direction::FromDevice, bytes);
     let parts = pieces(source, destination, plan.buffer_bytes);
     if !waits {
         for (source, part) in parts {
@@ -61,7 +61,7 @@ pub(super) unsafe fn from_device(
         if under_way.len() >= plan.buffers
             && let Some(oldest) = under_way.pop_front()
         {
-            session()?.flush()?;
+            session.flush()?;
             outcome = outcome.and(oldest.wait());
         }
         // SAFETY: a part of the destination, writable until the transfer is done, which is waited for.
@@ -74,13 +74,13 @@ pub(super) unsafe fn from_device(
         }
     }
     let newest = completion::of_thread();
-    session()?.flush()?;
+    session.flush()?;
     // Each is waited for, whatever became of the one before: the memory is the program's again afterwards.
     for transfer in under_way {
         outcome = outcome.and(transfer.wait());
     }
     statistics::count_wait("copy_from_device", begun.elapsed());
-    session()?.faults().take()?;
+    session.faults().take()?;
     outcome?;
     stream.reach(newest);
     ahead.wait()?;

@@ -24,8 +24,8 @@ mod to_device;
 
 use crate::capture;
 use crate::context;
+use crate::session;
 use crate::session::callbacks::{self, Task};
-use crate::session::{self, session};
 use crate::statistics::copies::{self, By};
 use crate::stream::StreamState;
 use crate::visible;
@@ -81,7 +81,7 @@ pub unsafe fn copy(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    session()?.faults().check()?;
+    session::of(stream.context)?.faults().check()?;
     if capture::of(stream) != 0 {
         if mode == Mode::Synchronous {
             return capture::refuse_wait(stream);
@@ -89,11 +89,12 @@ pub unsafe fn copy(
         return capture::add_copy(&destination, &source, stream);
     }
     let asked = (destination, source);
-    let destination = visible::place(destination);
+    let server = stream.context.server();
+    let destination = visible::place(server, destination);
     let source = if mode == Mode::Synchronous && is_short_and_settled(&source, stream) {
         source
     } else {
-        visible::place(source)
+        visible::place(server, source)
     };
     let uses_source = match (asked.1, source) {
         (Place::Host(host), Place::Device(_)) => {

@@ -5,12 +5,11 @@ use super::{HostRegion, Mode};
 use crate::array;
 use crate::dedup;
 use crate::memory;
-use crate::pipeline;
 use crate::session::callbacks::{self, Task};
 use crate::session::faults::LOST;
 use crate::session::transfers;
 use crate::session::uploads::Reading;
-use crate::session::{self, INLINE_BYTES, Session, session};
+use crate::session::{self, INLINE_BYTES, Session};
 use crate::statistics::copies::{self, By};
 use crate::stream::StreamState;
 use causeway_api::calls;
@@ -114,8 +113,8 @@ fn post_piece(
     session::post_in(stream.context, &request)
 }
 
-fn plan(bytes: usize) -> Plan {
-    pipeline::plan(Direction::ToDevice, bytes)
+fn plan(session: &Session, bytes: usize) -> Plan {
+    session.plans.plan(Direction::ToDevice, bytes)
 }
 
 /// Puts pinned memory in line for the link's threads and returns.
@@ -127,8 +126,8 @@ unsafe fn put_in_line(
     source: HostRegion,
     stream: &StreamState,
 ) -> Result<(), CUresult> {
-    let session = session()?;
-    let plan = plan(source.bytes());
+    let session = session::of(stream.context)?;
+    let plan = plan(session, source.bytes());
     let carriage = Carriage::planned(&plan, stream.id);
     let (start, end) = source.span();
     // Whoever frees the memory waits for this.
@@ -166,9 +165,9 @@ unsafe fn send_now(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    let session = session()?;
+    let session = session::of(stream.context)?;
     let _bar = session.watch_upload(source.bytes());
-    let plan = plan(source.bytes());
+    let plan = plan(session, source.bytes());
     let numbered =
         pieces(destination, source, plan.buffer_bytes).map(|part| (transfers::fresh_number(), part));
     let post = |number: u64, (place, part): &Part| post_piece(*place, number, part.bytes(), stream);
@@ -258,13 +257,13 @@ unsafe fn read_later(
     source: HostRegion,
     stream: &StreamState,
 ) -> Result<(), CUresult> {
-    let (plan, flow) = (plan(source.bytes()), stream.id);
+    let session = session::of(stream.context)?;
+    let (plan, flow) = (plan(session, source.bytes()), stream.id);
     let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes)
         .map(|part| (transfers::fresh_number(), part))
         .collect();
     let later = numbered.clone();
     let send = Box::new(move || {
-        let Ok(session) = session() else { return };
         // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the link
         // is lost, which every call reports.
         let _ = unsafe { send_pieces(session, later.into_iter(), &plan, flow, |_, _| Ok(())) };

@@ -5,7 +5,7 @@
 
 use super::{Image, hashes};
 use crate::log::error;
-use crate::session::{INLINE_BYTES, session, transfers};
+use crate::session::{self, INLINE_BYTES, Session, transfers};
 use crate::statistics;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
@@ -31,14 +31,15 @@ enum Bytes {
     Data(usize, usize),
 }
 
-/// Offers by the number of the transfer as which the bytes would be sent.
+/// Offers by the number of the transfer as which the bytes would be sent, which no two of the program have in common.
 static OFFERS: LazyLock<Mutex<HashMap<u64, Option<Bytes>>>> = LazyLock::new(Mutex::default);
 static SETTLED: Condvar = Condvar::new();
-static SENDER: LazyLock<Sender<u64>> = LazyLock::new(start_sender);
+static SENDER: LazyLock<Sender<(usize, u64)>> = LazyLock::new(start_sender);
 
-/// An image that has been offered.
+/// An image that has been offered to a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
+    server: usize,
     number: u64,
     length: u64,
     hash: [u8; 32],
@@ -55,7 +56,7 @@ impl Offer {
         let mut offers = OFFERS.lock();
         while offers.contains_key(&self.number) {
             SETTLED.wait_for(&mut offers, PATIENCE);
-            let lost = session().map_or(true, |session| session.faults().check().is_err());
+            let lost = session::with(self.server).map_or(true, |session| session.faults().check().is_err());
             // One that is being sent is waited for all the same: sending ends with the link.
             if lost && offers.get(&self.number).is_some_and(Option::is_some) {
                 offers.remove(&self.number);
@@ -77,27 +78,28 @@ impl Offer {
 }
 
 /// Offers an image whose bytes the program leaves as they are until the offer is settled.
-pub fn lend(image: &Image<'_>) -> Offer {
+pub fn lend(server: usize, image: &Image<'_>) -> Offer {
     let bytes = image.bytes();
-    insert(bytes, Bytes::Lent(bytes.as_ptr() as usize, bytes.len()))
+    insert(server, bytes, Bytes::Lent(bytes.as_ptr() as usize, bytes.len()))
 }
 
 /// Offers what a copy brings to a device, whose bytes the program leaves as they are until the offer is settled.
-pub fn lend_data(bytes: &[u8]) -> Offer {
-    insert_named(bytes.len(), blake3::hash(bytes), Bytes::Data(bytes.as_ptr() as usize, bytes.len()))
+pub fn lend_data(server: usize, bytes: &[u8]) -> Offer {
+    let data = Bytes::Data(bytes.as_ptr() as usize, bytes.len());
+    insert_named(server, bytes.len(), blake3::hash(bytes), data)
 }
 
 /// Offers a copy of an image.
-pub fn keep(image: &Image<'_>) -> Offer {
-    insert(image.bytes(), Bytes::Kept(image.bytes().to_vec()))
+pub fn keep(server: usize, image: &Image<'_>) -> Offer {
+    insert(server, image.bytes(), Bytes::Kept(image.bytes().to_vec()))
 }
 
-fn insert(bytes: &[u8], kept: Bytes) -> Offer {
-    insert_named(bytes.len(), hashes::of(bytes), kept)
+fn insert(server: usize, bytes: &[u8], kept: Bytes) -> Offer {
+    insert_named(server, bytes.len(), hashes::of(bytes), kept)
 }
 
-fn insert_named(length: usize, hash: blake3::Hash, kept: Bytes) -> Offer {
-    let offer = Offer { number: transfers::fresh_number(), length: length as u64, hash: hash.into() };
+fn insert_named(server: usize, length: usize, hash: blake3::Hash, kept: Bytes) -> Offer {
+    let offer = Offer { server, number: transfers::fresh_number(), length: length as u64, hash: hash.into() };
     OFFERS.lock().insert(offer.number, Some(kept));
     offer
 }
@@ -112,21 +114,21 @@ pub fn known(number: u64) {
     }
 }
 
-/// The server wants the image. Sending takes long, and the thread that calls this must not.
-pub fn wanted(number: u64) {
-    if SENDER.send(number).is_err() {
+/// A server wants the image. Sending takes long, and the thread that calls this must not.
+pub fn wanted(server: usize, number: u64) {
+    if SENDER.send((server, number)).is_err() {
         error!("an image cannot be sent, because the thread for it could not be started");
     }
 }
 
-fn start_sender() -> Sender<u64> {
+fn start_sender() -> Sender<(usize, u64)> {
     let (sender, numbers) = unbounded();
     let started = threads::spawn("images", move || {
-        for number in numbers {
+        for (server, number) in numbers {
             // The entry stays while its bytes are being read, so that whoever lent them waits.
             let taken = OFFERS.lock().get_mut(&number).and_then(Option::take);
             match taken {
-                Some(bytes) => send(number, &bytes),
+                Some(bytes) => send(server, number, &bytes),
                 None => error!("the server asks for image {number}, which it was not offered"),
             }
             known(number);
@@ -138,12 +140,12 @@ fn start_sender() -> Sender<u64> {
     sender
 }
 
-fn send(number: u64, bytes: &Bytes) {
+fn send(server: usize, number: u64, bytes: &Bytes) {
     let (address, length) = match bytes {
         Bytes::Lent(address, length) | Bytes::Data(address, length) => (*address as *const u8, *length),
         Bytes::Kept(bytes) => (bytes.as_ptr(), bytes.len()),
     };
-    let Ok(session) = session() else { return };
+    let Ok(session) = session::with(server) else { return };
     let is_image = !matches!(bytes, Bytes::Data(..));
     if is_image {
         statistics::count_module(length);
@@ -162,14 +164,14 @@ fn send(number: u64, bytes: &Bytes) {
 }
 
 /// What a command says of an image that is sent with it, not offered: input of the linker.
-pub fn send_along<'a>(bytes: &'a [u8]) -> Result<Payload<'a>, CUresult> {
+pub fn send_along<'a>(session: &Session, bytes: &'a [u8]) -> Result<Payload<'a>, CUresult> {
     statistics::count_module(bytes.len());
     if bytes.len() <= INLINE_BYTES {
         return Ok(Payload::Inline(bytes));
     }
-    let _bar = session()?.watch_upload(bytes.len());
+    let _bar = session.watch_upload(bytes.len());
     let number = transfers::fresh_number();
     // SAFETY: the bytes are borrowed for the duration of the call.
-    unsafe { session()?.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
+    unsafe { session.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
     Ok(Payload::Transfer { number, length: bytes.len() as u64 })
 }

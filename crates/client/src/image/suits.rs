@@ -1,21 +1,22 @@
 //! Is an image sure to suit the devices? Then its load need not be waited for.
 
 use super::Image;
-use crate::session::session;
-use crate::{device::Device, environment};
+use crate::device::{self, Device};
+use crate::environment;
+use crate::session::Session;
 use causeway_api::image::{ELF_MAGIC, EntryKind, FATBIN_MAGIC, cubin_architecture, entries, runs_on};
 use causeway_api::sys::CUdevice_attribute;
 
-/// Whether every device that the program sees runs the image as it is. Only headers are read. An image of which this
-/// cannot be said may suit all the same, which the server's driver knows.
-pub fn all_devices(image: &Image<'_>) -> bool {
-    let Ok(session) = session() else { return false };
+/// Whether every device of a server that the program sees runs the image as it is. Only headers are read. An image of
+/// which this cannot be said may suit all the same, which the server's driver knows.
+pub fn all_devices(session: &Session, image: &Image<'_>) -> bool {
     // These make the driver compile what it would load otherwise.
     if environment::is_on("CUDA_FORCE_PTX_JIT") || environment::is_on("CUDA_FORCE_JIT") {
         return false;
     }
     let machine_code = session.snapshot.machine_code;
-    session.devices.iter().all(|device| capability(device).is_some_and(|it| suits(image, it, machine_code)))
+    let mut devices = device::all().iter().filter(|device| device.server == session.server());
+    devices.all(|device| capability(device).is_some_and(|it| suits(image, it, machine_code)))
 }
 
 fn capability(device: &Device) -> Option<u32> {

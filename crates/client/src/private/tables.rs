@@ -7,8 +7,8 @@ use super::context_storage::{self, Destructor};
 use super::integrity;
 use crate::entry::{DefaultStream, give};
 use crate::log::{debug, error};
-use crate::session::{self, session};
 use crate::{context, handles, image, module, process, stream};
+use crate::{device, session};
 use causeway_api::calls;
 use causeway_api::sys::{CUcontext, CUdevice, CUdevice_attribute, CUfunction, CUmodule, CUresult, CUstream};
 use core::ffi::c_void;
@@ -322,8 +322,7 @@ unsafe extern "C" fn check_integrity(version: u32, seconds: u64, out: *mut [u64;
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
         ];
-        let devices: Vec<_> = session()?
-            .devices
+        let devices: Vec<_> = device::all()
             .iter()
             .map(|device| (device.info.uuid, place.map(|attribute| device.attribute(attribute).unwrap_or(0))))
             .collect();

@@ -2,9 +2,9 @@
 //!
 //! Programs ask some of these before every launch (Triton has its tensor maps encoded anew each time).
 
-use super::call_anywhere;
-use crate::context;
+use super::call_in;
 use causeway_api::calls::{Call, Opcode};
+use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_wire::codec::{Decoder, Encode};
 use parking_lot::Mutex;
@@ -19,17 +19,18 @@ type Question = (Opcode, u64, Vec<u8>);
 
 static ANSWERS: LazyLock<Mutex<HashMap<Question, Vec<u8>>>> = LazyLock::new(Mutex::default);
 
-/// Answers a call from what was answered before, or asks the server. Refusals are not kept.
-pub fn ask<C: Call>(request: &C) -> Result<C::Reply, CUresult> {
+/// Answers a call in a context, which may be a null one, from what was answered before, or asks the server. Refusals
+/// are not kept.
+pub fn ask_in<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Reply, CUresult> {
     let mut arguments = Vec::with_capacity(256);
     request.encode(&mut arguments);
-    let question = (C::OPCODE, context::current_or_none().value(), arguments);
+    let question = (C::OPCODE, context.value(), arguments);
     if let Some(answer) = ANSWERS.lock().get(&question)
         && let Ok(answer) = Decoder::new(answer).value()
     {
         return Ok(answer);
     }
-    let answer = call_anywhere(request)?;
+    let answer = call_in(context, request)?;
     let mut bytes = Vec::new();
     answer.encode(&mut bytes);
     let mut answers = ANSWERS.lock();

@@ -4,8 +4,8 @@
 //! Host functions run on one thread, one after the other, as CUDA runs them. Reads have a thread of their own: a
 //! host function may wait for a stream whose next copy needs a read.
 
-use super::session;
 use crate::log::error;
+use crate::session;
 use crate::stream::{Ahead, StreamState};
 use crate::visible;
 use causeway_api::calls;
@@ -69,10 +69,17 @@ unsafe impl Sync for Address {}
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static TASKS: LazyLock<Mutex<HashMap<u64, Task>>> = LazyLock::new(Mutex::default);
-static FUNCTIONS: LazyLock<Sender<(u64, Task)>> = LazyLock::new(|| start("host functions"));
-static READS: LazyLock<Sender<(u64, Task)>> = LazyLock::new(|| start("host reads"));
+static FUNCTIONS: LazyLock<Sender<Due>> = LazyLock::new(|| start("host functions"));
+static READS: LazyLock<Sender<Due>> = LazyLock::new(|| start("host reads"));
 
-/// Keeps a task until the server names the token that this returns.
+/// A task whose time has come.
+struct Due {
+    task: Task,
+    /// The server whose stream waits for it, and by which token; nothing when none does.
+    waiting: Option<(usize, u64)>,
+}
+
+/// Keeps a task until a server names the token that this returns.
 pub fn register(task: Task) -> u64 {
     let token = NEXT.fetch_add(1, Ordering::Relaxed);
     TASKS.lock().insert(token, task);
@@ -96,32 +103,33 @@ pub fn post(stream: &StreamState, task: Task) -> Result<(), CUresult> {
 /// Runs a function of the program soon, after those that wait to be run.
 pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
     if crate::process::is_ready()
-        && FUNCTIONS.send((0, Task::Function { function, data, after: Ahead::default() })).is_err()
+        && FUNCTIONS
+            .send(Due { task: Task::Function { function, data, after: Ahead::default() }, waiting: None })
+            .is_err()
     {
         error!("a destructor of the program cannot run, because its thread could not be started");
     }
 }
 
-/// A stream has reached the point of this token.
-pub fn reached(token: u64) {
+/// A stream of a server has reached the point of this token.
+pub fn reached(server: usize, token: u64) {
     let Some(task) = TASKS.lock().remove(&token) else {
         error!("the server names a host function that does not exist");
         return;
     };
     let queue = if matches!(task, Task::Read { .. }) { &READS } else { &FUNCTIONS };
-    if queue.send((token, task)).is_err() {
+    if queue.send(Due { task, waiting: Some((server, token)) }).is_err() {
         error!("a host function cannot run, because its thread could not be started");
     }
 }
 
-fn start(name: &'static str) -> Sender<(u64, Task)> {
-    let (sender, receiver) = unbounded::<(u64, Task)>();
+fn start(name: &'static str) -> Sender<Due> {
+    let (sender, receiver) = unbounded::<Due>();
     let started = threads::spawn_for_program(name, move || {
-        for (token, task) in receiver {
-            run(task);
-            // Number 0 is no stream's.
-            if token != 0 {
-                say_done(token);
+        for Due { task, waiting } in receiver {
+            run(task, waiting.map(|(server, _)| server));
+            if let Some((server, token)) = waiting {
+                say_done(server, token);
             }
         }
     });
@@ -132,24 +140,24 @@ fn start(name: &'static str) -> Sender<(u64, Task)> {
 }
 
 /// Lets the stream of a task go on. An error means a lost link, which has been reported by the thread that lost it.
-fn say_done(token: u64) {
-    let Ok(session) = session() else { return };
+fn say_done(server: usize, token: u64) {
+    let Ok(session) = session::with(server) else { return };
     if visible::is_any() {
         // What comes next in the stream finds what the program's code has written: this stays behind that.
-        let _ = visible::send();
+        let _ = visible::send(server);
         let _ = session.link().send(|out| ClientMessage::HostDone { token }.encode(out));
     } else {
         let _ = session.link().send_transfer(HOST_DONE_TRANSFER | token, &[0]);
     }
 }
 
-fn run(task: Task) {
+fn run(task: Task, server: Option<usize>) {
     let (Task::Function { after, .. }
     | Task::Callback { after, .. }
     | Task::Then { after, .. }
     | Task::Read { after, .. }) = &task;
     // An error is reported by the stream; the program's code runs all the same, as the stream has come this far.
-    let _ = after.wait().and_then(|()| visible::fetch());
+    let _ = after.wait().and_then(|()| server.map_or(Ok(()), visible::fetch));
     match task {
         // SAFETY: the program gave function and argument to be called once on a thread of the driver.
         Task::Function { function, data, .. } => unsafe { function(data.0) },

@@ -1,9 +1,13 @@
-//! Opening the session: from `CAUSEWAY_ON` to a running connection.
+//! Opening the sessions: from `CAUSEWAY_ON` to running connections.
 
-use super::{SESSION, Session, faults::Faults, receive, replies::Replies};
+use super::{SESSIONS, Session, faults::Faults, receive, replies::Replies};
+use crate::address::window;
+use crate::completion::Tickets;
 use crate::log::{Level, debug, info};
-use crate::{context, device, environment, log, pipeline, process, visible};
+use crate::pipeline::{self, Plans};
+use crate::{context, device, environment, log, process, visible};
 use causeway_api::coverage::FINGERPRINT;
+use causeway_api::handle::MOST_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::Module;
@@ -11,17 +15,17 @@ use causeway_fabric::{ConnectOptions, DEFAULT_LANES, Target, Via, ViaChoice, des
 use causeway_wire::codec::Decoder;
 use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once};
 use std::time::Instant;
 
-/// Opens the session if it is not open yet. When there is no server, or it has no device for us, the program
+/// Opens the sessions if they are not open yet. When there is no server, or none has a device for us, the program
 /// learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the log.
 pub fn open() -> Result<(), CUresult> {
     /// What went wrong last time, so that a program that tries again and again logs it once.
     static SAID: Mutex<String> = Mutex::new(String::new());
     let mut said = SAID.lock();
-    if super::session().is_ok() {
+    if super::with(0).is_ok() {
         return Ok(());
     }
     connect().map_err(|why| {
@@ -43,36 +47,54 @@ struct Granted {
 
 /// What became of asking for a session before `cuInit`: the runtime asks for the driver's version first, and refuses to
 /// start when it is older than itself.
-static HELD: Mutex<Option<Result<Granted, String>>> = Mutex::new(None);
+static HELD: Mutex<Option<Result<Vec<Granted>, String>>> = Mutex::new(None);
 
-/// The driver version of the server, when no session is open yet; nothing when there is no server. The session that
-/// this takes is kept for `cuInit`.
+/// The oldest driver version of the servers, when no session is open yet; nothing when there is no server. The
+/// sessions that this takes are kept for `cuInit`.
 pub fn early_driver_version() -> Option<i32> {
     let mut held = HELD.lock();
     process::watch();
     let granted = held.get_or_insert_with(ask);
-    granted.as_ref().ok().map(|granted| granted.snapshot.driver_version)
+    granted.as_ref().ok()?.iter().map(|granted| granted.snapshot.driver_version).min()
 }
 
-/// Lets go, in a forked child, of a session that its parent keeps for its own `cuInit`.
+/// Lets go, in a forked child, of sessions that its parent keeps for its own `cuInit`.
 pub fn abandon_held_after_fork() {
     // Another thread of the parent may have held the lock: then the child keeps a connection that it never uses.
     let Some(mut held) = HELD.try_lock() else { return };
     if let Some(Ok(granted)) = held.take() {
-        granted.opened.link.abandon_after_fork();
-        // Its threads do not exist here, so nothing of it may be dropped.
+        granted.iter().for_each(|granted| granted.opened.link.abandon_after_fork());
+        // Their threads do not exist here, so nothing of them may be dropped.
         core::mem::forget(granted);
     }
 }
 
-/// Asks the server for a session.
-fn ask() -> Result<Granted, String> {
-    let started = Instant::now();
+/// Asks every server for a session, all at once.
+fn ask() -> Result<Vec<Granted>, String> {
     let on = environment::read("CAUSEWAY_ON").filter(|text| !text.trim().is_empty()).ok_or(
         "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
          `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
-    let target: Target = on.parse().map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
+    let targets = Target::list(&on).map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
+    if targets.len() > MOST_SERVERS {
+        return Err(format!(
+            "CAUSEWAY_ON names {} servers, and one program can have {MOST_SERVERS}",
+            targets.len()
+        ));
+    }
+    let (first, others) = targets.split_first().ok_or("CAUSEWAY_ON names no server")?;
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others.iter().map(|target| scope.spawn(|| ask_one(target))).collect();
+        let first = ask_one(first);
+        let panicked = || Err("asking a server for a session failed inside the library".to_owned());
+        let others = others.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked()));
+        core::iter::once(first).chain(others.collect::<Vec<_>>()).collect()
+    })
+}
+
+/// Asks one server for a session.
+fn ask_one(target: &Target) -> Result<Granted, String> {
+    let started = Instant::now();
     let for_worker = environment::for_worker();
     debug!("variables for the worker: {for_worker:?}");
     let mut hello = describe_process(FINGERPRINT, for_worker);
@@ -89,32 +111,51 @@ fn ask() -> Result<Granted, String> {
         // As many as the user's plans ask for, so that they can be had.
         (hello.lanes, options.lanes_by_distance) = (planned.max(DEFAULT_LANES), false);
     }
-    let opened = causeway_fabric::connect(&target, hello, &options).map_err(|cause| cause.to_string())?;
+    let opened = causeway_fabric::connect(target, hello, &options).map_err(|cause| cause.to_string())?;
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
         .value()
-        .map_err(|cause| format!("the server's list of devices makes no sense: {cause}"))?;
-    Ok(Granted { target, opened, snapshot, started })
+        .map_err(|cause| format!("the list of devices of {target} makes no sense: {cause}"))?;
+    Ok(Granted { target: target.clone(), opened, snapshot, started })
 }
 
 fn connect() -> Result<(), String> {
     let held = HELD.lock().take();
-    let Granted { target, opened, snapshot, started } = held.unwrap_or_else(ask)?;
-    let devices = device::visible(&snapshot);
+    let granted = held.unwrap_or_else(ask)?;
+    let snapshots: Vec<_> = granted.iter().map(|granted| &granted.snapshot).collect();
+    let devices = device::visible(&snapshots);
     if devices.is_empty() {
-        opened.link.close();
-        return Err(format!(
-            "the server has {} device(s), and CUDA_VISIBLE_DEVICES lets the program see none",
-            snapshot.devices.len()
-        ));
+        granted.iter().for_each(|granted| granted.opened.link.close());
+        let all: usize = snapshots.iter().map(|snapshot| snapshot.devices.len()).sum();
+        return Err(match granted.len() {
+            1 => {
+                format!("the server has {all} device(s), and CUDA_VISIBLE_DEVICES lets the program see none")
+            }
+            servers => format!(
+                "the {servers} servers have {all} device(s), and CUDA_VISIBLE_DEVICES lets the program see none"
+            ),
+        });
     }
+    context::prepare(&devices);
+    device::open(devices);
+    let sessions = granted.into_iter().enumerate().map(|(server, granted)| open_one(server, granted));
+    for session in sessions.collect::<Result<Vec<_>, _>>()? {
+        SESSIONS[session.server].store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
+    }
+    process::opened();
+    Ok(())
+}
+
+/// Starts the session that a server has granted.
+fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String> {
+    let Granted { target, opened, snapshot, started } = granted;
+    let seen = device::all().iter().filter(|device| device.server == server).count();
     info!(
-        "connected to {target} via {} in {:.1} ms: {}, {} of {} device(s), first {}",
+        "connected to {target} via {} in {:.1} ms: {}, {seen} of {} device(s), first {}",
         opened.link.via(),
         started.elapsed().as_secs_f64() * 1e3,
         snapshot.backend,
-        devices.len(),
         snapshot.devices.len(),
-        devices[0].info.name
+        snapshot.devices.first().map_or("none", |device| device.name.as_str())
     );
     for reason in &opened.reasons {
         info!("not via {}: {}", reason.via, reason.text);
@@ -125,26 +166,26 @@ fn connect() -> Result<(), String> {
         Via::Shm => Module::Shm,
         Via::Verbs => Module::Verbs,
     };
-    pipeline::open(&target.host, &first, module);
-    context::prepare(devices.len());
     visible::window::open(snapshot.host_window);
     let session: &'static Session = Box::leak(Box::new(Session {
+        server,
         link: opened.link,
         reasons: opened.reasons,
         replies: Replies::new(),
         faults: Faults::default(),
-        devices,
+        tickets: Tickets::default(),
+        plans: Plans::find(&target.host, &first, module),
+        window: window::OfSession::default(),
         snapshot,
         synchronous: environment::is_on("CAUSEWAY_SYNC"),
         launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),
         started,
+        end: Once::new(),
         opening: opened.round_trips,
     }));
     session.link.start(Arc::new(receive::Events(session)));
     let receiver = opened.receiver;
     threads::spawn("replies", move || receive::run(session, receiver))
         .map_err(|cause| format!("no thread for the server's replies could be started: {cause}"))?;
-    SESSION.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
-    process::opened();
-    Ok(())
+    Ok(session)
 }

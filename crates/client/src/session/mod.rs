@@ -1,7 +1,10 @@
-//! The session with a server: opening it, and sending commands.
+//! The sessions with servers: opening them, and sending commands.
 //!
-//! There is one session in a process. It is opened by `cuInit`, never before, and is never freed: destructors of
-//! the program call us after everything else is gone.
+//! A program has one session for each server that it names, opened by `cuInit`, never before. They are never freed:
+//! destructors of the program call us after everything else is gone. A context belongs to a session and its handle says
+//! to which, so that every command finds its way by the context that it names anyway. What a session has of its own is
+//! in [`Session`]: link, replies, errors, tickets, plans for copies. Everything else of this library is the program's:
+//! its objects know their context, and with it their session.
 
 pub mod answers;
 pub mod callbacks;
@@ -15,12 +18,14 @@ pub mod uploads;
 
 pub use connect::{abandon_held_after_fork, early_driver_version, open};
 
-use crate::device::Device;
+use crate::address::window;
+use crate::completion::Tickets;
 use crate::entry::{self, Carried};
 use crate::log::{error, info};
-use crate::{capture, completion, context, environment, statistics, visible};
+use crate::pipeline::Plans;
+use crate::{capture, context, device, environment, statistics, visible};
 use causeway_api::calls::Call;
-use causeway_api::handle::{Context, Handle};
+use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_fabric::{Carriage, Link, Reason, SealedMemory, Via};
@@ -30,21 +35,28 @@ use core::cell::Cell;
 use faults::{Faults, LOST};
 use progress::Upload;
 use replies::Replies;
+use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Commands and replies with more bulk data than this carry it as a transfer over the bulk lanes.
 pub const INLINE_BYTES: usize = 64 * 1024;
 
-/// The open session.
+/// An open session.
 pub struct Session {
+    /// Its server's place among those that the program names.
+    server: usize,
     link: Link,
     /// Why the modules of the fabric that are not in use are not.
     reasons: Vec<Reason>,
     replies: Replies,
     faults: Faults,
-    /// The server's devices that the program sees, in the program's order.
-    pub devices: Vec<Device>,
+    /// The tickets of its commands.
+    pub tickets: Tickets,
+    /// How copies are cut and carried.
+    pub plans: Plans,
+    /// Where device memory gets its addresses.
+    pub window: window::OfSession,
     /// The state of the server's driver when the session was opened.
     pub snapshot: Snapshot,
     /// Whether every command is waited for.
@@ -52,18 +64,39 @@ pub struct Session {
     /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
     pub launches_wait: bool,
     started: Instant,
+    /// Its loss has been said.
+    end: Once,
     /// The round trips that opening it took.
     opening: Vec<&'static str>,
 }
 
-static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
+/// By server. All of them are there from the end of `cuInit` on.
+static SESSIONS: [AtomicPtr<Session>; MOST_SERVERS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_SERVERS];
 
-/// The open session.
+/// The session with a server.
 #[inline]
-pub fn session() -> Result<&'static Session, CUresult> {
-    let pointer = SESSION.load(Ordering::Acquire);
+pub fn with(server: usize) -> Result<&'static Session, CUresult> {
+    let pointer = SESSIONS[server].load(Ordering::Acquire);
     // SAFETY: the pointer is null or came from `Box::leak` and is never freed.
     unsafe { pointer.as_ref() }.ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+}
+
+/// The session of a context; null handles have one, too.
+#[inline]
+pub fn of(context: Handle<Context>) -> Result<&'static Session, CUresult> {
+    with(context.server())
+}
+
+/// The session of the calling thread's current context; the first one when there is none.
+#[inline]
+pub fn current() -> Result<&'static Session, CUresult> {
+    of(context::current_or_none())
+}
+
+/// Every session, in the order in which the program names the servers.
+pub fn all() -> impl Iterator<Item = &'static Session> {
+    (0..MOST_SERVERS).map_while(|server| with(server).ok())
 }
 
 /// Sends a command of the calling thread's current context; nobody waits for its outcome.
@@ -75,7 +108,7 @@ pub fn post<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
 /// Sends a command of `context`; nobody waits for its outcome.
 #[inline]
 pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
-    let session = session()?;
+    let session = of(context)?;
     if capture::take(context, request)? {
         return Ok(());
     }
@@ -83,24 +116,14 @@ pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Re
         return call_in(context, request);
     }
     session.faults.check()?;
-    visible::before(C::OPCODE)?;
+    visible::before(session.server, C::OPCODE)?;
     entry::mark(Carried::Posted);
-    session.link.append(|out| encode(out, 0, context, request)).map_err(|_| LOST)
+    session.link.append(|out| session.encode(out, 0, context, request)).map_err(|_| LOST)
 }
 
 /// Sends a command of the calling thread's current context and waits for its reply.
 pub fn call<C: Call>(request: &C) -> Result<C::Reply, CUresult> {
     call_in(context::current()?, request)
-}
-
-/// Sends a command that needs no context, in the current one if there is one; nobody waits for its outcome.
-pub fn post_anywhere<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
-    post_in(context::current().unwrap_or(Handle::NULL), request)
-}
-
-/// Sends a command that needs no context, in the current one if there is one, and waits for its reply.
-pub fn call_anywhere<C: Call>(request: &C) -> Result<C::Reply, CUresult> {
-    call_in(context::current().unwrap_or(Handle::NULL), request)
 }
 
 /// Sends a command of `context` and waits for its reply.
@@ -117,15 +140,15 @@ pub fn call_reading<C: Call, R>(
     request: &C,
     read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CUresult> {
-    let session = session()?;
+    let session = of(context)?;
     capture::refuse_called(request)?;
     session.faults.take()?;
-    visible::before(C::OPCODE)?;
+    visible::before(session.server, C::OPCODE)?;
     entry::mark(Carried::Called);
     let waiting = session.replies.expect();
     // The link may have been lost before this call could be failed with all the others.
     session.faults.check()?;
-    session.link.send(|out| encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
+    session.link.send(|out| session.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
     let begun = Instant::now();
     let result = waiting.wait(|status, payload| match status {
         CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
@@ -146,15 +169,6 @@ pub fn call_reading<C: Call, R>(
     result
 }
 
-fn encode<C: Call>(out: &mut Vec<u8>, call: u32, context: Handle<Context>, request: &C) {
-    let head =
-        CommandHead { call, thread: thread_number(), context: context.value(), opcode: C::OPCODE as u16 };
-    completion::note(context, request, call == 0);
-    let open = begin_command(out, &head);
-    request.encode(out);
-    open.finish(out);
-}
-
 /// The number of the calling thread, counted from 1.
 fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -168,6 +182,21 @@ fn thread_number() -> u32 {
 }
 
 impl Session {
+    /// Its server's place among those that the program names, from 0.
+    pub fn server(&self) -> usize {
+        self.server
+    }
+
+    /// Appends a command to the link's batch.
+    fn encode<C: Call>(&self, out: &mut Vec<u8>, call: u32, context: Handle<Context>, request: &C) {
+        let thread = thread_number();
+        let head = CommandHead { call, thread, context: context.value(), opcode: C::OPCODE as u16 };
+        self.tickets.note(context, request, call == 0);
+        let open = begin_command(out, &head);
+        request.encode(out);
+        open.finish(out);
+    }
+
     /// The link to the worker.
     pub fn link(&self) -> &Link {
         &self.link
@@ -203,6 +232,19 @@ impl Session {
         sending.and_then(|sending| sending.wait()).map_err(|_| LOST)
     }
 
+    /// How calls and copies get to the server, for the counts.
+    fn way(&self) -> statistics::Way<'_> {
+        statistics::Way {
+            via: self.link.via(),
+            reasons: &self.reasons,
+            link: self.link.counters(),
+            opening: &self.opening,
+            backend: &self.snapshot.backend,
+            pipeline: self.plans.source(),
+            started: self.started,
+        }
+    }
+
     /// Whether memory of this process can be the worker's, too.
     pub fn shares_memory(&self) -> bool {
         self.link.via() == Via::Shm
@@ -222,26 +264,21 @@ impl Session {
     }
 }
 
-/// Ends the session when the process ends.
+/// Ends the sessions when the process ends.
 pub fn close() {
-    let Ok(session) = session() else { return };
-    if session.link.is_lost() {
-        // The thread that noticed may not have come to say so.
-        session.lose(format_args!("the connection to the server is lost"));
+    for session in all() {
+        if session.link.is_lost() {
+            // The thread that noticed may not have come to say so.
+            session.lose(format_args!("the connection to the server is lost"));
+        }
+        // Errors have nobody left to go to: the worker notices the end of the connection all the same.
+        let _ = session.link.send(|out| ClientMessage::Goodbye.encode(out));
+        session.link.close();
     }
-    // Errors have nobody left to go to: the worker notices the end of the connection all the same.
-    let _ = session.link.send(|out| ClientMessage::Goodbye.encode(out));
-    session.link.close();
     if let Some(path) = environment::read("CAUSEWAY_STATS") {
-        let device = session.devices.first().map_or("", |device| device.info.name.as_str());
-        let way = statistics::Way {
-            via: session.link.via(),
-            reasons: &session.reasons,
-            link: session.link.counters(),
-            opening: &session.opening,
-        };
-        let report = statistics::report(device, &session.snapshot.backend, session.started, &way);
-        if let Err(cause) = std::fs::write(&path, report) {
+        let device = device::all().first().map_or("", |device| device.info.name.as_str());
+        let servers: Vec<_> = all().map(Session::way).collect();
+        if let Err(cause) = std::fs::write(&path, statistics::report(device, &servers)) {
             error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");
         }
     }
@@ -249,7 +286,5 @@ pub fn close() {
 
 /// Lets go of the connections in a forked child, which shares them with its parent.
 pub fn abandon_after_fork() {
-    if let Ok(session) = session() {
-        session.link.abandon_after_fork();
-    }
+    all().for_each(|session| session.link.abandon_after_fork());
 }

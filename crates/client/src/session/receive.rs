@@ -10,7 +10,6 @@ use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
 use causeway_fabric::{LinkError, LinkEvents, Meanwhile, Receiver};
 use causeway_wire::message::{Messages, WorkerMessage};
-use std::sync::Once;
 
 /// Hears from the link when it is lost.
 pub struct Events(pub &'static Session);
@@ -63,7 +62,7 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             info!("{name} failed with error {status}; the next call that waits reports it");
             session.faults.record(CUresult(status));
         }
-        WorkerMessage::HostCall { token } => callbacks::reached(token),
+        WorkerMessage::HostCall { token } => callbacks::reached(session.server, token),
         WorkerMessage::Reached { token, status } => completion::reached(token, CUresult(status)),
         WorkerMessage::Output { bytes } => print(OutputStream::Standard, bytes),
         WorkerMessage::ErrorOutput { bytes } => print(OutputStream::Error, bytes),
@@ -71,7 +70,7 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             session.faults.record(CUresult(status));
             transfers::failed(transfer, CUresult(status));
         }
-        WorkerMessage::ImageWanted { transfer } => offers::wanted(transfer),
+        WorkerMessage::ImageWanted { transfer } => offers::wanted(session.server, transfer),
         WorkerMessage::ImageKnown { transfer } => offers::known(transfer),
         WorkerMessage::Fatal { text } => session.lose(format_args!("the server ended the session: {text}")),
     }
@@ -80,11 +79,17 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
 impl Session {
     /// Nothing can be done any more: every call that waits, and every later one, fails.
     pub(super) fn lose(&self, why: core::fmt::Arguments<'_>) {
-        static SAID: Once = Once::new();
         // Said before any call can fail because of it: a program that ends at its first error must not end before
         // the reason is on its standard error. Who comes second waits here for the first.
-        SAID.call_once(|| {
-            error!("{why}. Every further CUDA call fails with error {} (device unavailable)", LOST.0);
+        self.end.call_once(|| {
+            let concerned = match super::all().count() {
+                0 | 1 => String::new(),
+                _ => format!(" that concerns devices of server {}", self.server + 1),
+            };
+            error!(
+                "{why}. Every further CUDA call{concerned} fails with error {} (device unavailable)",
+                LOST.0
+            );
         });
         self.faults.lose();
         self.replies.fail_all(LOST);

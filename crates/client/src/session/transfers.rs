@@ -4,9 +4,9 @@
 //! keeps the transfers that its copies began, an event those that lie before it, and whoever says "done" waits for them.
 
 use super::faults::LOST;
-use super::session;
 use super::uploads;
 use crate::log::info;
+use crate::session;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_fabric::{Destination, TransferError, awake};
@@ -104,7 +104,8 @@ pub unsafe fn expect(
             finished.finish(outcome.map_err(|error| finished.status(&error)));
         }),
     };
-    if session()?.link().expect_transfer(number, destination.with_threads(threads)).is_err() {
+    let session = session::of(context)?;
+    if session.link().expect_transfer(number, destination.with_threads(threads)).is_err() {
         transfer.finish(Err(LOST));
         return Err(LOST);
     }
@@ -114,7 +115,9 @@ pub unsafe fn expect(
 /// The server cannot send a transfer.
 pub fn failed(number: u64, status: CUresult) {
     let found = PENDING.lock().get(&number).cloned();
-    if let (Some(transfer), Ok(session)) = (found, session()) {
+    if let Some(transfer) = found
+        && let Ok(session) = session::of(transfer.context)
+    {
         transfer.failure.store(status.0, Ordering::Release);
         // Runs the callback; only then is it certain that nothing writes to the program's memory any more.
         session.link().cancel_transfer(number);

@@ -8,10 +8,11 @@ use causeway_api::sys::{CUdeviceptr, CUresult};
 /// Allocates managed memory in the current context.
 pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
     let context = context::current_state()?;
-    if !window::is_open() {
+    let session = session::of(context.handle)?;
+    if !window::is_open_for(session.snapshot.host_window) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    session::session()?.faults().check()?;
+    session.faults().check()?;
     let address = window::allocate(size, None).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as usize;
     let (device, length) = (address as CUdeviceptr, size as u64);
     let made = regions::create(context.handle, address, size, device, true).and_then(|_| {

@@ -62,9 +62,10 @@ pub fn reaches(address: u64) -> bool {
     host_address(address).is_some() || device_address(address as usize).is_some()
 }
 
-/// The place of a copy, on the device if it lies in memory that the device reaches: there it is in order with kernels.
-pub fn place(place: Place) -> Place {
-    regions::place(shared::place(place))
+/// The place of a copy by a server, on its device if it lies in memory that this reaches: there it is in order with
+/// kernels. To the other servers such memory is the program's like any other.
+pub fn place(server: usize, place: Place) -> Place {
+    regions::place(server, shared::place(server, place))
 }
 
 /// Makes mirrors of the pinned memory that the parameters of a launch lead to. Words that only look like addresses

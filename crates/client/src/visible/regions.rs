@@ -49,24 +49,24 @@ pub fn is_any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// To be called before each command is sent: one that the device may use memory for comes after what the program
-/// has written to that memory.
+/// To be called before each command is sent to a server: one that the device may use memory for comes after what the
+/// program has written to that memory.
 #[inline]
-pub fn before(opcode: Opcode) -> Result<(), CUresult> {
+pub fn before(server: usize, opcode: Opcode) -> Result<(), CUresult> {
     let only_looks = matches!(opcode, Opcode::stream_synchronize | Opcode::stream_query);
-    if opcode.is_in_stream() && !only_looks { send() } else { Ok(()) }
+    if opcode.is_in_stream() && !only_looks { send(server) } else { Ok(()) }
 }
 
-/// Sends what the program has written to memory with a mirror.
+/// Sends what the program has written to memory of which the server has a mirror.
 #[inline]
-pub fn send() -> Result<(), CUresult> {
-    if is_any() { with(Regions::send_changes) } else { Ok(()) }
+pub fn send(server: usize) -> Result<(), CUresult> {
+    if is_any() { with(|regions| regions.send_changes(server)) } else { Ok(()) }
 }
 
-/// Gets what kernels have written to mirrors.
+/// Gets what kernels have written to mirrors of a server.
 #[inline]
-pub fn fetch() -> Result<(), CUresult> {
-    if is_any() { with(Regions::fetch_changes) } else { Ok(()) }
+pub fn fetch(server: usize) -> Result<(), CUresult> {
+    if is_any() { with(|regions| regions.fetch_changes(server)) } else { Ok(()) }
 }
 
 /// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
@@ -105,7 +105,7 @@ pub fn adopt(context: Handle<Context>, host: usize, size: usize) -> Result<(), C
         if !regions.by_host.contains_key(&host) {
             regions.add(context, host, size, host as u64);
         }
-        regions.fetch_changes()
+        regions.fetch_changes(context.server())
     })
 }
 
@@ -158,8 +158,9 @@ pub fn host_address(device: u64) -> Option<usize> {
     Some(region.host + (device - start) as usize)
 }
 
-/// The place of a copy, on the device if it lies in memory with a mirror: there it is in order with kernels.
-pub fn place(place: Place) -> Place {
+/// The place of a copy by a server, on the device if it lies in memory with a mirror there: there it is in order with
+/// kernels.
+pub fn place(server: usize, place: Place) -> Place {
     let Place::Host(host) = place else { return place };
     if !is_any() {
         return place;
@@ -168,7 +169,10 @@ pub fn place(place: Place) -> Place {
     let Some(regions) = regions.as_ref() else { return place };
     let (start, end) = host.span();
     let inside = regions.device_of(start, end.saturating_sub(1)).map(|(_, address)| address);
-    match inside.or_else(|| regions.region(start as u64).map(|_| start as u64)) {
+    let on_device = inside.or_else(|| regions.region(start as u64).map(|_| start as u64));
+    let is_here =
+        |address: &u64| regions.region(*address).is_some_and(|(_, region)| region.context.server() == server);
+    match on_device.filter(is_here) {
         Some(address) => Place::Device(host.on_device(address).into()),
         None => place,
     }
@@ -210,12 +214,13 @@ impl Regions {
         Some((region.context, device))
     }
 
-    /// Sends what the program has written.
-    fn send_changes(&mut self) -> Result<(), CUresult> {
+    /// Sends what the program has written to memory with a mirror on a server.
+    fn send_changes(&mut self, server: usize) -> Result<(), CUresult> {
         let Self { by_device, changes, .. } = self;
         changes.clear();
         let mut outcome = Ok(());
-        for (&device, region) in by_device {
+        for (&device, region) in by_device.iter_mut().filter(|(_, region)| region.context.server() == server)
+        {
             changes.separate();
             region.visit_written(|known, host, stretch| {
                 // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees it, which
@@ -230,26 +235,29 @@ impl Regions {
                 while at < stretch.end {
                     at = find(known, at, changes);
                     if changes.len() >= MOST_CHANGES {
-                        outcome = outcome.and(post(changes));
+                        outcome = outcome.and(post(server, changes));
                     }
                 }
             });
         }
         if !changes.is_empty() {
-            outcome = outcome.and(post(changes));
+            outcome = outcome.and(post(server, changes));
         }
         outcome
     }
 
-    /// Gets what kernels have written.
-    fn fetch_changes(&mut self) -> Result<(), CUresult> {
+    /// Gets what kernels of a server have written.
+    fn fetch_changes(&mut self, server: usize) -> Result<(), CUresult> {
+        if !self.by_device.values().any(|region| region.context.server() == server) {
+            return Ok(());
+        }
         let mut start = 0;
         loop {
             let request = calls::mirror_changes { start };
-            start = session::call_reading(Handle::NULL, &request, |reply| {
+            start = session::call_reading(Handle::null_of(server), &request, |reply| {
                 let next = reply.value::<u64>()?;
                 let length = reply.count(1)?;
-                read_changes(reply.take(length)?, |address, bytes| self.put(address, bytes))?;
+                read_changes(reply.take(length)?, |address, bytes| self.put(server, address, bytes))?;
                 Ok(next)
             })?;
             if start == 0 {
@@ -258,8 +266,11 @@ impl Regions {
         }
     }
 
-    fn put(&mut self, address: u64, bytes: &[u8]) {
+    fn put(&mut self, server: usize, address: u64, bytes: &[u8]) {
         let Some((start, region)) = self.by_device.range_mut(..=address).next_back() else { return };
+        if region.context.server() != server {
+            return;
+        }
         let at = (address - start) as usize;
         let Some(known) = region.known.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) else {
             return;
@@ -270,8 +281,9 @@ impl Regions {
     }
 }
 
-fn post(changes: &mut Changes) -> Result<(), CUresult> {
-    let sent = session::post_in(Handle::NULL, &calls::mirror_write { changes: changes.as_bytes() });
+fn post(server: usize, changes: &mut Changes) -> Result<(), CUresult> {
+    let sent =
+        session::post_in(Handle::null_of(server), &calls::mirror_write { changes: changes.as_bytes() });
     changes.clear();
     sent
 }

@@ -5,7 +5,7 @@ use super::window;
 use crate::copy::Place;
 use crate::host_memory::{self, Range};
 use crate::log::info;
-use crate::session::{self, session, transfers};
+use crate::session::{self, transfers};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -20,7 +20,7 @@ static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// New zeroed memory for a context, which both processes have; nothing where that cannot be.
 pub fn allocate(context: Handle<Context>, size: usize) -> Option<*mut c_void> {
-    if REFUSED.load(Ordering::Relaxed) || !session().ok()?.shares_memory() {
+    if REFUSED.load(Ordering::Relaxed) || !session::of(context).ok()?.shares_memory() {
         return None;
     }
     let length = window::length(size)?;
@@ -49,7 +49,7 @@ fn hand_over(
     memory: &SealedMemory,
 ) -> Result<(), CUresult> {
     let number = transfers::fresh_number();
-    session()?.hand_over(number, memory)?;
+    session::of(context)?.hand_over(number, memory)?;
     session::call_in(context, &calls::client_memory_map { address, size, number })
 }
 
@@ -61,15 +61,27 @@ pub fn forget(range: &Range) -> Result<(), CUresult> {
 /// Whether all addresses from `start` to before `end` lie in one piece of such memory.
 #[inline]
 pub fn holds(start: usize, end: usize) -> bool {
-    ANY.load(Ordering::Relaxed)
-        && window::contains(start)
-        && host_memory::find(start).is_some_and(|range| range.is_shared && end <= range.base + range.size)
+    holder(start, end).is_some()
 }
 
-/// The place of a copy, on the device if it lies in such memory.
+/// The server that has all addresses from `start` to before `end` in one piece of such memory.
 #[inline]
-pub fn place(place: Place) -> Place {
+fn holder(start: usize, end: usize) -> Option<usize> {
+    if !ANY.load(Ordering::Relaxed) || !window::contains(start) {
+        return None;
+    }
+    let range = host_memory::find(start)?;
+    (range.is_shared && end <= range.base + range.size).then(|| range.context.server())
+}
+
+/// The place of a copy by a server, on the device if it lies in memory that this server has.
+#[inline]
+pub fn place(server: usize, place: Place) -> Place {
     let Place::Host(host) = place else { return place };
     let (start, end) = host.span();
-    if holds(start, end) { Place::Device(host.on_device(start as u64).into()) } else { place }
+    if holder(start, end) == Some(server) {
+        Place::Device(host.on_device(start as u64).into())
+    } else {
+        place
+    }
 }

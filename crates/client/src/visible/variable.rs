@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 /// Pages that hold such variables, or did. They stay: another variable may have its place in one of them.
 static PAGES: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// Makes the variable, of which the server has a mirror, readable and writable here, with its initial value.
-pub fn adopt(address: CUdeviceptr, size: usize) -> Result<(), CUresult> {
+/// Makes the variable, of which a server has a mirror, readable and writable here, with its initial value.
+pub fn adopt(server: usize, address: CUdeviceptr, size: usize) -> Result<(), CUresult> {
     let host = address as usize;
     let range = written::pages(host..host.checked_add(size).ok_or(CUresult::CUDA_ERROR_UNKNOWN)?);
     {
@@ -26,7 +26,7 @@ pub fn adopt(address: CUdeviceptr, size: usize) -> Result<(), CUresult> {
     // SAFETY: the pages are mapped, and nobody has the variable's address yet. What an earlier variable in its place
     // left must not look like something that the program has written.
     unsafe { core::ptr::write_bytes(host as *mut u8, 0, size) };
-    regions::adopt(Handle::NULL, host, size)
+    regions::adopt(Handle::null_of(server), host, size)
 }
 
 /// Maps a page at its address, where nothing may be.

@@ -21,11 +21,12 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Free ranges: start to length, neighbours always merged.
 static FREE: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-/// Reserves the range that the server proposes. Without it, managed memory cannot be had and pinned memory has
-/// another address on the device.
+/// Reserves the range that a server proposes. Without it, managed memory cannot be had and pinned memory has
+/// another address on the device. Of several servers the first one's range counts; the others have none unless it
+/// is the same.
 pub fn open((start, size): (u64, u64)) {
     let (start, size) = (start as usize, size as usize);
-    if size == 0 {
+    if size == 0 || is_open() {
         return;
     }
     if let Err(cause) = map(start, size, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE, None) {
@@ -35,6 +36,12 @@ pub fn open((start, size): (u64, u64)) {
     FREE.lock().insert(start, size);
     START.store(start, Ordering::Relaxed);
     SIZE.store(size, Ordering::Release);
+}
+
+/// Whether the window is the one that a server proposes.
+pub fn is_open_for((start, size): (u64, u64)) -> bool {
+    is_open()
+        && (start as usize, size as usize) == (START.load(Ordering::Relaxed), SIZE.load(Ordering::Relaxed))
 }
 
 /// Whether there is a window.

@@ -117,7 +117,7 @@ pub unsafe fn cuGraphCreate(phGraph: *mut CUgraph, flags: u32) -> Outcome {
     if phGraph.is_null() || flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    crate::session::session()?;
+    crate::session::with(0)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(phGraph, world().create(None).as_raw()) }
 }

@@ -1,0 +1,99 @@
+//! Does a program have the devices of several servers as if they were one machine's, and lose no more than what it loses?
+
+use causeway_tests::built::{causeway, cuda_program};
+use causeway_tests::client::{by_itself, through_run};
+use causeway_tests::process::{Running, run};
+use causeway_tests::server::{Server, forget_environment};
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What names servers on a command line.
+fn list(servers: &[&Server]) -> String {
+    servers.iter().map(|server| server.connect_string()).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn a_program_has_the_devices_of_all_servers_in_their_order() {
+    let (first, second) = (Server::start(), server_with_devices("2"));
+    let on = list(&[&first, &second]);
+    let mut devices = Command::new(causeway());
+    forget_environment(&mut devices);
+    let listed = run(devices.args(["devices", "--on", &on]), LIMIT).must_succeed().stdout;
+    let numbers: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(numbers, ["software", "no", "0", "software", "no", "1", "2"], "{listed}");
+    for program in ["several_devices", "several_devices.shared"] {
+        run(&mut through_run(Some(&on), &cuda_program(program)), LIMIT).must_succeed();
+    }
+    // Through shared memory and over TCP, and with every call waited for.
+    for (variable, value) in
+        [("CAUSEWAY_VIA", "tcp"), ("CAUSEWAY_SYNC", "1"), ("CUDA_VISIBLE_DEVICES", "2,0")]
+    {
+        let mut command = by_itself(&on, &cuda_program("several_devices"));
+        run(command.env(variable, value), LIMIT).must_succeed();
+    }
+    for server in [first, second] {
+        server.must_have_workers(0);
+        server.must_be_well();
+    }
+}
+
+fn server_with_devices(count: &str) -> Server {
+    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", count);
+    Server::start_command(command)
+}
+
+#[test]
+fn one_server_may_be_named_twice_and_each_has_its_own_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let key_file = folder.path().join("key");
+    let open = Server::start();
+    let locked =
+        Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", &key_file.display().to_string()]);
+    assert!(locked.target().key.is_some() && open.target().key.is_none());
+    let on = list(&[&open, &locked, &open]);
+    run(&mut through_run(Some(&on), &cuda_program("several_devices")), LIMIT).must_succeed();
+    open.must_be_well();
+    locked.must_be_well();
+}
+
+#[test]
+fn a_wrong_server_in_the_list_is_named_before_the_program_starts() {
+    let server = Server::start();
+    let program = cuda_program("several_devices");
+    for (wrong, says) in [
+        ("127.0.0.1:1", "nothing listens at 127.0.0.1:1"),
+        ("", "the server's address is empty"),
+        ("host:port", "`port` in `host:port` is no port"),
+    ] {
+        let on = format!("{},{wrong}", server.connect_string());
+        let outcome = run(&mut through_run(Some(&on), &program), LIMIT);
+        assert!(outcome.code() == Some(125) && outcome.stdout.is_empty(), "{outcome}");
+        assert!(outcome.stderr.contains(says), "{outcome}");
+        // Without `causeway run` the library says it, and the program finds no device.
+        let outcome = run(&mut by_itself(&on, &program), LIMIT);
+        assert!(outcome.code() == Some(1) && outcome.stderr.contains(says), "{outcome}");
+    }
+    server.must_have_workers(0);
+}
+
+#[test]
+fn when_a_server_is_lost_its_devices_fail_and_the_others_go_on() {
+    let (first, second) = (Server::start(), Server::start());
+    for (lost, server) in [("1", &second), ("0", &first)] {
+        let mut command = through_run(Some(&list(&[&first, &second])), &cuda_program("several_devices"));
+        let mut running = Running::start(command.args(["loses", lost]));
+        running.must_print("ready", LIMIT);
+        for worker in server.workers() {
+            let worker = Pid::from_raw(worker.cast_signed()).expect("a process has a number");
+            // The spare worker is among them; the server starts another.
+            kill_process(worker, Signal::KILL).expect("it is there");
+        }
+        let outcome = running.finish(LIMIT).must_succeed();
+        let says = format!("concerns devices of server {}", lost.parse::<usize>().unwrap() + 1);
+        assert!(outcome.stderr.contains(&says), "{outcome}");
+    }
+}
