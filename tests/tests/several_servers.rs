@@ -4,7 +4,10 @@ use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, run};
 use causeway_tests::server::{Server, forget_environment};
+use causeway_tests::tap::Tap;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -44,6 +47,71 @@ fn server_with_devices(count: &str) -> Server {
     let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
     command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", count);
     Server::start_command(command)
+}
+
+#[test]
+fn copies_between_servers_are_complete_and_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let key_file = folder.path().join("key");
+    let open = Server::start();
+    let locked =
+        Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", &key_file.display().to_string()]);
+    for (servers, variable, value) in [
+        ([&open, &locked], "CAUSEWAY_VIA", "auto"),
+        ([&locked, &open], "CAUSEWAY_VIA", "tcp"),
+        ([&open, &open], "CAUSEWAY_SYNC", "1"),
+    ] {
+        let mut command = through_run(Some(&list(&servers)), &cuda_program("peer_copies"));
+        run(command.env(variable, value), LIMIT).must_succeed();
+    }
+    for server in [open, locked] {
+        server.must_have_workers(0);
+        server.must_be_well();
+    }
+}
+
+#[test]
+fn no_byte_of_a_copy_between_servers_passes_the_client() {
+    const MIB: usize = 16;
+    let (first, second) = (Server::start(), Server::start());
+    // What passes on the way to each server: the client's calls, and what the other server reads there, for it is where
+    // the client says that the server is.
+    let taps = [&first, &second].map(|server| Tap::on(server.target()));
+    let on = taps.each_ref().map(|tap| tap.target().connect_string()).join(",");
+    let folder = tempfile::tempdir().unwrap();
+    let counts = folder.path().join("counts");
+    let mut command = by_itself(&on, &cuda_program("peer_rate"));
+    command.args([&MIB.to_string(), "1"]).env("CAUSEWAY_VIA", "tcp").env("CAUSEWAY_STATS", &counts);
+    run(&mut command, LIMIT).must_succeed();
+    let counts: Value = serde_json::from_slice(&fs::read(counts).unwrap()).unwrap();
+    assert_eq!(counts["bytes_to_device"].as_u64(), Some(0), "{counts:#}");
+    // Two counts of wrong words, four bytes each.
+    assert_eq!(counts["bytes_from_device"].as_u64(), Some(8), "{counts:#}");
+    // One copy each, from the server to the other one. By way of the client each would see two.
+    for tap in &taps {
+        let passed = tap.bytes_seen() >> 20;
+        assert!((MIB..MIB * 3 / 2).contains(&passed), "{passed} MiB passed for {MIB} MiB each way");
+    }
+}
+
+#[test]
+fn a_server_that_is_lost_in_the_middle_of_copies_fails_them_and_no_more() {
+    for lost in [0, 1] {
+        let (first, second) = (Server::start(), Server::start());
+        let mut command = by_itself(&list(&[&first, &second]), &cuda_program("peer_rate"));
+        let mut running = Running::start(command.args(["16", "100000"]));
+        running.must_print("to_device_0", LIMIT);
+        for worker in [&first, &second][lost].workers() {
+            let worker = Pid::from_raw(worker.cast_signed()).expect("a process has a number");
+            kill_process(worker, Signal::KILL).expect("it is there");
+        }
+        let outcome = running.finish(LIMIT);
+        assert!(outcome.code() == Some(1) && outcome.stdout.contains("FAIL peer_rate"), "{outcome}");
+        // The other server's worker ends with its client and by itself.
+        let other = [second, first].into_iter().nth(lost).unwrap();
+        other.must_have_workers(0);
+        other.must_be_well();
+    }
 }
 
 #[test]

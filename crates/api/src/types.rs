@@ -148,6 +148,40 @@ impl<A> DevicePlace<A> {
         width.checked_mul(height)?.checked_mul(depth)
     }
 
+    /// A part of it, `at` so many bytes of a row, rows and slices from its start; nothing when that lies outside.
+    pub fn part(&self, at: [u64; 3], size: [u64; 3]) -> Option<Self>
+    where
+        A: Copy,
+    {
+        let (width, height, depth) = self.size();
+        let inside = |(at, size): (u64, u64), whole| at.checked_add(size).is_some_and(|end| end <= whole);
+        if ![width, height, depth]
+            .into_iter()
+            .zip(at.into_iter().zip(size))
+            .all(|(whole, part)| inside(part, whole))
+        {
+            return None;
+        }
+        let ([x, y, z], [width, height, depth]) = (at, size);
+        Some(match *self {
+            Self::Memory(region) => {
+                let rows =
+                    y.checked_mul(region.row_pitch)?.checked_add(z.checked_mul(region.slice_pitch)?)?;
+                let address = region.address.checked_add(x)?.checked_add(rows)?;
+                Self::Memory(Region { address, width, height, depth, ..region })
+            }
+            Self::Array(part) => Self::Array(ArrayBox {
+                x: part.x.checked_add(x)?,
+                y: part.y.checked_add(y)?,
+                z: part.z.checked_add(z)?,
+                width,
+                height,
+                depth,
+                ..part
+            }),
+        })
+    }
+
     /// The same place with the array named otherwise.
     pub fn try_map<B, E>(&self, name: impl FnOnce(&A) -> Result<B, E>) -> Result<DevicePlace<B>, E> {
         Ok(match self {
@@ -474,6 +508,23 @@ pub struct AddressAccess {
 }
 
 record!(AddressAccess { location, location_id, flags });
+
+/// With what the worker of another server comes to fetch copies: the session it leads to, and its secret.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct PeerTicket {
+    /// The session whose worker gave it.
+    pub session: [u8; 16],
+    /// Who knows it may come.
+    pub secret: [u8; 32],
+}
+
+record!(PeerTicket { session, secret });
+
+impl core::fmt::Debug for PeerTicket {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("PeerTicket(..)")
+    }
+}
 
 /// The name under which a session leaves something with the broker for other sessions of the same identity: memory or
 /// an event. Who knows it may have it, so it cannot be guessed.

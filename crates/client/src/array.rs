@@ -47,6 +47,11 @@ fn size_of_element(format: Format, channels: u32) -> Option<u64> {
     Some(channel * u64::from(channels))
 }
 
+/// The context that an array belongs to, as far as it is known.
+pub fn context_of(array: Handle<Array>) -> Option<Handle<Context>> {
+    ARRAYS.get(array).ok().map(|state| state.context)
+}
+
 impl ArrayState {
     /// Bytes of an element, where elements lie side by side.
     pub fn element_bytes(&self) -> Option<u64> {

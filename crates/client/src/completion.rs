@@ -10,8 +10,8 @@ use crate::handles;
 use crate::log::info;
 use crate::session;
 use crate::visible;
-use causeway_api::calls::{Call, Opcode};
-use causeway_api::handle::{Context, Handle};
+use causeway_api::calls::{self, Call, Opcode};
+use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::CUresult;
 use core::cell::Cell;
 use parking_lot::Mutex;
@@ -35,6 +35,7 @@ const fn is_inert(opcode: Opcode) -> bool {
             | Opcode::event_destroy
             | Opcode::event_synchronize
             | Opcode::event_query
+            | Opcode::event_watch
             | Opcode::context_synchronize
             | Opcode::mirror_write
     )
@@ -110,15 +111,16 @@ impl Watermark {
     }
 
     /// Asks whether the work up to `ticket` is done; when it is not, its end is watched. `query` sends the command
-    /// with a token and gives whether work is pending.
+    /// with a token to `server` and gives whether work is pending.
     pub fn ask(
         self: &Arc<Self>,
+        server: usize,
         ticket: u64,
         query: impl FnOnce(u64) -> Result<bool, CUresult>,
     ) -> Result<bool, CUresult> {
         let token = session::transfers::fresh_number();
         // The report may come before the reply is read.
-        WATCHES.lock().insert(token, Watch { watermark: self.clone(), ticket });
+        WATCHES.lock().insert(token, Watch { server, then: Then::Reach(self.clone(), ticket) });
         match query(token) {
             Ok(true) => {
                 // Unless the report has come already: then what is stored here changes nothing.
@@ -142,9 +144,28 @@ impl Watermark {
     }
 }
 
+/// What happens when something is over.
+enum Then {
+    /// Everything up to a ticket is done.
+    Reach(Arc<Watermark>, u64),
+    /// This is called.
+    Call(Box<dyn FnOnce() + Send>),
+}
+
 struct Watch {
-    watermark: Arc<Watermark>,
-    ticket: u64,
+    server: usize,
+    then: Then,
+}
+
+impl Watch {
+    fn end(self, status: CUresult) {
+        match self.then {
+            Then::Reach(watermark, ticket) if status == CUresult::CUDA_SUCCESS => watermark.reach(ticket),
+            // The next query asks again, and gets the error from the driver.
+            Then::Reach(watermark, _) => watermark.forget_watch(),
+            Then::Call(call) => call(),
+        }
+    }
 }
 
 static WATCHES: LazyLock<Mutex<HashMap<u64, Watch>>> = LazyLock::new(Mutex::default);
@@ -155,12 +176,27 @@ pub fn reached(token: u64, status: CUresult) {
         info!("the server reports the end of work that nobody asked about");
         return;
     };
-    if status == CUresult::CUDA_SUCCESS {
-        watch.watermark.reach(watch.ticket);
-    } else {
-        // The next query asks again, and gets the error from the driver.
-        watch.watermark.forget_watch();
-    }
+    watch.end(status);
+}
+
+/// Calls `call` when the last record of an event is done, or never will be, on a thread that must not be held up.
+pub fn when_recorded(
+    context: Handle<Context>,
+    event: Handle<Event>,
+    call: impl FnOnce() + Send + 'static,
+) -> Result<(), CUresult> {
+    let token = session::transfers::fresh_number();
+    let watch = Watch { server: context.server(), then: Then::Call(Box::new(call)) };
+    WATCHES.lock().insert(token, watch);
+    session::post_in(context, &calls::event_watch { event, token }).inspect_err(|_| {
+        WATCHES.lock().remove(&token);
+    })
+}
+
+/// A server is lost, and will report nothing any more.
+pub fn server_lost(server: usize) {
+    let lost: Vec<_> = WATCHES.lock().extract_if(|_, watch| watch.server == server).collect();
+    lost.into_iter().for_each(|(_, watch)| watch.end(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE));
 }
 
 #[cfg(test)]
@@ -172,7 +208,7 @@ mod tests {
         let watermark = Arc::new(Watermark::default());
         let mut asked = 0;
         assert_eq!(
-            watermark.ask(5, |token| {
+            watermark.ask(0, 5, |token| {
                 asked = token;
                 Ok(true)
             }),
@@ -186,7 +222,7 @@ mod tests {
     #[test]
     fn a_report_that_overtakes_its_reply_counts() {
         let watermark = Arc::new(Watermark::default());
-        let outcome = watermark.ask(7, |token| {
+        let outcome = watermark.ask(0, 7, |token| {
             reached(token, CUresult::CUDA_SUCCESS);
             Ok(true)
         });
@@ -196,13 +232,13 @@ mod tests {
     #[test]
     fn after_a_failure_the_next_query_asks_again() {
         let watermark = Arc::new(Watermark::default());
-        let outcome = watermark.ask(7, |token| {
+        let outcome = watermark.ask(0, 7, |token| {
             reached(token, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
             Ok(true)
         });
         assert_eq!(outcome, Ok(false));
         assert!(!watermark.is_watched(7));
-        assert_eq!(watermark.ask(8, |_| Ok(false)), Ok(true));
+        assert_eq!(watermark.ask(0, 8, |_| Ok(false)), Ok(true));
         assert_eq!(watermark.done(), 8);
     }
 

@@ -11,8 +11,8 @@ use crate::session::{self, transfers};
 use crate::stream::{self, StreamState};
 use crate::{array, event, handles, memory, module, visible};
 use causeway_api::calls;
-use causeway_api::handle::{Context, Handle};
-use causeway_api::sys::{CUdevice, CUresult};
+use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::sys::{CUdevice, CUresult, CUstream_flags};
 use core::cell::{Cell, RefCell};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -33,10 +33,35 @@ pub struct ContextState {
     pub limits: Mutex<HashMap<u32, usize>>,
     /// Contexts of other devices whose memory it may use, by their handles.
     pub peers: Mutex<HashSet<u64>>,
+    /// The streams of ours for copies that concern several servers.
+    couriers: Mutex<Couriers>,
     flags: AtomicU32,
     id: AtomicU64,
     /// How often a primary context is retained; nothing for others.
     retained: Option<Mutex<u32>>,
+}
+
+/// So many couriers may a context have before those are looked for whose streams have ended.
+const MOST_COURIERS: usize = 32;
+
+/// The streams of ours in a context for copies that concern several servers.
+#[derive(Default)]
+struct Couriers {
+    /// By the number of the stream whose copies each carries.
+    of_streams: HashMap<u64, (Whose, Handle<Stream>)>,
+    reader: Option<Handle<Stream>>,
+}
+
+/// A stream of the program, which may be a legacy default stream.
+struct Whose {
+    handle: Handle<Stream>,
+    context: Handle<Context>,
+}
+
+impl Whose {
+    fn exists(&self) -> bool {
+        handles::is_valid(self.context) && (self.handle.is_null() || handles::is_valid(self.handle))
+    }
 }
 
 static PRIMARY: OnceLock<Box<[Arc<ContextState>]>> = OnceLock::new();
@@ -58,6 +83,7 @@ impl ContextState {
             watermark: Watermark::default(),
             limits: Mutex::default(),
             peers: Mutex::default(),
+            couriers: Mutex::default(),
             flags: AtomicU32::new(flags),
             id: AtomicU64::new(next_id()),
             retained: primary.then(Mutex::default),
@@ -82,6 +108,40 @@ impl ContextState {
     /// Where its commands go that need no context.
     pub fn without_context(&self) -> Handle<Context> {
         Handle::null_of(self.handle.server())
+    }
+
+    /// A stream of ours in it, for parts of copies whose own stream, `of`, is another server's. Each such stream has its
+    /// own, so that none waits for what another one waits for.
+    pub fn courier(&self, of: &StreamState) -> Result<Arc<StreamState>, CUresult> {
+        let mut couriers = self.couriers.lock();
+        let couriers = &mut couriers.of_streams;
+        if couriers.len() >= MOST_COURIERS {
+            for (_, (_, courier)) in couriers.extract_if(|_, (of, _)| !of.exists()) {
+                stream::destroy(courier)?;
+            }
+        }
+        if let Some((_, known)) = couriers.get(&of.id).filter(|(_, courier)| handles::is_valid(*courier)) {
+            return stream::state(*known);
+        }
+        let made = self.own_stream()?;
+        couriers.insert(of.id, (Whose { handle: of.handle, context: of.context }, made));
+        stream::state(made)
+    }
+
+    /// The stream of ours in which other servers read: it never waits for anything.
+    pub fn reader(&self) -> Result<Arc<StreamState>, CUresult> {
+        let mut couriers = self.couriers.lock();
+        if let Some(known) = couriers.reader.filter(|known| handles::is_valid(*known)) {
+            return stream::state(known);
+        }
+        stream::state(*couriers.reader.insert(self.own_stream()?))
+    }
+
+    fn own_stream(&self) -> Result<Handle<Stream>, CUresult> {
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
+        stream::create_in(self, flags, 0, |stream, priority| {
+            session::post_in(self.handle, &calls::stream_create { stream, flags, priority })
+        })
     }
 
     /// Its device.

@@ -6,9 +6,10 @@
 use crate::capture;
 use crate::completion;
 use crate::context;
+use crate::entry::refuse_use;
 use crate::exchange::{self, Kind};
 use crate::handles::{self, Registry};
-use crate::session;
+use crate::session::{self, callbacks};
 use crate::stream::{Ahead, StreamState};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
@@ -200,6 +201,11 @@ impl EventState {
     pub fn delay(&self, stream: &StreamState, flags: u32) -> Result<(), CUresult> {
         let is_external = flags & CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0 != 0;
         let record = self.record.lock().clone();
+        let is_captured =
+            record.as_ref().is_some_and(|record| record.capture != 0) || capture::of(stream) != 0;
+        if is_captured && stream.context.server() != self.context.server() {
+            return Err(refuse_use!("graphs with work for devices of several servers"));
+        }
         if let Some(record) = record.as_ref().filter(|record| record.capture != 0) {
             return capture::join(stream, record.capture, self.handle);
         }
@@ -211,6 +217,9 @@ impl EventState {
             Some(record) => stream.inherit(&record.ahead),
             None if self.is_shared() => {}
             None => return Ok(()),
+        }
+        if stream.context.server() != self.context.server() {
+            return wait_elsewhere(stream, self.context, self.handle);
         }
         let request = calls::stream_wait_event { stream: stream.handle, event: self.handle, flags };
         session::post_in(stream.context, &request)
@@ -265,6 +274,9 @@ impl EventState {
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
             }
         }
+        if self.context.server() != end.context.server() {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
         session::call_in(self.context, &calls::event_elapsed { start: self.handle, end: end.handle })
     }
 
@@ -283,13 +295,31 @@ impl EventState {
     }
 }
 
-/// Makes `stream` wait for everything that `other`, of the same context, holds now.
+/// Makes `stream` wait for everything that `other` holds now.
 pub fn join(stream: &StreamState, other: &StreamState) -> Result<(), CUresult> {
     let event = handles::create::<Event>();
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
-    session::post_in(stream.context, &calls::event_create { event, flags })?;
-    session::post_in(stream.context, &calls::event_record { event, stream: other.handle, flags: 0 })?;
-    session::post_in(stream.context, &calls::stream_wait_event { stream: stream.handle, event, flags: 0 })?;
+    session::post_in(other.context, &calls::event_create { event, flags })?;
+    session::post_in(other.context, &calls::event_record { event, stream: other.handle, flags: 0 })?;
+    if stream.context.server() == other.context.server() {
+        let request = calls::stream_wait_event { stream: stream.handle, event, flags: 0 };
+        session::post_in(stream.context, &request)?;
+    } else {
+        wait_elsewhere(stream, other.context, event)?;
+    }
+    stream.inherit(&other.ahead());
     handles::drop_handle(event);
-    session::post_in(stream.context, &calls::event_destroy { event })
+    session::post_in(other.context, &calls::event_destroy { event })
+}
+
+/// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go on.
+fn wait_elsewhere(
+    stream: &StreamState,
+    context: Handle<Context>,
+    event: Handle<Event>,
+) -> Result<(), CUresult> {
+    let token = callbacks::hold(stream)?;
+    let server = stream.context.server();
+    completion::when_recorded(context, event, move || callbacks::let_go(server, token))
+        .inspect_err(|_| callbacks::let_go(server, token))
 }

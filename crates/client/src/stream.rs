@@ -253,7 +253,7 @@ impl StreamState {
         if self.has_done(ticket) {
             return Ok(());
         }
-        if !self.watermark.is_watched(ticket) && self.watermark.ask(ticket, query)? {
+        if !self.watermark.is_watched(ticket) && self.watermark.ask(self.context.server(), ticket, query)? {
             return Ok(());
         }
         Err(CUresult::CUDA_ERROR_NOT_READY)

@@ -10,8 +10,8 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, LaneHello, MAX_REFUSAL, NotCauseway, Offer, Opening, PREFACE_SIZE,
-    Preface, PrefaceAnswer, VerbsHello, VersionMismatch, negotiate,
+    Answer, ClientHello, JoinHello, LaneHello, LaneToken, MAX_REFUSAL, NotCauseway, Offer, Opening,
+    PREFACE_SIZE, PeerHello, Preface, PrefaceAnswer, VerbsHello, VersionMismatch, negotiate,
 };
 use thiserror::Error;
 
@@ -34,6 +34,8 @@ pub enum Request {
     Lane(LaneHello),
     /// To set up verbs for a session; its token has not been checked yet.
     Verbs(VerbsHello),
+    /// A connection of another server's worker, which is checked against the sessions' tickets.
+    Peer(PeerHello),
     /// A monitoring session.
     Monitor {
         /// What the client says of itself.
@@ -79,6 +81,9 @@ pub enum AcceptError {
     /// The caller has another key.
     #[error("it holds another key")]
     WrongKey(#[from] WrongKey),
+    /// Who comes with a ticket may use that and nothing else.
+    #[error("it came with a ticket of a session and wants something else than the ticket is for")]
+    NotForTickets,
     /// The caller speaks another version.
     #[error(transparent)]
     Version(#[from] VersionMismatch),
@@ -113,6 +118,7 @@ impl From<DecodeError> for AcceptError {
 pub fn greet(
     stream: TcpStream,
     key: Option<&Key>,
+    tickets: impl FnOnce() -> Vec<LaneToken>,
     offer: &Offer,
     timeout: Duration,
 ) -> Result<Caller, AcceptError> {
@@ -122,12 +128,12 @@ pub fn greet(
     let mut clear = Connection::new(stream, None);
     let mut preface = [0; PREFACE_SIZE];
     receive(&mut clear, &mut preface, deadline)?;
-    let mut connection = match (Preface::parse(&preface)?.encrypted, key) {
+    let (mut connection, by) = match (Preface::parse(&preface)?.encrypted, key) {
         (false, None) => {
             write(&clear, &PrefaceAnswer::GoOn.to_bytes())?;
-            clear
+            (clear, Proof::Key)
         }
-        (true, Some(key)) => encrypt(clear, key, &preface, deadline)?,
+        (true, Some(key)) => encrypt(clear, key, tickets, &preface, deadline)?,
         (false, Some(_)) => {
             refuse(
                 &clear,
@@ -143,6 +149,11 @@ pub fn greet(
     let body = connection.receive_handshake(MAX_OPENING, deadline)?;
     let mut input = Decoder::new(&body);
     let request = match input.value::<Opening<'_>>()? {
+        Opening::Peer(hello) => {
+            input.finish()?;
+            Request::Peer(hello)
+        }
+        _ if by == Proof::Ticket => return Err(AcceptError::NotForTickets),
         Opening::Lane(hello) => {
             input.finish()?;
             Request::Lane(hello)
@@ -205,23 +216,40 @@ fn agree(connection: &mut Connection, offer: &Offer, client: &Offer) -> Result<u
     })
 }
 
+/// What a caller has proved to hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// The server's key, where it has one.
+    Key,
+    /// A ticket of one of its sessions.
+    Ticket,
+}
+
+/// The server's end of the encrypted handshake. The caller's first message shows which of our secrets it holds.
 fn encrypt(
     mut clear: Connection,
     key: &Key,
+    tickets: impl FnOnce() -> Vec<LaneToken>,
     preface: &[u8],
     deadline: Instant,
-) -> Result<Connection, AcceptError> {
-    let mut handshake = Handshake::server(key, preface);
+) -> Result<(Connection, Proof), AcceptError> {
     let mut message = [0; MESSAGE_SIZE];
     receive(&mut clear, &mut message, deadline)?;
-    if let Err(wrong) = handshake.read(&message) {
+    let begin = |key: &Key| {
+        let mut handshake = Handshake::server(key, preface);
+        handshake.read(&message).map(|()| handshake)
+    };
+    let begun = begin(key).map(|handshake| (handshake, Proof::Key)).or_else(|wrong| {
+        let by_ticket = |ticket: LaneToken| begin(&Key::of_ticket(&ticket)).ok();
+        tickets().into_iter().find_map(by_ticket).map(|handshake| (handshake, Proof::Ticket)).ok_or(wrong)
+    });
+    let (mut handshake, by) = begun.inspect_err(|_| {
         refuse(&clear, "the key is not this server's; use the connect string that it printed at its start");
-        return Err(wrong.into());
-    }
+    })?;
     let mut answer = PrefaceAnswer::GoOn.to_bytes().to_vec();
     answer.extend(handshake.write());
     write(&clear, &answer)?;
-    Ok(Connection::new(clear.socket().try_clone()?, Some(handshake.finish())))
+    Ok((Connection::new(clear.socket().try_clone()?, Some(handshake.finish())), by))
 }
 
 fn receive(connection: &mut Connection, into: &mut [u8], deadline: Instant) -> Result<(), AcceptError> {

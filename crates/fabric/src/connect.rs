@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, LaneHello, Offer, Opening, PREFACE_SIZE, Preface, PrefaceAnswer,
-    VERSIONS, VerbsHello, Welcome,
+    Answer, ClientHello, JoinHello, LaneHello, LaneToken, Offer, Opening, PREFACE_SIZE, PeerHello, Preface,
+    PrefaceAnswer, SessionId, VERSIONS, VerbsHello, Welcome,
 };
 use thiserror::Error;
 
@@ -17,7 +17,7 @@ use crate::exchange::Exchange;
 use crate::link::{Link, Receiver};
 use crate::shm::join::join;
 use crate::shm::staging;
-use crate::target::Target;
+use crate::target::{Key, Target};
 use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
 use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
 use crate::tcp::socket::{DialError, dial, round_trip};
@@ -275,7 +275,7 @@ fn establish(
     let lanes = LaneDialer {
         target: target.clone(),
         options: options.clone(),
-        hello: LaneHello { session: welcome.session, token: welcome.token, lane: 0 },
+        purpose: Purpose::Session { session: welcome.session, token: welcome.token },
         lanes,
     };
     let (link, receiver) = Link::dialled(connection, lanes).map_err(no_thread)?;
@@ -355,8 +355,17 @@ fn misunderstood(target: &Target, asked: &str, answer: &Answer) -> ConnectError 
 pub(crate) struct LaneDialer {
     target: Target,
     options: ConnectOptions,
-    hello: LaneHello,
+    purpose: Purpose,
     lanes: u32,
+}
+
+/// What the lanes of a link belong to, and how that is proved.
+#[derive(Debug)]
+enum Purpose {
+    /// A client's session.
+    Session { session: SessionId, token: LaneToken },
+    /// The way from another server's worker to that of this session.
+    Peer { session: SessionId, ticket: LaneToken },
 }
 
 impl LaneDialer {
@@ -367,15 +376,57 @@ impl LaneDialer {
 
     /// Opens one lane.
     pub(crate) fn open(&self, lane: u32) -> Result<Connection, ConnectError> {
-        let hello = LaneHello { lane, ..self.hello };
-        let (connection, answer) =
-            open(&self.target, &self.options, MAX_OPENING, |out| Opening::encode_lane(&hello, out))?;
-        match answer {
-            Answer::LaneReady => Ok(connection),
-            Answer::Refused { text } => Err(ConnectError::Refused { target: self.target.to_string(), text }),
-            other => Err(misunderstood(&self.target, "a bulk lane", &other)),
-        }
+        let encode = |out: &mut Vec<u8>| match self.purpose {
+            Purpose::Session { session, token } => {
+                Opening::encode_lane(&LaneHello { session, token, lane }, out);
+            }
+            Purpose::Peer { session, ticket } => {
+                Opening::encode_peer(&PeerHello { session, ticket, connection: lane + 1 }, out);
+            }
+        };
+        open_lane(&self.target, &self.options, "a bulk lane", encode)
     }
+}
+
+/// Opens a connection that is answered with no more than that it is taken.
+fn open_lane(
+    target: &Target,
+    options: &ConnectOptions,
+    asked: &str,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Result<Connection, ConnectError> {
+    let (connection, answer) = open(target, options, MAX_OPENING, encode)?;
+    match answer {
+        Answer::LaneReady => Ok(connection),
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, asked, &other)),
+    }
+}
+
+/// Connects a worker to that of another server, by a ticket which that one gave. Of `target` only host and port count, and
+/// whether there is a key: the ticket stands in the key's place.
+pub fn connect_peer(
+    target: &Target,
+    session: SessionId,
+    ticket: LaneToken,
+    options: &ConnectOptions,
+) -> Result<(Link, Receiver), ConnectError> {
+    let key = target.key.as_ref().map(|_| Key::of_ticket(&ticket));
+    let target = Target { key, ..target.clone() };
+    let hello = PeerHello { session, ticket, connection: 0 };
+    let connection =
+        open_lane(&target, options, "a way for copies", |out| Opening::encode_peer(&hello, out))?;
+    let length = round_trip(connection.socket()).unwrap_or_default();
+    let lanes = LaneDialer {
+        target: target.clone(),
+        options: options.clone(),
+        purpose: Purpose::Peer { session, ticket },
+        lanes: lanes_for(length, awake::cores()),
+    };
+    Link::dialled(connection, lanes).map_err(|cause| ConnectError::Failed {
+        target: target.to_string(),
+        text: format!("no thread could be started: {cause}"),
+    })
 }
 
 /// Checks that a Causeway server answers and that both ends hold the same key, without asking for a session.

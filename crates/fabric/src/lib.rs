@@ -43,7 +43,7 @@ pub mod via;
 
 pub use connect::{
     ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, connect_diagnosis,
-    connect_monitor, describe_process,
+    connect_monitor, connect_peer, describe_process,
 };
 pub use link::{
     Carriage, Counters, DescriptorError, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver,

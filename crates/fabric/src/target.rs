@@ -5,6 +5,7 @@ use core::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use causeway_wire::handshake::LaneToken;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use thiserror::Error;
 
@@ -35,6 +36,11 @@ impl Key {
     /// When the operating system has no random numbers to give, which Linux does not do after boot.
     pub fn generate() -> Self {
         Self(random_bytes())
+    }
+
+    /// The key of connections that another server's worker opens with a ticket.
+    pub fn of_ticket(ticket: &LaneToken) -> Self {
+        Self(ticket.0)
     }
 
     /// The 32 secret bytes.

@@ -221,7 +221,8 @@ fn half_hearted(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        let caller = greet(listener.accept().unwrap().0, None, &offer(), Duration::from_secs(5)).unwrap();
+        let caller =
+            greet(listener.accept().unwrap().0, None, Vec::new, &offer(), Duration::from_secs(5)).unwrap();
         let Request::Session { version, hello } = caller.request else { panic!("it wants a session") };
         let (local, name) = local_socket();
         let welcome = Answer::Welcome(Welcome {

@@ -264,6 +264,23 @@ pub struct LaneHello {
 
 record!(LaneHello { session, token, lane });
 
+/// What the worker of another server says of a connection by which it fetches copies for the client that both have.
+///
+/// The ticket is both proof and secret: the worker that it leads to gave it to the client, the client to the other worker.
+/// Where the server demands a key, the connection is encrypted with the ticket in the key's place, so that
+/// no server learns another one's key; and whoever holds no more than a ticket is granted nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerHello {
+    /// The session whose worker gave the ticket.
+    pub session: SessionId,
+    /// The ticket.
+    pub ticket: LaneToken,
+    /// Which connection it is: 0 carries messages, those from 1 on are lanes.
+    pub connection: u32,
+}
+
+record!(PeerHello { session, ticket, connection });
+
 /// What a client says on a socket of the server's host, to go on with its session in memory that both share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JoinHello {
@@ -292,6 +309,8 @@ pub enum Opening<'a> {
     Join(JoinHello),
     /// The connection is for setting up InfiniBand verbs, over which the session could go on.
     Verbs(VerbsHello),
+    /// The caller is the worker of another server.
+    Peer(PeerHello),
     /// The client asks for a monitoring session, which has no worker: questions about the server's devices and
     /// their answers, one at a time. The fields are those of [`Opening::Session`].
     Monitor {
@@ -316,6 +335,7 @@ const MONITOR: u8 = 3;
 const JOIN: u8 = 4;
 const VERBS: u8 = 5;
 const DIAGNOSIS: u8 = 6;
+const PEER: u8 = 7;
 
 impl Opening<'_> {
     /// Encodes the request for a session.
@@ -348,6 +368,12 @@ impl Opening<'_> {
         hello.encode(out);
     }
 
+    /// Encodes the announcement of another server's worker.
+    pub fn encode_peer(hello: &PeerHello, out: &mut Vec<u8>) {
+        PEER.encode(out);
+        hello.encode(out);
+    }
+
     /// Encodes the announcement of a lane.
     pub fn encode_lane(hello: &LaneHello, out: &mut Vec<u8>) {
         LANE.encode(out);
@@ -362,6 +388,7 @@ impl<'a> Decode<'a> for Opening<'a> {
             LANE => Ok(Self::Lane(input.value()?)),
             JOIN => Ok(Self::Join(input.value()?)),
             VERBS => Ok(Self::Verbs(input.value()?)),
+            PEER => Ok(Self::Peer(input.value()?)),
             MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
             DIAGNOSIS => Ok(Self::Diagnosis { offer: input.value()?, rest: input.take(input.remaining())? }),
             other => Err(DecodeError::UnknownTag { what: "first message", value: u64::from(other) }),

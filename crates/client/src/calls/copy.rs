@@ -410,7 +410,8 @@ unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) ->
     };
     let size = [copy.WidthInBytes, copy.Height, copy.Depth];
     let arrays = [copy.srcMemoryType, copy.dstMemoryType].contains(&CUmemorytype::CU_MEMORYTYPE_ARRAY);
-    if arrays && destination_context != source_context && !size.contains(&0) {
+    let is_of_one_server = destination_context.server() == source_context.server();
+    if arrays && is_of_one_server && destination_context != source_context && !size.contains(&0) {
         let (to, from) = sides(&copy)?;
         if let (Place::Device(destination), Place::Device(source)) = (to.place(size)?, from.place(size)?) {
             let stream = stream::state(handles::stream(when.stream, when.default_stream)?)?;

@@ -2,9 +2,9 @@
 
 use super::Outcome;
 use crate::entry::DefaultStream;
-use crate::{handles, memory, session, stream, visible};
+use crate::{context, copy, handles, memory, session, stream, visible};
 use causeway_api::calls;
-use causeway_api::handle::{Handle, Stream};
+use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUdeviceptr, CUresult, CUstream};
 
 macro_rules! memsets {
@@ -18,7 +18,9 @@ macro_rules! memsets {
             let hStream = handles::stream(core::ptr::null_mut(), default_stream)?;
             check(dstDevice, size_of::<$type>(), N)?;
             visible::note_address(dstDevice)?;
-            session::post(&calls::$linear_request { dstDevice, $field, N, hStream })?;
+            put(dstDevice, hStream, |context, hStream| {
+                session::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
+            })?;
             settle(dstDevice, hStream)
         }
 
@@ -36,7 +38,10 @@ macro_rules! memsets {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             visible::note_address(dstDevice)?;
-            session::post(&calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream })?;
+            put(dstDevice, hStream, |context, hStream| {
+                let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
+                session::post_in(context, &request)
+            })?;
             settle(dstDevice, hStream)
         }
 
@@ -49,7 +54,9 @@ macro_rules! memsets {
         ) -> Outcome {
             let hStream = handles::stream(hStream, default_stream)?;
             visible::note_address(dstDevice)?;
-            session::post(&calls::$linear_request { dstDevice, $field, N, hStream })
+            put(dstDevice, hStream, |context, hStream| {
+                session::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
+            })
         }
 
         pub unsafe fn $pitched_request(
@@ -63,9 +70,27 @@ macro_rules! memsets {
         ) -> Outcome {
             let hStream = handles::stream(hStream, default_stream)?;
             visible::note_address(dstDevice)?;
-            session::post(&calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream })
+            put(dstDevice, hStream, |context, hStream| {
+                let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
+                session::post_in(context, &request)
+            })
         }
     )*};
+}
+
+/// Puts a memset into a stream of the current context. One for memory of another server is carried out there.
+#[inline]
+fn put(
+    address: CUdeviceptr,
+    stream: Handle<Stream>,
+    post: impl FnOnce(Handle<Context>, Handle<Stream>) -> Outcome,
+) -> Outcome {
+    let current = context::current()?;
+    let elsewhere = || copy::home_of(address).filter(|home| home.server() != current.server());
+    match if session::are_several() { elsewhere() } else { None } {
+        None => post(current, stream),
+        Some(home) => copy::by_courier(home, &*stream::state(stream)?, |courier| post(home, courier.handle)),
+    }
 }
 
 memsets! {

@@ -16,19 +16,21 @@
 //! | `pieces`      | Which pieces has a copy, by the plan for its size?                                 |
 //! | `to_device`   | When is the source read, and how does it get to the server?                        |
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
+//! | `across`      | Which server carries a copy out, where devices of several are concerned?          |
 
+mod across;
 mod from_device;
 mod pieces;
 mod region;
 mod to_device;
 
-use crate::capture;
 use crate::context;
 use crate::session;
 use crate::session::callbacks::{self, Task};
 use crate::statistics::copies::{self, By};
 use crate::stream::StreamState;
 use crate::visible;
+use crate::{capture, device};
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
@@ -36,6 +38,7 @@ use causeway_fabric::pipeline::Direction;
 use from_device::from_device;
 use to_device::to_device;
 
+pub use across::{by_courier, home_of};
 pub use region::HostRegion;
 
 /// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us of copying.
@@ -82,6 +85,12 @@ pub unsafe fn copy(
     mode: Mode,
 ) -> Result<(), CUresult> {
     session::of(stream.context)?.faults().check()?;
+    if session::are_several() {
+        // SAFETY: as this function demands.
+        if let Some(outcome) = unsafe { across::route(destination, source, stream, mode) } {
+            return outcome;
+        }
+    }
     if capture::of(stream) != 0 {
         if mode == Mode::Synchronous {
             return capture::refuse_wait(stream);
@@ -109,7 +118,9 @@ pub unsafe fn copy(
     // SAFETY: as this function demands, for all of these.
     unsafe {
         match (destination, source) {
-            (Place::Device(destination), Place::Device(source)) => within_device(destination, source, stream),
+            (Place::Device(destination), Place::Device(source)) => {
+                within_device(destination, source, stream, mode)
+            }
             (Place::Device(destination), Place::Host(source)) => to_device(destination, source, stream, mode),
             (Place::Host(destination), Place::Device(source)) => {
                 from_device(destination, source, stream, mode)
@@ -138,9 +149,14 @@ fn within_device(
     destination: DevicePlace,
     source: DevicePlace,
     stream: &StreamState,
+    mode: Mode,
 ) -> Result<(), CUresult> {
     let request = calls::copy_within_device { destination, source, stream: stream.handle };
-    session::post_in(stream.context, &request)
+    let put = || session::post_in(stream.context, &request);
+    if mode == Mode::Synchronous && device::all().len() > 1 {
+        return across::in_order_with_both([destination, source], stream, put);
+    }
+    put()
 }
 
 /// # Safety

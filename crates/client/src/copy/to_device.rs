@@ -81,7 +81,8 @@ unsafe fn send_with_command(
         DevicePlace::Memory(region) => memory::is_writable(region.address),
         DevicePlace::Array(part) => array::element_bytes(part.array).is_some(),
     };
-    let publish = mode == Mode::Synchronous && is_known;
+    // Streams of other servers could not be put behind it.
+    let publish = mode == Mode::Synchronous && is_known && !session::are_several();
     if publish && stream.unfinished() > MOST_BEFORE_PUBLISHED {
         stream.synchronize()?;
     }

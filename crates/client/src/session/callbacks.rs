@@ -10,7 +10,7 @@ use crate::stream::{Ahead, StreamState};
 use crate::visible;
 use causeway_api::calls;
 use causeway_api::sys::{CUresult, CUstream};
-use causeway_fabric::threads;
+use causeway_fabric::{Carriage, threads};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, HOST_DONE_TRANSFER};
 use core::ffi::c_void;
@@ -49,6 +49,8 @@ pub enum Task {
         /// What lies ahead in the stream, whose bytes may be needed.
         after: Ahead,
     },
+    /// Nothing: the stream waits for something that is not here, and [`let_go`] ends that.
+    Hold,
     /// Read pinned memory and send it as a transfer.
     Read {
         /// Sends the bytes.
@@ -100,6 +102,23 @@ pub fn post(stream: &StreamState, task: Task) -> Result<(), CUresult> {
     Ok(())
 }
 
+/// Stops a stream here, until [`let_go`] gets the token that this returns.
+pub fn hold(stream: &StreamState) -> Result<u64, CUresult> {
+    let token = register(Task::Hold);
+    let request = calls::host_function { stream: stream.handle, token };
+    super::post_in(stream.context, &request).inspect_err(|_| forget(token))?;
+    Ok(token)
+}
+
+/// Lets a stream of a server go on that [`hold`] has stopped, or will. Never blocks.
+pub fn let_go(server: usize, token: u64) {
+    static DONE: u8 = 0;
+    let Ok(session) = session::with(server) else { return };
+    let (transfer, carriage) = (HOST_DONE_TRANSFER | token, Carriage::default());
+    // SAFETY: a static is readable for ever. An error means a lost link, which has been reported.
+    let _ = unsafe { session.link().post_transfer(transfer, &raw const DONE, 1, carriage, ()) };
+}
+
 /// Runs a function of the program soon, after those that wait to be run.
 pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
     if crate::process::is_ready()
@@ -117,6 +136,9 @@ pub fn reached(server: usize, token: u64) {
         error!("the server names a host function that does not exist");
         return;
     };
+    if matches!(task, Task::Hold) {
+        return;
+    }
     let queue = if matches!(task, Task::Read { .. }) { &READS } else { &FUNCTIONS };
     if queue.send(Due { task, waiting: Some((server, token)) }).is_err() {
         error!("a host function cannot run, because its thread could not be started");
@@ -155,7 +177,10 @@ fn run(task: Task, server: Option<usize>) {
     let (Task::Function { after, .. }
     | Task::Callback { after, .. }
     | Task::Then { after, .. }
-    | Task::Read { after, .. }) = &task;
+    | Task::Read { after, .. }) = &task
+    else {
+        return;
+    };
     // An error is reported by the stream; the program's code runs all the same, as the stream has come this far.
     let _ = after.wait().and_then(|()| server.map_or(Ok(()), visible::fetch));
     match task {
@@ -166,6 +191,7 @@ fn run(task: Task, server: Option<usize>) {
             function(stream.0.cast(), CUresult::CUDA_SUCCESS, data.0);
         },
         Task::Then { run, .. } => run(),
+        Task::Hold => {}
         Task::Read { send, .. } => send(),
     }
 }

@@ -169,6 +169,7 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
     visible::window::open(snapshot.host_window);
     let session: &'static Session = Box::leak(Box::new(Session {
         server,
+        target: target.clone(),
         link: opened.link,
         reasons: opened.reasons,
         replies: Replies::new(),

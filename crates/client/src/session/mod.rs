@@ -10,6 +10,7 @@ pub mod answers;
 pub mod callbacks;
 mod connect;
 pub mod faults;
+pub mod peers;
 mod progress;
 mod receive;
 mod replies;
@@ -28,7 +29,7 @@ use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Carriage, Link, Reason, SealedMemory, Via};
+use causeway_fabric::{Carriage, Link, Reason, SealedMemory, Target, Via};
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use core::cell::Cell;
@@ -46,6 +47,8 @@ pub const INLINE_BYTES: usize = 64 * 1024;
 pub struct Session {
     /// Its server's place among those that the program names.
     server: usize,
+    /// Where the server is.
+    target: Target,
     link: Link,
     /// Why the modules of the fabric that are not in use are not.
     reasons: Vec<Reason>,
@@ -92,6 +95,12 @@ pub fn of(context: Handle<Context>) -> Result<&'static Session, CUresult> {
 #[inline]
 pub fn current() -> Result<&'static Session, CUresult> {
     of(context::current_or_none())
+}
+
+/// Whether the program has more than one.
+#[inline]
+pub fn are_several() -> bool {
+    !SESSIONS[1].load(Ordering::Relaxed).is_null()
 }
 
 /// Every session, in the order in which the program names the servers.

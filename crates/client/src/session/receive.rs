@@ -93,6 +93,7 @@ impl Session {
         });
         self.faults.lose();
         self.replies.fail_all(LOST);
+        completion::server_lost(self.server);
     }
 }
 

@@ -101,7 +101,7 @@ fn accept_all(
     let mut session: Option<Link> = None;
     let mut waits_for_verbs = None;
     for stream in listener.incoming() {
-        let caller = match greet(stream.unwrap(), key, &offer(), Duration::from_millis(500)) {
+        let caller = match greet(stream.unwrap(), key, Vec::new, &offer(), Duration::from_millis(500)) {
             Ok(caller) => caller,
             Err(error) => {
                 errors.send(error).unwrap();
@@ -157,6 +157,7 @@ fn accept_all(
                 sessions.send(joined.link(&command).unwrap()).unwrap();
             }
             Request::Diagnosis { .. } => panic!("nobody asks for a diagnosis here"),
+            Request::Peer(_) => unreachable!("no test that listens gives tickets"),
             Request::Monitor { .. } => {
                 connection.send_handshake(|out| Answer::MonitorReady.encode(out)).unwrap();
                 let mut exchange = Exchange::new(connection);

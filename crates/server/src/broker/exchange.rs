@@ -1,11 +1,15 @@
-//! How does a worker leave something with the broker, and take what other sessions left there?
+//! How does a worker leave something with the broker, take what other sessions left there, and get to know workers of
+//! other servers?
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
+use causeway_fabric::target::random_bytes;
+use causeway_fabric::tcp::channel::Connection;
+use causeway_wire::handshake::{LaneToken, SessionId};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::board::Token;
@@ -21,7 +25,20 @@ type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
 /// A worker's access to what sessions leave for each other. Its calls wait for the broker.
 pub struct Exchange {
     control: Arc<Control>,
+    session: SessionId,
     questions: Mutex<Questions>,
+    callers: (Sender<PeerCaller>, Receiver<PeerCaller>),
+}
+
+/// A connection of another server's worker.
+#[derive(Debug)]
+pub struct PeerCaller {
+    /// The ticket with which it came.
+    pub ticket: LaneToken,
+    /// Which of that worker's connections it is: 0 carries messages, those from 1 on are lanes.
+    pub number: u32,
+    /// The connection.
+    pub connection: Connection,
 }
 
 #[derive(Default)]
@@ -31,8 +48,25 @@ struct Questions {
 }
 
 impl Exchange {
-    pub(super) fn new(control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self { control, questions: Mutex::default() })
+    pub(super) fn new(control: Arc<Control>, session: SessionId) -> Arc<Self> {
+        Arc::new(Self { control, session, questions: Mutex::default(), callers: unbounded() })
+    }
+
+    /// The session, and a ticket with which the worker of another server can come to it; nothing when there are too many.
+    pub fn ticket(&self) -> Option<(SessionId, LaneToken)> {
+        let ticket = LaneToken(random_bytes());
+        self.ask(|number| ToBroker::Ticket { number, ticket }, None).map(|_| (self.session, ticket))
+    }
+
+    /// The connections of other servers' workers, as they come.
+    pub fn callers(&self) -> Receiver<PeerCaller> {
+        self.callers.1.clone()
+    }
+
+    /// Takes in a connection of another server's worker.
+    pub(super) fn peer_came(&self, caller: PeerCaller) {
+        // The receiving end is here, too, so that the channel is open.
+        let _ = self.callers.0.send(caller);
     }
 
     /// Leaves something under a token; false when the broker does not take it.

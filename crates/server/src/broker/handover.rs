@@ -17,7 +17,7 @@ use thiserror::Error;
 
 pub use super::config::GpuChoice;
 use super::control::Control;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, PeerCaller};
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use crate::cache::CacheStart;
 use crate::worker::Prepared;
@@ -108,6 +108,7 @@ impl Task {
             | ToWorker::Lane { .. }
             | ToWorker::Join
             | ToWorker::Verbs { .. }
+            | ToWorker::Peer { .. }
             | ToWorker::Answer { .. } => {
                 return Err(WorkerError::NoStart);
             }
@@ -148,7 +149,7 @@ impl WorkerStart {
         let (link, receiver) = establish(&self.control, self.connection)?;
         tracing::info!(session = %self.session, via = %link.via(), "the client is served");
         let (control, lanes) = (Arc::new(self.control), link.clone());
-        let exchange = Exchange::new(Arc::clone(&control));
+        let exchange = Exchange::new(Arc::clone(&control), self.session);
         let asker = Arc::clone(&exchange);
         threads::spawn("control", move || attend(&control, &socket, &lanes, &asker))?;
         Ok((link, receiver, exchange))
@@ -235,6 +236,10 @@ fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) 
         match messages::receive(control) {
             Ok((ToWorker::Lane { keys }, Some(socket))) => {
                 link.attach_lane(Connection::new(TcpStream::from(socket), keys));
+            }
+            Ok((ToWorker::Peer { ticket, connection, keys }, Some(socket))) => {
+                let socket = Connection::new(TcpStream::from(socket), keys);
+                exchange.peer_came(PeerCaller { ticket, number: connection, connection: socket });
             }
             Ok((ToWorker::Answer { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);

@@ -10,7 +10,7 @@ use causeway_fabric::accept::{AcceptError, Caller, Request, greet, greet_local};
 use causeway_fabric::tcp::channel::{Connection, end_after_last_words};
 use causeway_fabric::threads;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneHello, Offer, VERSIONS, VerbsHello};
+use causeway_wire::handshake::{Answer, LaneHello, Offer, PeerHello, VERSIONS, VerbsHello};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -131,10 +131,10 @@ fn serve(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>, place: Place
         fingerprint: config.fingerprint,
         release: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let served = stream
-        .set_nonblocking(false)
-        .map_err(AcceptError::from)
-        .and_then(|()| greet(stream, config.key.as_ref(), &offer, config.handshake_timeout));
+    let served = stream.set_nonblocking(false).map_err(AcceptError::from).and_then(|()| {
+        let tickets = || shared.sessions.tickets();
+        greet(stream, config.key.as_ref(), tickets, &offer, config.handshake_timeout)
+    });
     let Caller { request, connection } = match served {
         Ok(caller) => caller,
         // A connection without a word is how `causeway run` checks that the server is there.
@@ -149,6 +149,11 @@ fn serve(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>, place: Place
         Request::Monitor { hello } => shared.monitor.add_client(peer, hello, connection),
         Request::Diagnosis { hello } => {
             shared.diagnoses.answer(&shared.spawner, peer, &hello, connection);
+        }
+        Request::Peer(hello) => {
+            if let Err(error) = add_peer(shared, &hello, connection) {
+                tracing::warn!(%peer, session = %hello.session, "another server was turned away: {error}");
+            }
         }
         Request::Lane(hello) => {
             if let Err(error) = add_lane(shared, &hello, connection) {
@@ -220,6 +225,21 @@ fn hand_over_verbs(
     };
     let (socket, keys) = messages::take_apart(connection)?;
     messages::send(&control, &ToWorker::Verbs { hello: *hello, keys }, Some(&socket))
+}
+
+fn add_peer(
+    shared: &Shared,
+    hello: &PeerHello,
+    mut connection: Connection,
+) -> Result<(), messages::ControlError> {
+    let Some(control) = shared.sessions.admit_peer(hello) else {
+        refuse(&mut connection, "the session that the ticket leads to has ended, or the ticket is used up");
+        return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong ticket")));
+    };
+    connection.send_handshake(|out| Answer::LaneReady.encode(out))?;
+    let (socket, keys) = messages::take_apart(connection)?;
+    let (ticket, connection) = (hello.ticket, hello.connection);
+    messages::send(&control, &ToWorker::Peer { ticket, connection, keys }, Some(&socket))
 }
 
 /// Tells a caller why it is turned away, and ends the connection.

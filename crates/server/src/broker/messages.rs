@@ -67,6 +67,15 @@ pub enum ToWorker {
         /// The state of the lane's encryption.
         keys: Option<ConnectionKeys>,
     },
+    /// The worker of another server has come with a ticket; its connection comes along.
+    Peer {
+        /// The ticket.
+        ticket: LaneToken,
+        /// Which of its connections it is: 0 carries messages, those from 1 on are lanes.
+        connection: u32,
+        /// The state of the encryption of the connection.
+        keys: Option<ConnectionKeys>,
+    },
     /// The client has shown that it is on this host; its connection comes along.
     Join,
     /// The client would like to go on over verbs; the connection for setting them up comes along.
@@ -92,6 +101,13 @@ pub enum ToBroker {
     Answering,
     /// The client has gone.
     ClientGone,
+    /// Let the worker of another server come with this ticket.
+    Ticket {
+        /// The number of the question.
+        number: u32,
+        /// The ticket.
+        ticket: LaneToken,
+    },
     /// Keep something for other sessions; a descriptor may come with it.
     Leave {
         /// The number of the question.
@@ -138,11 +154,13 @@ const PREPARE: u8 = 5;
 const JOIN: u8 = 6;
 const VERBS: u8 = 7;
 const DIAGNOSE: u8 = 8;
+const PEER: u8 = 9;
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
 const LEAVE: u8 = 3;
 const FIND: u8 = 4;
 const WITHDRAW: u8 = 5;
+const TICKET: u8 = 6;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -171,6 +189,12 @@ impl Encode for ToWorker {
             Self::Verbs { hello, keys } => {
                 VERBS.encode(out);
                 hello.encode(out);
+                keys.encode(out);
+            }
+            Self::Peer { ticket, connection, keys } => {
+                PEER.encode(out);
+                ticket.encode(out);
+                connection.encode(out);
                 keys.encode(out);
             }
             Self::Monitor { gpu } => {
@@ -215,6 +239,9 @@ impl<'a> Decode<'a> for ToWorker {
             JOIN => Ok(Self::Join),
             VERBS => Ok(Self::Verbs { hello: input.value()?, keys: input.value()? }),
             DIAGNOSE => Ok(Self::Diagnose { keys: input.value()? }),
+            PEER => {
+                Ok(Self::Peer { ticket: input.value()?, connection: input.value()?, keys: input.value()? })
+            }
             MONITOR => {
                 let gpu = input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
                 Ok(Self::Monitor { gpu })
@@ -234,6 +261,11 @@ impl Encode for ToBroker {
         match self {
             Self::Answering => ANSWERING.encode(out),
             Self::ClientGone => CLIENT_GONE.encode(out),
+            Self::Ticket { number, ticket } => {
+                TICKET.encode(out);
+                number.encode(out);
+                ticket.encode(out);
+            }
             Self::Leave { number, token, bytes } => {
                 LEAVE.encode(out);
                 number.encode(out);
@@ -261,6 +293,7 @@ impl<'a> Decode<'a> for ToBroker {
             LEAVE => Ok(Self::Leave { number: input.value()?, token: input.value()?, bytes: input.value()? }),
             FIND => Ok(Self::Find { number: input.value()?, token: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
+            TICKET => Ok(Self::Ticket { number: input.value()?, ticket: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
         }
     }

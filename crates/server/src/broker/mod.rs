@@ -51,7 +51,7 @@ pub use handover::{WorkerError, WorkerStart, worker_main};
 
 use board::Board;
 use diagnosis::Diagnoses;
-pub use exchange::Exchange;
+pub use exchange::{Exchange, PeerCaller};
 use local::LocalSockets;
 use monitor::Monitor;
 use process::Spawner;

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::Shared;
-use super::board::{Board, Thing};
+use super::board::Thing;
 use super::config::BrokerConfig;
 use super::control::Control;
 use super::listen::refuse;
@@ -266,6 +266,7 @@ impl Worker {
                 opened: 0,
                 joined: false,
                 over_verbs: false,
+                tickets: Vec::new(),
             },
         );
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
@@ -310,7 +311,7 @@ impl Worker {
                     Ok((ToBroker::ClientGone, _)) => {
                         deadline = Some((Instant::now() + grace, "it outlived its client"));
                     }
-                    Ok((question, descriptor)) => self.answer(&shared.board, session, question, descriptor),
+                    Ok((question, descriptor)) => self.answer(shared, session, question, descriptor),
                     Err(_) => {
                         control_open = false;
                         deadline.get_or_insert((Instant::now() + grace, "it did not end"));
@@ -320,12 +321,16 @@ impl Worker {
         }
     }
 
-    /// Answers a question about what sessions have left for each other.
-    fn answer(&self, board: &Board, session: SessionId, question: ToBroker, descriptor: Option<OwnedFd>) {
+    /// Answers a question about what sessions have left for each other, or about tickets.
+    fn answer(&self, shared: &Shared, session: SessionId, question: ToBroker, descriptor: Option<OwnedFd>) {
+        let board = &shared.board;
+        let nothing = Thing { bytes: Vec::new(), descriptor: None };
         let (number, found) = match question {
+            ToBroker::Ticket { number, ticket } => {
+                (number, shared.sessions.add_ticket(session, ticket).then_some(nothing))
+            }
             ToBroker::Leave { number, token, bytes } => {
                 let thing = Thing { bytes, descriptor: descriptor.map(Arc::new) };
-                let nothing = Thing { bytes: Vec::new(), descriptor: None };
                 (number, board.leave(session, token, thing).then_some(nothing))
             }
             ToBroker::Find { number, token } => (number, board.find(&token)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_fabric::MOST_LANES;
-use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, SessionId, VerbsHello};
+use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, VerbsHello};
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, pidfd_send_signal};
 
@@ -28,7 +28,18 @@ pub struct Session {
     pub joined: bool,
     /// Whether it has asked to go on over verbs.
     pub over_verbs: bool,
+    /// With which tickets workers of other servers may come.
+    pub tickets: Vec<Ticket>,
 }
+
+/// What leads the worker of another server to a session, and which of its connections have come with it, one bit for each.
+pub struct Ticket {
+    token: LaneToken,
+    opened: u64,
+}
+
+/// More tickets of one session are refused: a client has no more servers.
+const MOST_TICKETS: usize = 64;
 
 // A bit for each lane is enough.
 const _: () = assert!(MOST_LANES <= u32::BITS);
@@ -67,6 +78,35 @@ impl Sessions {
             return None;
         }
         session.opened |= bit;
+        Some(Arc::clone(&session.control))
+    }
+
+    /// Lets the worker of another server come to a session with a ticket; false when there are too many.
+    pub fn add_ticket(&self, id: SessionId, token: LaneToken) -> bool {
+        let mut table = self.table.lock();
+        let Some(session) = table.get_mut(&id).filter(|session| session.tickets.len() < MOST_TICKETS) else {
+            return false;
+        };
+        session.tickets.push(Ticket { token, opened: 0 });
+        true
+    }
+
+    /// Every ticket there is.
+    pub fn tickets(&self) -> Vec<LaneToken> {
+        let table = self.table.lock();
+        table.values().flat_map(|session| session.tickets.iter().map(|ticket| ticket.token)).collect()
+    }
+
+    /// The worker that a ticket leads to, if that is right and this connection has not come yet.
+    pub fn admit_peer(&self, hello: &PeerHello) -> Option<Arc<Control>> {
+        let mut table = self.table.lock();
+        let session = table.get_mut(&hello.session)?;
+        let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == hello.ticket)?;
+        let bit = 1_u64.checked_shl(hello.connection)?;
+        if hello.connection > MOST_LANES || ticket.opened & bit != 0 {
+            return None;
+        }
+        ticket.opened |= bit;
         Some(Arc::clone(&session.control))
     }
 

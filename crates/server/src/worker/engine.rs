@@ -14,6 +14,7 @@ use super::gates::Gates;
 use super::incoming::Incoming;
 use super::mirrors::Mirrors;
 use super::order::{self, Blockers, Place, StreamKinds};
+use super::peers::Peers;
 use super::pool::Pool;
 use super::status;
 use crate::broker::Exchange;
@@ -107,6 +108,7 @@ pub struct Engine {
     pub(super) arena: Option<Arc<Arena>>,
     pub(super) mirrors: Mirrors,
     pub(super) client_memory: ClientMemory,
+    pub(super) peers: Peers,
     /// Bytes of copies to the client that are under way.
     pub(super) outgoing: AtomicUsize,
     /// Threads for slow driver calls.
@@ -146,6 +148,7 @@ impl Engine {
             incoming: Incoming::default(),
             mirrors: Mirrors::default(),
             client_memory: ClientMemory::default(),
+            peers: Peers::default(),
             outgoing: AtomicUsize::new(0),
             aside: Pool::new("causeway-aside", 4),
             linker: Pool::new("causeway-link", 1),
@@ -215,6 +218,7 @@ impl Engine {
     /// Lets go of every stream that waits for the client, and finishes what is for later sessions.
     pub fn close(&self) {
         self.gates.lock().open_all();
+        self.peers.close();
         self.keeper.finish(MOST_KEEPING);
     }
 

@@ -27,6 +27,7 @@ impl Engine {
         state.reply.clear();
         if let Some(context) = order::ended_context(request) {
             state.fences.context_ends(&*self.gpu, context);
+            self.peers.context_ends(context);
         }
         match request {
             Request::stream_synchronize(_)
@@ -45,6 +46,7 @@ impl Engine {
             }
             Request::stream_query(query) => self.query_stream(state, head, query)?,
             Request::event_query(query) => self.query_event(state, head, query)?,
+            Request::event_watch(watch) => self.watch_event(watch)?,
             Request::copy_from_device_now(copy) => {
                 self.copy_from_device_now(state, head, copy)?;
                 return Ok(Answer::Later);
@@ -96,6 +98,16 @@ impl Engine {
                 self.import_event(head, import)?;
                 return Ok(Answer::Later);
             }
+            Request::peer_ticket(_) => {
+                self.give_ticket(head);
+                return Ok(Answer::Later);
+            }
+            Request::peer_connect(connect) => {
+                self.connect_to_peer(head, connect);
+                return Ok(Answer::Later);
+            }
+            Request::peer_offer(offer) => self.offer_to_peer(head, offer)?,
+            Request::peer_copy(copy) => self.copy_from_peer(head, copy)?,
             Request::export_withdraw(export) => self.exchange.withdraw(export.token.0),
             Request::host_function(call) => {
                 self.host_function(self.objects.native(call.stream)?, call.token)?;

@@ -2,7 +2,7 @@
 
 use super::engine::{Engine, Head, State};
 use super::status;
-use causeway_api::calls::{Request, event_query, stream_query};
+use causeway_api::calls::{Request, event_query, event_watch, stream_query};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{Completion, CuResult};
 use causeway_wire::codec::Encode;
@@ -125,6 +125,17 @@ impl Engine {
         self.query(state, head, query.token, self.gpu.event_query(event), |done| {
             self.gpu.after_event(event, done)
         })
+    }
+
+    /// Tells the client when an event's last record is done.
+    pub(super) fn watch_event(self: &Arc<Self>, watch: &event_watch) -> CuResult<()> {
+        let (engine, token) = (Arc::clone(self), watch.token);
+        let event = self.objects.native(watch.event);
+        let asked = event.and_then(|event| {
+            self.gpu.after_event(event, Box::new(move |outcome| engine.report(token, outcome)))
+        });
+        // Whoever waits for the event must hear of it either way.
+        asked.inspect_err(|status| self.report(token, Err(*status)))
     }
 
     fn query(

@@ -1,0 +1,172 @@
+//! Which server carries a copy out, where devices of several are concerned?
+//!
+//! A copy between the program's memory and a device is that device's server's, whichever stream it is for. A copy between
+//! devices of two servers is the destination's, which reads from the source's server; no byte of it comes here. Where
+//! the copy's stream is another server's, a stream of ours carries the copy, and the two wait for each other. Synchronous
+//! copies wait here instead, as they are in order with the work of both devices.
+
+use super::{Mode, Place, copy};
+use crate::context::ContextState;
+use crate::entry::refuse_use;
+use crate::session::{self, peers};
+use crate::stream::StreamState;
+use crate::{array, capture, context, event, memory};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::{CUdeviceptr, CUresult};
+use causeway_api::types::{DevicePlace, Region};
+use std::sync::Arc;
+
+/// Carries a copy out that its stream's server alone cannot; nothing when it can.
+///
+/// # Safety
+/// As for [`copy`](super::copy).
+pub(super) unsafe fn route(
+    destination: Place,
+    source: Place,
+    stream: &StreamState,
+    mode: Mode,
+) -> Option<Result<(), CUresult>> {
+    let here = stream.context.server();
+    let (to, from) = (home(&destination), home(&source));
+    match (to, from) {
+        (Some(to), Some(from)) if to.server() != from.server() => {
+            let (Place::Device(destination), Place::Device(source)) = (destination, source) else {
+                return None;
+            };
+            Some(
+                outside_graphs(stream, mode)
+                    .and_then(|()| between_servers((destination, to), (source, from), stream, mode)),
+            )
+        }
+        (Some(home), _) | (_, Some(home)) if home.server() != here => {
+            // SAFETY: as this function demands.
+            Some(
+                outside_graphs(stream, mode)
+                    .and_then(|()| unsafe { elsewhere(home, destination, source, stream, mode) }),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// The context that a place on a device belongs to; nothing for the program's memory, and for addresses that only the
+/// stream's server can judge.
+fn home(place: &Place) -> Option<Handle<Context>> {
+    match place {
+        Place::Host(_) => None,
+        Place::Device(DevicePlace::Array(part)) => array::context_of(part.array),
+        Place::Device(DevicePlace::Memory(region)) => home_of(region.address),
+    }
+}
+
+/// The context of the memory at an address; nothing for addresses that only a server can judge.
+pub fn home_of(address: CUdeviceptr) -> Option<Handle<Context>> {
+    let piece = memory::find(address)?;
+    let known = Some(piece.context).filter(|context| !context.is_null());
+    known.or_else(|| context::primary(piece.device).ok().map(|primary| primary.handle))
+}
+
+/// Puts work for a stream of one server into another one's context, by a stream of ours that `put` gets.
+pub fn by_courier(
+    home: Handle<Context>,
+    stream: &StreamState,
+    put: impl FnOnce(&StreamState) -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let courier = context::state(home)?.courier(stream)?;
+    event::join(&courier, stream)?;
+    put(&courier)?;
+    event::join(stream, &courier)
+}
+
+fn outside_graphs(stream: &StreamState, mode: Mode) -> Result<(), CUresult> {
+    if capture::of(stream) == 0 && mode != Mode::InGraph {
+        return Ok(());
+    }
+    capture::spoil(capture::of(stream));
+    Err(refuse_use!("graphs with work for devices of several servers"))
+}
+
+/// A copy between the program's memory, or a device, and a device of a server that is not the stream's.
+///
+/// # Safety
+/// As for [`copy`](super::copy).
+unsafe fn elsewhere(
+    home: Handle<Context>,
+    destination: Place,
+    source: Place,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    if mode == Mode::Synchronous {
+        stream.synchronize()?;
+        // SAFETY: as this function demands.
+        return unsafe { copy(destination, source, &context::state(home)?.legacy_stream, mode) };
+    }
+    // SAFETY: as this function demands.
+    by_courier(home, stream, |courier| unsafe { copy(destination, source, courier, mode) })
+}
+
+/// A copy between devices of two servers, each place with its context.
+fn between_servers(
+    (destination, to): (DevicePlace, Handle<Context>),
+    (source, from): (DevicePlace, Handle<Context>),
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let (to, from) = (context::state(to)?, context::state(from)?);
+    let peer = peers::way(to.handle.server(), from.handle.server())?;
+    let offer = peers::offer_number();
+    let (destination, source) = in_one_row(destination, source);
+    let put = |reading: &StreamState, writing: &StreamState| {
+        let request = calls::peer_offer { offer, source, stream: reading.handle };
+        session::post_in(from.handle, &request)?;
+        session::of(from.handle)?.flush()?;
+        let request = calls::peer_copy { peer, offer, destination, stream: writing.handle };
+        session::post_in(to.handle, &request)
+    };
+    let reading = from.reader()?;
+    if mode == Mode::Synchronous {
+        stream.synchronize()?;
+        from.legacy_stream.synchronize()?;
+        put(&reading, &to.legacy_stream)?;
+        return to.legacy_stream.synchronize();
+    }
+    if stream.context.server() == to.handle.server() {
+        return put(&reading, stream);
+    }
+    by_courier(to.handle, stream, |writing| put(&reading, writing))
+}
+
+/// Puts a synchronous copy between devices of one server into a stream, in order with what the default streams of the
+/// places' contexts hold and get.
+pub(super) fn in_order_with_both(
+    places: [DevicePlace; 2],
+    stream: &StreamState,
+    put: impl FnOnce() -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let mut others = Vec::new();
+    for home in places.into_iter().filter_map(|place| home(&Place::Device(place))) {
+        let state = context::state(home)?;
+        if home != stream.context
+            && state.is_active()
+            && others.iter().all(|other: &Arc<ContextState>| other.handle != home)
+        {
+            others.push(state);
+        }
+    }
+    others.iter().try_for_each(|other| event::join(stream, &other.legacy_stream))?;
+    put()?;
+    others.iter().try_for_each(|other| event::join(&other.legacy_stream, stream))
+}
+
+/// Both places as one row where neither has gaps, so that pieces can begin anywhere.
+fn in_one_row(destination: DevicePlace, source: DevicePlace) -> (DevicePlace, DevicePlace) {
+    let row = |place: &DevicePlace| match place {
+        DevicePlace::Memory(region) if region.is_contiguous() => {
+            region.bytes().map(|bytes| DevicePlace::from(Region::linear(region.address, bytes)))
+        }
+        _ => None,
+    };
+    row(&destination).zip(row(&source)).unwrap_or((destination, source))
+}

@@ -1,0 +1,314 @@
+//! What is read of another worker when, and when does the stream go on?
+//!
+//! A copy takes one step after the other on the one thread of [`Peers::steps`](super::Peers), so that whoever notices something, a lane's
+//! thread or a completion of the back end, has only to say so there.
+
+use crate::worker::engine::{Engine, Head};
+use causeway_api::calls::peer_copy;
+use causeway_api::handle::{Native, Stream};
+use causeway_api::sys::CUresult;
+use causeway_fabric::pipeline::{Direction, Module, Piece, Plan, Shape, Table, cut};
+use causeway_fabric::{Destination, Link, LinkError, LinkEvents, Receiver, threads};
+use causeway_gpu::objects::Translate;
+use causeway_gpu::{CuResult, Gate, NativePlace, Staging};
+use causeway_wire::codec::Encode;
+use causeway_wire::message::{Messages, PeerMessage};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// So many copies read of one worker at a time; others whose streams have come to them wait. It bounds the memory that
+/// both sides need.
+const MOST_READING: usize = 4;
+
+/// A worker of another server, of which this one reads.
+pub struct Reader {
+    engine: Arc<Engine>,
+    link: Link,
+    next_transfer: AtomicU64,
+    /// Why transfers do not come, by their numbers.
+    failures: Mutex<FxHashMap<u64, CUresult>>,
+    turns: Mutex<Turns>,
+}
+
+/// Whose turn it is to read.
+#[derive(Default)]
+struct Turns {
+    reading: usize,
+    waiting: VecDeque<Arc<Copy>>,
+}
+
+struct Events;
+
+impl LinkEvents for Events {
+    fn lost(&self, cause: &LinkError) {
+        tracing::warn!("the link to another server is lost: {cause}");
+    }
+}
+
+impl Reader {
+    /// Begins to listen to what the other worker says.
+    pub fn start(engine: &Arc<Engine>, link: Link, mut receiver: Receiver) -> Arc<Self> {
+        link.start(Arc::new(Events));
+        let reader = Arc::new(Self {
+            engine: Arc::clone(engine),
+            link,
+            next_transfer: AtomicU64::new(1),
+            failures: Mutex::default(),
+            turns: Mutex::default(),
+        });
+        let listener = Arc::clone(&reader);
+        let started = threads::spawn("peer", move || {
+            while let Ok(body) = receiver.recv() {
+                for message in Messages::<PeerMessage>::new(body) {
+                    match message {
+                        Ok(PeerMessage::Failed { transfer, status }) => {
+                            listener.failures.lock().insert(transfer, CUresult(status));
+                            listener.link.cancel_transfer(transfer);
+                            listener.failures.lock().remove(&transfer);
+                        }
+                        _ => {
+                            tracing::warn!("another server's worker says something senseless");
+                            listener.link.close();
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        if let Err(cause) = started {
+            tracing::error!("another server's worker cannot be listened to: {cause}");
+            reader.link.close();
+        }
+        reader
+    }
+
+    /// The link to the other worker.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Lets a copy begin to read, now or when another one has ended.
+    fn take_turn(&self, copy: Arc<Copy>) {
+        let mut turns = self.turns.lock();
+        if turns.reading >= MOST_READING {
+            turns.waiting.push_back(copy);
+            return;
+        }
+        turns.reading += 1;
+        drop(turns);
+        copy.go_on();
+    }
+
+    /// A copy has ended: the next one's turn has come.
+    fn give_turn(&self) {
+        let next = {
+            let mut turns = self.turns.lock();
+            let next = turns.waiting.pop_front();
+            turns.reading -= usize::from(next.is_none());
+            next
+        };
+        if let Some(next) = next {
+            self.engine.peers.steps.run(move || next.go_on());
+        }
+    }
+}
+
+/// One copy.
+struct Copy {
+    reader: Arc<Reader>,
+    head: Head,
+    offer: u64,
+    destination: NativePlace,
+    /// In which pieces are written.
+    writing: Native<Stream>,
+    /// How many pieces are under way at a time.
+    buffers: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    pieces: Box<dyn Iterator<Item = Piece> + Send>,
+    under_way: usize,
+    failure: Option<CUresult>,
+    end: End,
+}
+
+/// What of a copy's end has come.
+enum End {
+    /// Nothing: the stream stops at this gate, or will.
+    Open(Option<Box<dyn Gate>>),
+    /// The copy is over.
+    Over,
+}
+
+impl Engine {
+    /// Puts a copy from another worker into a stream.
+    pub(in crate::worker) fn copy_from_peer(
+        self: &Arc<Self>,
+        head: Head,
+        request: &peer_copy,
+    ) -> CuResult<()> {
+        let reader = self.peers.readers.lock().get(&request.peer).cloned();
+        let reader = reader.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let stream = self.objects.native(request.stream)?;
+        let destination = request.destination.natives(&self.objects)?;
+        let (plan, pieces) = pieces(&destination).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let copy = Arc::new(Copy {
+            head,
+            offer: request.offer,
+            destination,
+            writing: self.writing_stream(head.context)?,
+            buffers: plan.buffers,
+            state: Mutex::new(State {
+                pieces: Box::new(pieces),
+                under_way: 0,
+                failure: None,
+                end: End::Open(None),
+            }),
+            reader,
+        });
+        let (engine, reached) = (Arc::clone(self), Arc::clone(&copy));
+        let gate = self.gpu.gate(
+            stream,
+            Box::new(move || {
+                engine.peers.steps.run(move || Arc::clone(&reached.reader).take_turn(reached));
+            }),
+        )?;
+        let mut state = copy.state.lock();
+        match &mut state.end {
+            End::Open(kept) => *kept = Some(gate),
+            End::Over => {
+                drop(state);
+                gate.open();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a copy is read, and its pieces. Rows of arrays stay whole: what their elements are only the driver knows.
+fn pieces(destination: &NativePlace) -> Option<(Plan, impl Iterator<Item = Piece> + Send + use<>)> {
+    let (width, height, depth) = destination.size();
+    let bytes = usize::try_from(destination.bytes()?).ok()?;
+    let plan = Table::default().plan(Module::Tcp, Direction::ToDevice, bytes);
+    let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
+    let most = match destination {
+        NativePlace::Memory(_) => plan.buffer_bytes,
+        NativePlace::Array(_) => plan.buffer_bytes.max(shape.width),
+    };
+    Some((plan, cut(shape, most, 1)))
+}
+
+impl Copy {
+    /// Reads as many pieces as may be under way, and ends the copy when there is nothing left to do.
+    fn go_on(self: &Arc<Self>) {
+        loop {
+            let piece = {
+                let mut state = self.state.lock();
+                if state.failure.is_some() || state.under_way >= self.buffers {
+                    None
+                } else {
+                    let piece = state.pieces.next();
+                    state.under_way += usize::from(piece.is_some());
+                    piece
+                }
+            };
+            let Some(piece) = piece else { break };
+            if let Err(status) = self.read(piece) {
+                self.landed(Err(status));
+                return;
+            }
+        }
+        if self.state.lock().under_way == 0 {
+            self.finish();
+        }
+    }
+
+    /// Asks for a piece.
+    fn read(self: &Arc<Self>, piece: Piece) -> CuResult<()> {
+        let reader = &self.reader;
+        reader.engine.enter_context(self.head.context)?;
+        let staging = reader.engine.gpu.staging(piece.bytes())?;
+        let (start, length) = (staging.as_ptr(), staging.len());
+        let transfer = reader.next_transfer.fetch_add(1, Ordering::Relaxed);
+        let copy = Arc::clone(self);
+        let arrived = move |outcome: Result<(), _>| {
+            let lost = || {
+                let failures = copy.reader.failures.lock();
+                failures.get(&transfer).copied().unwrap_or(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)
+            };
+            let outcome = outcome.map_err(|_| lost());
+            let engine = Arc::clone(&copy.reader.engine);
+            engine.peers.steps.run(move || copy.arrived(piece, staging, outcome));
+        };
+        let gone = |_| CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
+        // SAFETY: the memory belongs to the staging, which the callback owns until it has run.
+        let destination = unsafe { Destination::raw(start, length, arrived) };
+        reader.link.expect_transfer(transfer, destination).map_err(gone)?;
+        let size = [piece.shape.width, piece.shape.height, piece.shape.depth].map(|size| size as u64);
+        let message =
+            PeerMessage::Read { offer: self.offer, at: piece.at.map(|at| at as u64), size, transfer };
+        // Where the link is lost, the callback has run or will.
+        let _ = reader.link.send(|out| message.encode(out));
+        Ok(())
+    }
+
+    /// Writes a piece that has come, or never will, to the device.
+    fn arrived(self: &Arc<Self>, piece: Piece, staging: Staging, outcome: CuResult<()>) {
+        if let Err(status) = outcome.and_then(|()| self.write(piece, staging)) {
+            self.landed(Err(status));
+        }
+    }
+
+    fn write(self: &Arc<Self>, piece: Piece, staging: Staging) -> CuResult<()> {
+        let engine = &self.reader.engine;
+        engine.enter_context(self.head.context)?;
+        let size = [piece.shape.width, piece.shape.height, piece.shape.depth].map(|size| size as u64);
+        let part = self.destination.part(piece.at.map(|at| at as u64), size);
+        let part = part.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: the staging has the part's bytes and is kept by the completion asked for right after.
+        unsafe { engine.gpu.start_copy_to_device(&part, staging.as_ptr(), self.writing)? };
+        let copy = Arc::clone(self);
+        engine.gpu.after(
+            self.writing,
+            Box::new(move |outcome| {
+                drop(staging);
+                let engine = Arc::clone(&copy.reader.engine);
+                engine.peers.steps.run(move || copy.landed(outcome));
+            }),
+        )
+    }
+
+    /// A piece is on the device, or never will be.
+    fn landed(self: &Arc<Self>, outcome: CuResult<()>) {
+        {
+            let mut state = self.state.lock();
+            state.under_way -= 1;
+            if let Err(status) = outcome {
+                state.failure.get_or_insert(status);
+            }
+        }
+        self.go_on();
+    }
+
+    /// Lets the stream go on, and tells the client what failed.
+    fn finish(&self) {
+        let (end, failure) = {
+            let mut state = self.state.lock();
+            (core::mem::replace(&mut state.end, End::Over), state.failure)
+        };
+        let End::Open(gate) = end else { return };
+        // A lost link needs to be told nothing.
+        let _ = self.reader.link.append(|out| PeerMessage::Done { offer: self.offer }.encode(out));
+        if let Some(status) = failure {
+            self.reader.engine.answer(self.head, Err(status), &[]);
+        }
+        if let Some(gate) = gate {
+            gate.open();
+        }
+        self.reader.give_turn();
+    }
+}

@@ -1,0 +1,185 @@
+//! What may another worker read, and how does it get it?
+
+use crate::worker::engine::Engine;
+use causeway_api::handle::{Context, Handle, Native, Stream};
+use causeway_api::sys::CUresult;
+use causeway_fabric::{Carriage, Link, LinkError, LinkEvents, Receiver, threads};
+use causeway_gpu::{CuResult, NativePlace, Staging};
+use causeway_wire::codec::Encode;
+use causeway_wire::message::{Messages, PeerMessage};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes that a peer may have asked for and not received. It asks for a quarter of that at most.
+const MOST_ASKED_FOR: usize = 512 << 20;
+
+/// What a reading counts for at least.
+const LEAST_COUNTED: usize = 16 << 10;
+
+/// What is known of an offer.
+pub enum Offered {
+    /// It has come.
+    Here(Offer),
+    /// The client made it, and it cannot be had.
+    Refused(CUresult),
+    /// The other worker was faster than the client.
+    Awaited(Vec<Reading>),
+}
+
+impl Offered {
+    /// Whether it lies in a context.
+    pub fn is_of(&self, context: Handle<Context>) -> bool {
+        matches!(self, Self::Here(offer) if offer.context == context)
+    }
+}
+
+/// What the client lets other workers read.
+#[derive(Clone, Copy)]
+pub struct Offer {
+    /// Whose commands put it there.
+    pub context: Handle<Context>,
+    /// The place.
+    pub place: NativePlace,
+    /// The stream in which it is read.
+    pub stream: Native<Stream>,
+}
+
+/// One worker that reads here.
+struct Source {
+    engine: Arc<Engine>,
+    link: Link,
+    asked_for: AtomicUsize,
+}
+
+/// A part of an offer that a peer wants.
+pub struct Reading {
+    source: Arc<Source>,
+    offer: u64,
+    at: [u64; 3],
+    size: [u64; 3],
+    transfer: u64,
+    /// What it counts for.
+    bytes: usize,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.source.asked_for.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A filled piece on its way to the peer.
+struct Outgoing {
+    reading: Reading,
+    staging: Staging,
+}
+
+struct Events;
+
+impl LinkEvents for Events {
+    fn lost(&self, cause: &LinkError) {
+        tracing::debug!("the link of another server's worker is lost: {cause}");
+    }
+}
+
+/// Serves a worker that has come with a ticket, on a thread of its own, until it goes.
+pub fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver) {
+    link.start(Arc::new(Events));
+    let source =
+        Arc::new(Source { engine: Arc::clone(engine), link: link.clone(), asked_for: AtomicUsize::new(0) });
+    let started = threads::spawn("peer", move || {
+        // An error says that the peer is gone.
+        while let Ok(body) = receiver.recv() {
+            for message in Messages::<PeerMessage>::new(body) {
+                if let Err(why) = message.map_err(|cause| cause.to_string()).and_then(|it| source.take(it)) {
+                    tracing::warn!("the link of another server's worker ends: {why}");
+                    source.link.close();
+                    return;
+                }
+            }
+        }
+    });
+    if let Err(cause) = started {
+        tracing::error!("another server's worker cannot be served: {cause}");
+        link.close();
+    }
+}
+
+impl Source {
+    /// Does what the peer says; fails when the peer does not keep to what is agreed.
+    fn take(self: &Arc<Self>, message: PeerMessage) -> Result<(), String> {
+        match message {
+            PeerMessage::Read { offer, at, size, transfer } => {
+                let bytes = size.into_iter().try_fold(1, u64::checked_mul);
+                let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
+                let before = self.asked_for.load(Ordering::Relaxed);
+                if bytes > MOST_ASKED_FOR || before > MOST_ASKED_FOR {
+                    return Err("it asks for more than it takes".to_owned());
+                }
+                // However little it asks for, a reading costs memory.
+                let bytes = bytes.max(LEAST_COUNTED);
+                self.asked_for.fetch_add(bytes, Ordering::Relaxed);
+                Reading { source: Arc::clone(self), offer, at, size, transfer, bytes }.go_on();
+                Ok(())
+            }
+            PeerMessage::Done { offer } => {
+                self.engine.peers.offers.lock().remove(&offer);
+                Ok(())
+            }
+            PeerMessage::Failed { .. } => Err("it was asked for nothing and says that it failed".to_owned()),
+        }
+    }
+
+    fn fail(&self, transfer: u64, status: CUresult) {
+        // A lost link is noticed by the receiving thread.
+        let _ = self.link.send(|out| PeerMessage::Failed { transfer, status: status.0 }.encode(out));
+    }
+}
+
+impl Reading {
+    /// Reads, or waits for the client's offer to come.
+    pub fn go_on(self) {
+        let engine = Arc::clone(&self.source.engine);
+        let offer = {
+            let mut offers = engine.peers.offers.lock();
+            match offers.entry(self.offer).or_insert_with(|| Offered::Awaited(Vec::new())) {
+                Offered::Here(offer) => Ok(*offer),
+                Offered::Refused(status) => Err(*status),
+                Offered::Awaited(readings) => return readings.push(self),
+            }
+        };
+        let (source, transfer) = (Arc::clone(&self.source), self.transfer);
+        if let Err(status) = offer.and_then(|offer| self.begin(&offer)) {
+            source.fail(transfer, status);
+        }
+    }
+
+    /// Starts to read, after which the bytes leave.
+    fn begin(self, offer: &Offer) -> CuResult<()> {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let part = offer.place.part(self.at, self.size).ok_or(invalid)?;
+        let bytes = part.bytes().and_then(|bytes| usize::try_from(bytes).ok());
+        let bytes = bytes.filter(|bytes| *bytes > 0).ok_or(invalid)?;
+        let engine = Arc::clone(&self.source.engine);
+        engine.enter_context(offer.context)?;
+        let staging = engine.gpu.staging(bytes)?;
+        // SAFETY: the memory has the part's bytes and is owned by the completion asked for right after.
+        unsafe { engine.gpu.start_copy_from_device(&part, staging.as_ptr(), offer.stream)? };
+        let outgoing = Outgoing { reading: self, staging };
+        let done = move |outcome: CuResult<()>| match outcome {
+            Ok(()) => outgoing.send(),
+            Err(status) => outgoing.reading.source.fail(outgoing.reading.transfer, status),
+        };
+        engine.gpu.after(offer.stream, Box::new(done))
+    }
+}
+
+impl Outgoing {
+    fn send(self) {
+        let (link, transfer) = (self.reading.source.link.clone(), self.reading.transfer);
+        let (start, length) = (self.staging.as_slice().as_ptr(), self.staging.len());
+        // SAFETY: the memory belongs to the staging, which is kept and not written to. A lost link is noticed by the
+        // receiving thread.
+        let _ = unsafe { link.post_transfer(transfer, start, length, Carriage::default(), self) };
+    }
+}
