@@ -16,27 +16,17 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
     Plan { buffers, buffer_bytes, lanes, threads }
 }
 
-// The built-in tables follow from what `causeway tune` found on a virtual machine with an H200 and 16 cores (2026-11-22;
-// docs/results). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and 54 at 16 MiB. Where
-// threads copy, short copies gain from small pieces, which overlap, as soon as these threads are awake. Over TCP each piece
-// costs wake-ups at both ends, and pieces are as long as the GPU's part at the end of the copy allows.
+// The built-in tables follow from what `causeway tune` and `causeway bench pipeline` found on a virtual machine with an H200
+// and 16 cores (2026-11-22; docs/results). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and
+// 54 at 16 MiB. Where threads copy, short copies gain from small pieces, which overlap, as soon as these threads are awake.
 
 /// Over TCP the lanes' threads are what copies to and from the program's memory; a session has as many as the length of its
-/// network asks for, and a plan for long copies takes all of them.
-const TCP_TO: &Steps = &[
-    (M, plan(1, M, 1, 1)),
-    (4 * M, plan(1, 4 * M, 2, 1)),
-    (16 * M, plan(1, 16 * M, ALL, 2)),
-    (64 * M, plan(4, 8 * M, ALL, 2)),
-    (usize::MAX, plan(8, 16 * M, ALL, 4)),
-];
-
-const TCP_FROM: &Steps = &[
+/// network asks for, and a plan takes all of them. Each piece costs wake-ups at both ends, so pieces are long.
+const TCP: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
-    (4 * M, plan(8, 256 * K, ALL, 1)),
-    (16 * M, plan(1, 16 * M, ALL, 2)),
-    (64 * M, plan(4, 8 * M, ALL, 2)),
-    (usize::MAX, plan(8, 16 * M, ALL, 4)),
+    (4 * M, plan(8, M, ALL, 1)),
+    (16 * M, plan(8, 4 * M, ALL, 2)),
+    (usize::MAX, plan(8, 8 * M, ALL, 4)),
 ];
 
 /// Over shared memory the copying threads are the first stage, and small pieces let the GPU begin early.
@@ -44,7 +34,7 @@ const SHM_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (M, plan(4, 128 * K, 2, 4)),
     (4 * M, plan(8, 256 * K, 4, 8)),
-    (32 * M, plan(8, M, 8, 8)),
+    (16 * M, plan(8, M, 8, 8)),
     (usize::MAX, plan(8, 4 * M, 8, 8)),
 ];
 
@@ -53,7 +43,7 @@ const SHM_FROM: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (M, plan(4, 256 * K, 2, 2)),
     (4 * M, plan(2, M, 4, 8)),
-    (32 * M, plan(8, M, 8, 8)),
+    (16 * M, plan(8, M, 8, 8)),
     (usize::MAX, plan(8, 4 * M, 8, 8)),
 ];
 
@@ -68,8 +58,7 @@ const VERBS: &Steps = &[
 /// What is used when nobody says otherwise.
 pub fn built_in(module: Module, direction: Direction, bytes: usize) -> Plan {
     let steps = match (module, direction) {
-        (Module::Tcp, Direction::ToDevice) => TCP_TO,
-        (Module::Tcp, Direction::FromDevice) => TCP_FROM,
+        (Module::Tcp, _) => TCP,
         (Module::Shm, Direction::ToDevice) => SHM_TO,
         (Module::Shm, Direction::FromDevice) => SHM_FROM,
         (Module::Verbs, _) => VERBS,
