@@ -26,7 +26,7 @@ fn memory_is_shared_by_default_and_what_is_asked_for_is_done() {
     let server = Server::start();
     for (via, reason) in [("auto", "shm is faster"), ("shm", "only shm was asked for")] {
         let said = stats(&server, via);
-        assert!(said.contains(&format!("via      shm; not tcp: {reason}; not verbs: this build")), "{said}");
+        assert!(said.contains(&format!("via      shm; not tcp: {reason}; not verbs: {reason}")), "{said}");
     }
     let said = stats(&server, "tcp");
     assert!(said.contains("via      tcp; not shm: only tcp was asked for"), "{said}");

@@ -99,12 +99,15 @@ class Guest:
         self.folder = folder
         folder.mkdir()
         shutil.copy(HERE / "init", folder / "init")
+        # The guest has a /tmp of its own, which hides a source tree that lies there.
+        hidden_tree = SOURCE_TREE if SOURCE_TREE.is_relative_to("/tmp") else ""
         settings = {
             "hosts": options.hosts,
             "mtu": options.mtu,
             "device": options.device,
             "number": "" if number is None else number,
             "writable": os.getcwd() if os.getcwd() not in ("/", "/tmp") else "",
+            "hidden_tree": hidden_tree,
             "working_folder": os.getcwd(),
         }
         (folder / "settings").write_text(shell_variables(settings))
