@@ -16,6 +16,7 @@ mod source;
 
 use super::engine::{Engine, Head};
 use super::pool::Pool;
+use crate::broker::PeerCaller;
 use causeway_api::calls::{peer_connect, peer_offer};
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
@@ -31,6 +32,10 @@ use rustc_hash::FxHashMap;
 use source::{Offer, Offered, Reading};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Lanes that may wait for the connection that carries their link's messages. The broker lets no more come with a ticket than a
+/// link has lanes.
+const MOST_EARLY: usize = 256;
 
 /// A worker's part in copies between servers.
 pub struct Peers {
@@ -98,6 +103,8 @@ impl Engine {
         }
         let (engine, callers) = (Arc::clone(self), self.exchange.callers());
         let started = threads::spawn("peers", move || {
+            // The broker hands each connection over on a thread of its own, so a lane may come before the link that it is for.
+            let mut early: Vec<PeerCaller> = Vec::new();
             for caller in callers {
                 let mut links = engine.peers.links.lock();
                 let known = links.iter().find(|(ticket, _)| *ticket == caller.ticket).map(|(_, link)| link);
@@ -106,10 +113,14 @@ impl Engine {
                     (None, 0) => match Link::accepted(caller.connection) {
                         Ok((link, receiver)) => {
                             source::serve(&engine, &link, receiver);
+                            early
+                                .extract_if(.., |lane| lane.ticket == caller.ticket)
+                                .for_each(|lane| link.attach_lane(lane.connection));
                             links.push((caller.ticket, link));
                         }
                         Err(cause) => tracing::error!("another server's worker cannot be served: {cause}"),
                     },
+                    (None, 1..) if early.len() < MOST_EARLY => early.push(caller),
                     _ => tracing::warn!("another server's worker opened a connection out of turn"),
                 }
             }
