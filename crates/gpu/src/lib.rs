@@ -3,7 +3,7 @@
 //! [`driver`] passes calls to NVIDIA's `libcuda.so.1`, loaded at run time; [`cpu`] is the software GPU. The
 //! worker knows only [`Gpu`]. Validation of handles happens once, in [`objects`]; a back end gets its own handles.
 
-mod calls;
+pub mod calls;
 pub mod cpu;
 pub mod direct;
 mod dispatch;

@@ -6,9 +6,10 @@ use causeway_api::handle::{self, Handle, Native};
 use causeway_api::image::Form;
 use causeway_api::sys::{CUfunction_attribute, CUlimit, CUmemPool_attribute, CUresult};
 use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Payload, Region};
+use causeway_gpu::calls::*;
 use causeway_gpu::direct::{DirectMemory, DirectWay};
 use causeway_gpu::objects::Objects;
-use causeway_gpu::{Calls, Gpu, dispatch};
+use causeway_gpu::{Gpu, dispatch};
 use cpu_client::{Client, LEGACY, PTX, shape};
 use std::sync::{Arc, Mutex};
 

@@ -5,7 +5,8 @@ mod cpu_client;
 use causeway_api::handle::{Graph, Native};
 use causeway_api::sys::{CUresult, CUstreamBatchMemOpType};
 use causeway_api::types::{Fill, Region, ValueOperation};
-use causeway_gpu::{Calls, CuResult, Gpu};
+use causeway_gpu::calls::*;
+use causeway_gpu::{CuResult, Gpu};
 use cpu_client::{Client, LEGACY, shape};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;

@@ -5,7 +5,8 @@ mod cpu_client;
 use causeway_api::image::Form;
 use causeway_api::sys::CUresult;
 use causeway_api::types::JitOptions;
-use causeway_gpu::{Calls, Gpu};
+use causeway_gpu::Gpu;
+use causeway_gpu::calls::*;
 use cpu_client::{Client, LEGACY, PTX, shape};
 
 const PLAIN: &[u8] = include_bytes!("fixtures/packed_none.fatbin");

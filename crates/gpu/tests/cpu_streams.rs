@@ -4,7 +4,8 @@ mod cpu_client;
 
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_gpu::{Calls, Gpu};
+use causeway_gpu::Gpu;
+use causeway_gpu::calls::*;
 use cpu_client::{Client, LEGACY};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -1,7 +1,7 @@
 //! The real driver: its function pointers, and the calls that are passed on as they are.
 
-use crate::list::{Argument, Entry, Executor, Mode};
-use crate::trait_::signature;
+use crate::list::{Argument, Entry, Mode};
+use crate::traits::signature;
 use crate::types::{c_argument, c_value, count, ident, marker, reply_part};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -71,11 +71,10 @@ pub fn expand_library(entries: &[Entry]) -> TokenStream {
     }
 }
 
-pub fn expand_calls(entries: &[Entry]) -> TokenStream {
-    let methods = entries
-        .iter()
-        .filter(|entry| entry.on_the_wire() && entry.executor != Executor::Engine && !entry.operation)
-        .map(method);
+pub fn expand_calls(entries: &[Entry], subject: &str) -> TokenStream {
+    let mut methods =
+        entries.iter().filter(|entry| entry.subject == subject && !entry.operation).map(method).peekable();
+    assert!(methods.peek().is_some(), "no call of the driver API has the subject `{subject}`");
     quote!(#(#methods)*)
 }
 

@@ -8,7 +8,7 @@ mod driver;
 mod list;
 mod requests;
 mod stubs;
-mod trait_;
+mod traits;
 mod types;
 
 use proc_macro::TokenStream;
@@ -25,16 +25,16 @@ pub fn coverage(_input: TokenStream) -> TokenStream {
     coverage::expand(&list::entries(), list::fingerprint()).into()
 }
 
-/// Expanded in `causeway_gpu::calls`: the trait with one method for each command that a back end executes.
+/// Expanded in `causeway_gpu::calls`: the traits with one method for each command that a back end executes.
 #[proc_macro]
-pub fn calls_trait(_input: TokenStream) -> TokenStream {
-    trait_::expand_trait(&list::entries()).into()
+pub fn calls_traits(_input: TokenStream) -> TokenStream {
+    traits::expand_traits(&list::entries()).into()
 }
 
-/// Expanded in `causeway_gpu::dispatch`: from a request to the method of the trait, handles resolved.
+/// Expanded in `causeway_gpu::dispatch`: from a request to the method of its trait, handles resolved.
 #[proc_macro]
 pub fn dispatch(_input: TokenStream) -> TokenStream {
-    trait_::expand_dispatch(&list::entries()).into()
+    traits::expand_dispatch(&list::entries()).into()
 }
 
 /// Expanded in `causeway_gpu::driver::library`: typed function pointers of the real driver library.
@@ -43,10 +43,11 @@ pub fn driver_library(_input: TokenStream) -> TokenStream {
     driver::expand_library(&list::entries()).into()
 }
 
-/// Expanded inside `impl Calls for Driver`: the methods that pass a driver call on as it is.
+/// Expanded, with a subject of the list, inside the `impl` of the subject's trait for `Driver`: the methods that pass
+/// a driver call on as it is.
 #[proc_macro]
-pub fn driver_calls(_input: TokenStream) -> TokenStream {
-    driver::expand_calls(&list::entries()).into()
+pub fn driver_calls(subject: TokenStream) -> TokenStream {
+    driver::expand_calls(&list::entries(), &subject.to_string()).into()
 }
 
 /// Expanded in the client library: every exported symbol, and the table of their addresses.

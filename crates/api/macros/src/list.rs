@@ -136,6 +136,8 @@ pub struct Entry {
     pub target: Option<String>,
     /// Why it is not supported.
     pub reason: String,
+    /// What it is about: the part of the back end that executes it. Empty for what no back end gets.
+    pub subject: String,
     /// Whether it is an operation of ours and not an entry point of `cuda.h`.
     pub operation: bool,
 }
@@ -145,13 +147,18 @@ impl Entry {
     pub fn on_the_wire(&self) -> bool {
         matches!(self.kind, Kind::Posted | Kind::Called)
     }
+
+    /// Whether a back end has a method for it.
+    pub fn executed_by_back_end(&self) -> bool {
+        self.on_the_wire() && self.executor != Executor::Engine
+    }
 }
 
 /// All entries; a mistake in the list ends the build with file, line and cause.
 pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
     for (file, text) in FILES {
-        let mut reason = String::new();
+        let (mut reason, mut subject) = (String::new(), String::new());
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -159,13 +166,24 @@ pub fn entries() -> Vec<Entry> {
             }
             let parsed =
                 line.strip_suffix(';').ok_or_else(|| "a line must end in `;`".to_owned()).and_then(|line| {
-                    match line.strip_prefix("otherwise ") {
-                        Some(text) => {
-                            reason = text.trim_matches('"').to_owned();
-                            Ok(None)
-                        }
-                        None => entry(line, *file == "operations", &reason).map(Some),
+                    if let Some(text) = line.strip_prefix("otherwise ") {
+                        reason = text.trim_matches('"').to_owned();
+                        return Ok(None);
                     }
+                    if let Some(text) = line.strip_prefix("subject ") {
+                        subject = text.to_owned();
+                        return Ok(None);
+                    }
+                    let mut entry = entry(line, *file == "operations", &reason)?;
+                    if entry.executed_by_back_end() {
+                        if subject.is_empty() {
+                            return Err(
+                                "no `subject` line says which part of a back end it is for".to_owned()
+                            );
+                        }
+                        entry.subject.clone_from(&subject);
+                    }
+                    Ok(Some(entry))
                 });
             match parsed {
                 Ok(found) => all.extend(found),
@@ -227,6 +245,7 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
         per_thread: None,
         target: None,
         reason: reason.to_owned(),
+        subject: String::new(),
         operation,
     };
     let mut tail = line[close + 1..].split_whitespace();

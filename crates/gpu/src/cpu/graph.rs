@@ -3,15 +3,12 @@
 //! The client sends nodes in such an order, and a launch puts them into a stream one after the other, so that the
 //! edges themselves are not needed: on a processor nothing is gained by running two nodes at a time.
 
-use super::launch::Launch;
-use super::operation::{Condition, Operation, Pattern, Value};
+use super::handles;
+use super::operation::{Condition, Operation, Value};
 use super::scheduler::Scheduler;
 use super::stream::{Action, Point, StreamId};
-use super::{SoftwareGpu, handles};
-use crate::{CuResult, NativePlace};
-use causeway_api::handle::{Function, Native};
-use causeway_api::sys::{CUgraphInstantiate_flags, CUresult, CUstreamBatchMemOpType};
-use causeway_api::types::{Fill, LaunchAttribute, LaunchShape, Region, ValueOperation};
+use crate::CuResult;
+use causeway_api::sys::{CUgraphInstantiate_flags, CUresult};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,56 +43,6 @@ pub(super) enum ValueStep {
 }
 
 impl Node {
-    /// A kernel.
-    pub(super) fn kernel(launch: Launch) -> Self {
-        Self::Kernel(Arc::new(Operation::Launch(launch)))
-    }
-
-    /// A copy within the device.
-    pub(super) fn copy(destination: Region, source: Region) -> Self {
-        Self::Run(Arc::new(Operation::Copy { destination, source }))
-    }
-
-    /// A fill.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for elements of another size than 1, 2 or 4, or that lie at odd addresses.
-    pub(super) fn fill(fill: &Fill) -> CuResult<Self> {
-        let value = fill.value.to_le_bytes();
-        let pattern = match fill.element {
-            1 => Pattern::D8([value[0]]),
-            2 => Pattern::D16([value[0], value[1]]),
-            4 => Pattern::D32(value),
-            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        };
-        let element = u64::from(fill.element);
-        let pitch = if fill.height > 1 { fill.pitch } else { 0 };
-        let width = fill.width.checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if !fill.address.is_multiple_of(element) || !pitch.is_multiple_of(element) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let region = Region {
-            address: fill.address,
-            row_pitch: pitch,
-            slice_pitch: 0,
-            width,
-            height: fill.height,
-            depth: 1,
-        };
-        Ok(Self::Run(Arc::new(Operation::Fill { region, pattern })))
-    }
-
-    /// The memory that a fill writes.
-    pub(super) fn filled(&self) -> Option<Region> {
-        match self {
-            Self::Run(operation) => match &**operation {
-                Operation::Fill { region, .. } => Some(*region),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
     fn is_like(&self, other: &Self) -> bool {
         core::mem::discriminant(self) == core::mem::discriminant(other)
     }
@@ -239,64 +186,5 @@ impl Graphs {
         }
         executable.last = Some(scheduler.issue_action(stream, Action::Pass)?);
         Ok(())
-    }
-}
-
-// What nodes of graphs do, checked as the same work in a stream is.
-impl SoftwareGpu {
-    pub(super) fn kernel_node(
-        &self,
-        function: Native<Function>,
-        shape: LaunchShape,
-        attributes: &[LaunchAttribute],
-        parameters: &[u8],
-    ) -> CuResult<Node> {
-        let context = self.contexts.current()?;
-        let function = self.modules.function(function.value())?;
-        let module = self.modules.module_of(&function, &context)?;
-        Launch::new(function, module, shape, attributes, parameters).map(Node::kernel)
-    }
-
-    pub(super) fn copy_node(&self, destination: &NativePlace, source: &NativePlace) -> CuResult<Node> {
-        if destination.size() != source.size() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        Ok(Node::copy(self.region_of(destination)?, self.region_of(source)?))
-    }
-
-    pub(super) fn fill_node(&self, fill: &Fill) -> CuResult<Node> {
-        let node = Node::fill(fill)?;
-        node.filled().map_or(Ok(()), |region| self.check_region(&region))?;
-        Ok(node)
-    }
-
-    pub(super) fn values_node(&self, operations: &[ValueOperation]) -> CuResult<Node> {
-        type Kind = CUstreamBatchMemOpType;
-        let step = |operation: &ValueOperation| {
-            let &ValueOperation { kind, address, value, flags } = operation;
-            Ok(match CUstreamBatchMemOpType(kind) {
-                Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
-                    ValueStep::Wait(self.scheduler.condition(address, Value::Bits32(value as u32), flags)?)
-                }
-                Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
-                    ValueStep::Wait(self.scheduler.condition(address, Value::Bits64(value), flags)?)
-                }
-                Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
-                    let value = Value::Bits32(value as u32);
-                    self.scheduler.check_write(address, value, flags)?;
-                    ValueStep::Write { address, value }
-                }
-                Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
-                    let value = Value::Bits64(value);
-                    self.scheduler.check_write(address, value, flags)?;
-                    ValueStep::Write { address, value }
-                }
-                Kind::CU_STREAM_MEM_OP_BARRIER | Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
-                    ValueStep::Barrier
-                }
-                _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-            })
-        };
-        Ok(Node::Values(operations.iter().map(step).collect::<CuResult<_>>()?))
     }
 }

@@ -140,6 +140,21 @@ impl Pattern {
             Self::D32(bytes) => bytes,
         }
     }
+
+    /// The memory that a fill of `height` rows of `width` elements, `pitch` bytes apart, writes.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for elements at addresses that are no multiples of their size, and for more bytes than
+    /// a number can say.
+    pub(super) fn region(&self, address: u64, pitch: u64, width: u64, height: u64) -> CuResult<Region> {
+        let element = self.bytes().len() as u64;
+        let row_pitch = if height > 1 { pitch } else { 0 };
+        if !address.is_multiple_of(element) || !row_pitch.is_multiple_of(element) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let width = width.checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Ok(Region { address, row_pitch, slice_pitch: 0, width, height, depth: 1 })
+    }
 }
 
 /// A piece of work.

@@ -3,8 +3,9 @@
 use super::Driver;
 use super::functions::Functions;
 use crate::CuResult;
+use crate::calls::ContextCalls;
 use causeway_api::handle::{Context, Native};
-use causeway_api::sys::{CUdevice, CUresult};
+use causeway_api::sys::{CUdevice, CUlimit, CUresult};
 use core::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -89,8 +90,10 @@ impl Contexts {
     }
 }
 
-impl Driver {
-    pub(super) fn primary_retain(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
+impl ContextCalls for Driver {
+    causeway_api_macros::driver_calls!(context);
+
+    fn primary_context_retain(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
         if flags != 0 {
             // SAFETY: no pointers.
             unsafe { self.functions.cuDevicePrimaryCtxSetFlags_v2(device, flags)? };
@@ -105,7 +108,7 @@ impl Driver {
     }
 
     /// Gives back one use of a primary context; the last one ends it, and may block for its work.
-    pub(super) fn primary_release(&self, device: CUdevice) -> CuResult<()> {
+    fn primary_context_release(&self, _context: Native<Context>, device: CUdevice) -> CuResult<()> {
         let ended = {
             let mut primary = self.contexts.primary.lock();
             match primary.get_mut(&device) {
@@ -126,18 +129,7 @@ impl Driver {
         result
     }
 
-    pub(super) fn primary_reset(&self, device: CUdevice) -> CuResult<()> {
-        let context = self.contexts.primary.lock().remove(&device);
-        if let Some((context, _)) = context {
-            self.forget(context);
-        }
-        // SAFETY: no pointers.
-        let result = unsafe { self.functions.cuDevicePrimaryCtxReset_v2(device) };
-        GENERATION.fetch_add(1, Ordering::AcqRel);
-        result
-    }
-
-    pub(super) fn create_context(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
+    fn context_create(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
         let before = current(self.functions)?;
         let mut raw = core::ptr::null_mut();
         // SAFETY: the pointer is to a local.
@@ -151,6 +143,35 @@ impl Driver {
         KNOWN.set((0, 0));
         set(self.functions, before)?;
         Ok(context)
+    }
+
+    fn context_layout(&self) -> CuResult<Vec<u8>> {
+        self.read_layout()
+    }
+
+    fn context_limit_get(&self, limit: CUlimit) -> CuResult<usize> {
+        let mut value = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuCtxGetLimit(&mut value, limit)? };
+        Ok(value)
+    }
+
+    fn context_limit_set(&self, limit: CUlimit, value: usize) -> CuResult<()> {
+        // SAFETY: no pointers.
+        unsafe { self.functions.cuCtxSetLimit(limit, value) }
+    }
+}
+
+impl Driver {
+    pub(super) fn primary_reset(&self, device: CUdevice) -> CuResult<()> {
+        let context = self.contexts.primary.lock().remove(&device);
+        if let Some((context, _)) = context {
+            self.forget(context);
+        }
+        // SAFETY: no pointers.
+        let result = unsafe { self.functions.cuDevicePrimaryCtxReset_v2(device) };
+        GENERATION.fetch_add(1, Ordering::AcqRel);
+        result
     }
 
     pub(super) fn destroy_context(&self, context: Native<Context>) -> CuResult<()> {

@@ -1,6 +1,7 @@
 //! Copies between memory and arrays: which of the driver's copy calls fits, and its arguments.
 
 use super::Driver;
+use crate::calls::CopyCalls;
 use crate::{CuResult, NativePlace};
 use causeway_api::handle::{Array, Context, Native, Stream};
 use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult};
@@ -142,57 +143,35 @@ fn packed(place: &NativePlace) -> CuResult<NativePlace> {
     Ok(DevicePlace::Memory(Region { address: 0, row_pitch: width, slice_pitch, width, height, depth }))
 }
 
-impl Driver {
-    /// # Safety
-    /// `source` must stay readable for the place's bytes until the copy is done.
-    pub(super) unsafe fn copy_in(
-        &self,
-        destination: &NativePlace,
-        source: *const u8,
-        stream: Native<Stream>,
-    ) -> CuResult<()> {
-        let shape = Shape::of(destination, &packed(destination)?)?;
-        // SAFETY: the shape covers the place's bytes of host memory, which the caller vouches for.
-        unsafe { self.copy(shape, Start::of(destination), Start::Host(source.cast_mut()), stream) }
-    }
+impl CopyCalls for Driver {
+    causeway_api_macros::driver_calls!(copy);
 
-    /// # Safety
-    /// `destination` must stay writable for the place's bytes until the copy is done.
-    pub(super) unsafe fn copy_out(
+    fn copy_within_device(
         &self,
-        source: &NativePlace,
-        destination: *mut u8,
+        destination: NativePlace,
+        source: NativePlace,
         stream: Native<Stream>,
     ) -> CuResult<()> {
-        let shape = Shape::of(&packed(source)?, source)?;
-        // SAFETY: the shape covers the place's bytes of host memory, which the caller vouches for.
-        unsafe { self.copy(shape, Start::Host(destination), Start::of(source), stream) }
-    }
-
-    pub(super) fn copy_across(
-        &self,
-        destination: &NativePlace,
-        source: &NativePlace,
-        stream: Native<Stream>,
-    ) -> CuResult<()> {
-        let shape = Shape::of(destination, source)?;
+        let shape = Shape::of(&destination, &source)?;
         // SAFETY: no host memory takes part.
-        unsafe { self.copy(shape, Start::of(destination), Start::of(source), stream) }
+        unsafe { self.copy(shape, Start::of(&destination), Start::of(&source), stream) }
     }
 
     /// A copy whose ends are in different contexts, which matters where one is an array.
-    pub(super) fn copy_to_peer(
+    fn copy_between_contexts(
         &self,
-        (destination, to_context): (&NativePlace, Native<Context>),
-        (source, from_context): (&NativePlace, Native<Context>),
+        destination: NativePlace,
+        to_context: Native<Context>,
+        source: NativePlace,
+        from_context: Native<Context>,
         stream: Native<Stream>,
     ) -> CuResult<()> {
         if destination.size() != source.size() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let (width, height, depth) = destination.size();
-        let (to, from) = (Start::of(destination), Start::of(source));
-        let (to_pitch, from_pitch) = (Pitch::of(destination)?, Pitch::of(source)?);
+        let (to, from) = (Start::of(&destination), Start::of(&source));
+        let (to_pitch, from_pitch) = (Pitch::of(&destination)?, Pitch::of(&source)?);
         let ((to_array, to_x, to_y, to_z), (from_array, from_x, from_y, from_z)) = (to.array(), from.array());
         let copy = CUDA_MEMCPY3D_PEER {
             srcXInBytes: from_x,
@@ -220,6 +199,34 @@ impl Driver {
         };
         // SAFETY: the description is a local; no host memory takes part.
         unsafe { self.functions.cuMemcpy3DPeerAsync(&copy, stream.as_raw()) }
+    }
+}
+
+impl Driver {
+    /// # Safety
+    /// `source` must stay readable for the place's bytes until the copy is done.
+    pub(super) unsafe fn copy_in(
+        &self,
+        destination: &NativePlace,
+        source: *const u8,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        let shape = Shape::of(destination, &packed(destination)?)?;
+        // SAFETY: the shape covers the place's bytes of host memory, which the caller vouches for.
+        unsafe { self.copy(shape, Start::of(destination), Start::Host(source.cast_mut()), stream) }
+    }
+
+    /// # Safety
+    /// `destination` must stay writable for the place's bytes until the copy is done.
+    pub(super) unsafe fn copy_out(
+        &self,
+        source: &NativePlace,
+        destination: *mut u8,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        let shape = Shape::of(&packed(source)?, source)?;
+        // SAFETY: the shape covers the place's bytes of host memory, which the caller vouches for.
+        unsafe { self.copy(shape, Start::Host(destination), Start::of(source), stream) }
     }
 
     /// A copy on the device as a node of a graph has it.

@@ -2,6 +2,7 @@
 
 use super::{Driver, context};
 use crate::CuResult;
+use crate::calls::GreenContextCalls;
 use causeway_api::handle::{Context, GreenContext, Native, ResourceDescription, Stream};
 use causeway_api::sys::{CUdevResource, CUdevResourceType, CUdevice, CUresult};
 use causeway_api::types::DeviceResource;
@@ -43,14 +44,16 @@ impl Driver {
         ask(&mut resource)?;
         self.resources.keep(resource)
     }
+}
 
-    pub(super) fn device_resource(&self, device: CUdevice, kind: u32) -> CuResult<DeviceResource> {
+impl GreenContextCalls for Driver {
+    fn resource_of_device(&self, device: CUdevice, kind: u32) -> CuResult<DeviceResource> {
         let kind = CUdevResourceType(kind);
         // SAFETY: the pointer is to a local.
         self.resource(|resource| unsafe { self.functions.cuDeviceGetDevResource(device, resource, kind) })
     }
 
-    pub(super) fn context_resource(&self, context: Native<Context>, kind: u32) -> CuResult<DeviceResource> {
+    fn resource_of_context(&self, context: Native<Context>, kind: u32) -> CuResult<DeviceResource> {
         let kind = CUdevResourceType(kind);
         // SAFETY: the pointer is to a local, the handle the driver's own.
         self.resource(|resource| unsafe {
@@ -58,7 +61,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn green_resource(&self, green: Native<GreenContext>, kind: u32) -> CuResult<DeviceResource> {
+    fn resource_of_green_context(&self, green: Native<GreenContext>, kind: u32) -> CuResult<DeviceResource> {
         let kind = CUdevResourceType(kind);
         // SAFETY: the pointer is to a local, the handle the driver's own.
         self.resource(|resource| unsafe {
@@ -67,7 +70,7 @@ impl Driver {
     }
 
     /// Splits a resource into `wanted` parts, or says for 0 how many there could be.
-    pub(super) fn split_resource(
+    fn resource_split(
         &self,
         input: u64,
         wanted: u32,
@@ -90,7 +93,7 @@ impl Driver {
         Ok((made, parts, self.resources.keep(rest)?))
     }
 
-    pub(super) fn describe_resources(&self, resources: &[u64]) -> CuResult<Native<ResourceDescription>> {
+    fn resource_description(&self, resources: &[u64]) -> CuResult<Native<ResourceDescription>> {
         let mut resources =
             resources.iter().map(|id| self.resources.get(*id)).collect::<CuResult<Vec<_>>>()?;
         let mut raw = core::ptr::null_mut();
@@ -100,7 +103,7 @@ impl Driver {
         Ok(Native::from_raw(raw))
     }
 
-    pub(super) fn create_green_context(
+    fn green_context_create(
         &self,
         description: Native<ResourceDescription>,
         device: CUdevice,
@@ -118,11 +121,7 @@ impl Driver {
         Ok((Native::from_raw(green), Native::from_raw(context)))
     }
 
-    pub(super) fn destroy_green_context(
-        &self,
-        green: Native<GreenContext>,
-        context: Native<Context>,
-    ) -> CuResult<()> {
+    fn green_context_destroy(&self, green: Native<GreenContext>, context: Native<Context>) -> CuResult<()> {
         self.forget(context);
         // SAFETY: the handle is the driver's own.
         let result = unsafe { self.functions.cuGreenCtxDestroy(green.as_raw()) };
@@ -130,7 +129,7 @@ impl Driver {
         result
     }
 
-    pub(super) fn create_green_stream(
+    fn green_stream_create(
         &self,
         green: Native<GreenContext>,
         flags: u32,

@@ -2,6 +2,7 @@
 
 use super::Driver;
 use crate::CuResult;
+use crate::calls::LaunchCalls;
 use causeway_api::handle::{Function, Native, Stream};
 use causeway_api::sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT, CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT, CU_LAUNCH_PARAM_END_AS_INT,
@@ -52,26 +53,50 @@ pub(super) fn attribute(attribute: &LaunchAttribute) -> CuResult<CUlaunchAttribu
     Ok(native)
 }
 
-impl Driver {
+/// A buffer with all parameters of a kernel, in the form in which the driver takes it whole.
+pub(super) struct ParameterBuffer {
+    list: [*mut c_void; 5],
+    bytes: usize,
+}
+
+impl ParameterBuffer {
+    pub(super) fn new(params: &[u8]) -> Self {
+        let list = [
+            CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize as *mut c_void,
+            params.as_ptr().cast_mut().cast(),
+            CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize as *mut c_void,
+            core::ptr::null_mut(),
+            CU_LAUNCH_PARAM_END_AS_INT as usize as *mut c_void,
+        ];
+        Self { list, bytes: params.len() }
+    }
+
+    /// What is passed as `extra`, null for a kernel without parameters; valid while `self` stays where it is and the
+    /// parameters live.
+    pub(super) fn as_mut_ptr(&mut self) -> *mut *mut c_void {
+        if self.bytes == 0 {
+            return core::ptr::null_mut();
+        }
+        self.list[3] = (&raw mut self.bytes).cast();
+        self.list.as_mut_ptr()
+    }
+}
+
+impl LaunchCalls for Driver {
+    causeway_api_macros::driver_calls!(launch);
+
     /// Launches a function or a kernel; the driver takes one for the other and reads the parameters from one
     /// buffer laid out as `cuFuncGetParamInfo` says, whose size it checks.
-    pub(super) fn launch_function(
+    fn launch(
         &self,
         function: Native<Function>,
-        shape: &LaunchShape,
+        shape: LaunchShape,
         stream: Native<Stream>,
         attributes: &[LaunchAttribute],
         params: &[u8],
     ) -> CuResult<()> {
-        let mut size = params.len();
-        let mut extra: [*mut c_void; 5] = [
-            CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize as *mut c_void,
-            params.as_ptr().cast_mut().cast(),
-            CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize as *mut c_void,
-            (&raw mut size).cast(),
-            CU_LAUNCH_PARAM_END_AS_INT as usize as *mut c_void,
-        ];
-        let extra = if params.is_empty() { core::ptr::null_mut() } else { extra.as_mut_ptr() };
+        let mut parameters = ParameterBuffer::new(params);
+        let extra = parameters.as_mut_ptr();
         let (grid, block) = (shape.grid, shape.block);
         if attributes.is_empty() {
             // SAFETY: `extra` names a buffer and its size, both alive during the call, in which the driver copies.
@@ -92,34 +117,32 @@ impl Driver {
             };
         }
         let mut attributes = attributes.iter().map(attribute).collect::<CuResult<Vec<_>>>()?;
-        let config = configuration(shape, stream, &mut attributes);
+        let config = configuration(&shape, stream, &mut attributes);
         // SAFETY: as above; the configuration and its attributes are locals too.
         unsafe { self.functions.cuLaunchKernelEx(&config, function.as_raw(), core::ptr::null_mut(), extra) }
     }
-}
 
-impl Driver {
     /// How many clusters of a launch fit onto the device at the same time.
-    pub(super) fn clusters(
+    fn occupancy_clusters(
         &self,
         function: Native<Function>,
-        shape: &LaunchShape,
+        shape: LaunchShape,
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
-        ask_about(shape, attributes, |config, clusters| {
+        ask_about(&shape, attributes, |config, clusters| {
             // SAFETY: the function is the driver's own; the configuration and the result live through the call.
             unsafe { self.functions.cuOccupancyMaxActiveClusters(clusters, function.as_raw(), config) }
         })
     }
 
     /// The largest cluster of a launch that fits onto the device.
-    pub(super) fn cluster_size(
+    fn occupancy_cluster_size(
         &self,
         function: Native<Function>,
-        shape: &LaunchShape,
+        shape: LaunchShape,
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
-        ask_about(shape, attributes, |config, size| {
+        ask_about(&shape, attributes, |config, size| {
             // SAFETY: the function is the driver's own; the configuration and the result live through the call.
             unsafe { self.functions.cuOccupancyMaxPotentialClusterSize(size, function.as_raw(), config) }
         })

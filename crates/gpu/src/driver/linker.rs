@@ -1,9 +1,10 @@
 //! The driver's linker for device code.
 
 use super::Driver;
-use super::function::c_text;
 use super::jit::Options;
+use super::module::c_text;
 use crate::CuResult;
+use crate::calls::LinkerCalls;
 use causeway_api::handle::{LinkState, Native};
 use causeway_api::sys::{CUjitInputType, CUlinkState, CUresult};
 use causeway_api::types::JitOptions;
@@ -19,8 +20,8 @@ pub(super) struct Link {
     result: Option<(usize, usize)>,
 }
 
-impl Driver {
-    pub(super) fn create_link(&self, options: &JitOptions) -> CuResult<Native<LinkState>> {
+impl LinkerCalls for Driver {
+    fn link_create(&self, options: &JitOptions) -> CuResult<Native<LinkState>> {
         let mut options = Options::new(options)?;
         let mut state: CUlinkState = core::ptr::null_mut();
         // SAFETY: as many names as values; what they point to lives in the table until the linker is destroyed.
@@ -33,7 +34,7 @@ impl Driver {
         Ok(native)
     }
 
-    pub(super) fn add_to_link(
+    fn link_add(
         &self,
         state: Native<LinkState>,
         kind: CUjitInputType,
@@ -74,7 +75,7 @@ impl Driver {
         outcome
     }
 
-    pub(super) fn complete_link(&self, state: Native<LinkState>) -> CuResult<usize> {
+    fn link_complete(&self, state: Native<LinkState>) -> CuResult<usize> {
         let (mut cubin, mut size) = (core::ptr::null_mut(), 0);
         // SAFETY: the pointers are to locals.
         let outcome = unsafe { self.functions.cuLinkComplete(state.as_raw(), &raw mut cubin, &mut size) };
@@ -86,12 +87,7 @@ impl Driver {
         Ok(size)
     }
 
-    pub(super) fn link_piece(
-        &self,
-        state: Native<LinkState>,
-        start: usize,
-        length: usize,
-    ) -> CuResult<Vec<u8>> {
+    fn link_result(&self, state: Native<LinkState>, start: usize, length: usize) -> CuResult<Vec<u8>> {
         let links = self.links.lock();
         let result = links.get(&state.value()).and_then(|link| link.result);
         let (address, size) = result.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -102,14 +98,16 @@ impl Driver {
         Ok(unsafe { core::slice::from_raw_parts((address as *const u8).add(start), length) }.to_vec())
     }
 
-    pub(super) fn destroy_link(&self, state: Native<LinkState>) -> CuResult<()> {
+    fn link_destroy(&self, state: Native<LinkState>) -> CuResult<()> {
         let link = self.links.lock().remove(&state.value());
         // SAFETY: the linker is the driver's own and nobody can name it any more.
         let outcome = unsafe { self.functions.cuLinkDestroy(state.as_raw()) };
         drop(link);
         outcome
     }
+}
 
+impl Driver {
     /// Keeps what the linker has said so far for the client, which asks when a call has failed or all is done.
     fn report_link(&self, state: Native<LinkState>) {
         if let Some(link) = self.links.lock().get(&state.value()) {

@@ -4,13 +4,14 @@
 //! | --- | --- |
 //! | which library, and did it start | [`load`] |
 //! | what are the devices | [`snapshot`] |
-//! | which context is meant | [`context`], [`streams`] |
-//! | how does code come in and what does it hold | [`image`], [`jit`], [`linker`], [`fatbin`], [`function`] |
+//! | which context is meant, what can be set for a stream | [`context`], [`streams`] |
+//! | how does code come in and what does it hold | [`image`], [`jit`], [`linker`], [`fatbin`], [`module`] |
 //! | how is it started | [`launch`] |
 //! | what do textures and surfaces look into | [`texture`] |
-//! | what can be set for a stream, what does the driver's log say | [`attributes`] |
+//! | what does the driver's log say | [`log`] |
 //! | which part of a device's processors does a context use | [`green`] |
-//! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`registered`], [`pool`] |
+//! | where is memory allocated | [`memory`] |
+//! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`registered`] |
 //! | which memory of this process do kernels reach | [`shared`], [`managed`] |
 //! | how do network cards reach GPU memory | [`direct`] |
 //! | when is work done | [`waits`], [`events`] |
@@ -19,17 +20,15 @@
 //! | what is a graph made of | [`graph`] |
 //! | where does device `printf` go | [`output`] |
 //!
-//! Plain driver calls are passed on by code made from the declaration list ([`calls`]). Handles have been checked
+//! Each implements the trait of its subject ([`crate::calls`]), in which code made from the declaration list passes on
+//! plain driver calls. Handles have been checked
 //! before they come here; addresses in device memory are checked by the driver and the GPU.
 
-mod attributes;
-mod calls;
 mod context;
 mod copy;
 mod direct;
 mod events;
 mod fatbin;
-mod function;
 mod functions;
 mod gate;
 mod graph;
@@ -40,10 +39,12 @@ mod launch;
 mod layout;
 mod linker;
 mod load;
+mod log;
 mod managed;
+mod memory;
+mod module;
 mod output;
 mod pinned;
-mod pool;
 mod registered;
 mod shared;
 mod snapshot;

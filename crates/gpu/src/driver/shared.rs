@@ -3,7 +3,7 @@
 //! The driver gives registered memory the device address that it has in this process. So memory for which the client
 //! wants a certain address is mapped there, in a range that is kept free for it from before the driver starts.
 
-use super::function::c_text;
+use super::module::c_text;
 use super::pinned::Pages;
 use super::{Driver, context};
 use crate::{CuResult, Shared, Staging};

@@ -1,6 +1,7 @@
-//! Texture and surface objects.
+//! Arrays, and the textures and surfaces that look into them.
 
 use super::Driver;
+use crate::calls::{ArrayCalls, TextureCalls};
 use crate::{CuResult, NativeSource};
 use causeway_api::sys::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult,
@@ -47,14 +48,20 @@ fn description(source: &NativeSource) -> CUDA_RESOURCE_DESC {
     description
 }
 
-impl Driver {
-    pub(super) fn create_texture(
+impl ArrayCalls for Driver {
+    causeway_api_macros::driver_calls!(array);
+}
+
+impl TextureCalls for Driver {
+    causeway_api_macros::driver_calls!(texture);
+
+    fn texture_create(
         &self,
-        source: &NativeSource,
+        source: NativeSource,
         texture: &CUDA_TEXTURE_DESC,
         view: Option<&CUDA_RESOURCE_VIEW_DESC>,
     ) -> CuResult<u64> {
-        let (source, mut object) = (description(source), 0);
+        let (source, mut object) = (description(&source), 0);
         let view = view.map_or(core::ptr::null(), |view| view);
         // SAFETY: the descriptions live during the call, and the handle in the first is the driver's own.
         unsafe { self.functions.cuTexObjectCreate(&mut object, &source, texture, view)? };
@@ -62,15 +69,15 @@ impl Driver {
         Ok(object)
     }
 
-    pub(super) fn create_surface(&self, source: &NativeSource) -> CuResult<u64> {
-        let (source, mut object) = (description(source), 0);
-        // SAFETY: as above.
+    fn surface_create(&self, source: NativeSource) -> CuResult<u64> {
+        let (source, mut object) = (description(&source), 0);
+        // SAFETY: the description lives during the call, and the handle in it is the driver's own.
         unsafe { self.functions.cuSurfObjectCreate(&mut object, &source)? };
         self.textures.surfaces.lock().insert(object);
         Ok(object)
     }
 
-    pub(super) fn destroy_texture(&self, object: u64) -> CuResult<()> {
+    fn texture_destroy(&self, object: u64) -> CuResult<()> {
         if !self.textures.textures.lock().remove(&object) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -78,7 +85,7 @@ impl Driver {
         unsafe { self.functions.cuTexObjectDestroy(object) }
     }
 
-    pub(super) fn destroy_surface(&self, object: u64) -> CuResult<()> {
+    fn surface_destroy(&self, object: u64) -> CuResult<()> {
         if !self.textures.surfaces.lock().remove(&object) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }

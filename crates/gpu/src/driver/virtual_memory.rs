@@ -3,6 +3,7 @@
 use super::Driver;
 use super::functions::Functions;
 use crate::CuResult;
+use crate::calls::VirtualMemoryCalls;
 use causeway_api::handle::{Allocation, Native};
 use causeway_api::snapshot::Window;
 use causeway_api::sys::{
@@ -42,22 +43,9 @@ fn properties_of(properties: &AllocationProperties) -> CUmemAllocationProp {
 // SAFETY of the calls below: pointers are to locals that live during the call; addresses and handles are the driver's
 // to judge.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
-impl Driver {
-    /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
-    pub(super) fn open_window(&self) -> CuResult<()> {
-        *self.device_window.0.lock().get_or_insert_with(|| reserve(self.functions))
-    }
-
-    fn open_to(&self, address: u64, size: usize, devices: impl Iterator<Item = CUdevice>) -> CuResult<()> {
-        let read_and_write = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        let access: Vec<_> = devices
-            .map(|device| CUmemAccessDesc { location: on_device(device), flags: read_and_write })
-            .collect();
-        unsafe { self.functions.cuMemSetAccess(address, size, access.as_ptr(), access.len()) }
-    }
-
+impl VirtualMemoryCalls for Driver {
     /// Makes memory that looks like that of `cuMemAlloc`, at an address of the window.
-    pub(super) fn create_block(
+    fn memory_block_create(
         &self,
         address: CUdeviceptr,
         size: usize,
@@ -88,7 +76,7 @@ impl Driver {
         Ok(Native::from_value(handle))
     }
 
-    pub(super) fn release_block(
+    fn memory_block_release(
         &self,
         block: Native<Allocation>,
         address: CUdeviceptr,
@@ -98,43 +86,11 @@ impl Driver {
         unsafe { self.functions.cuMemRelease(block.value()) }.and(unmapped)
     }
 
-    fn has_rdma(&self, device: CUdevice) -> bool {
-        use causeway_api::sys::CUdevice_attribute as Attribute;
-        let attribute = Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
-        let mut value = 0;
-        let asked = unsafe { self.functions.cuDeviceGetAttribute(&mut value, attribute, device) };
-        asked.is_ok() && value != 0
+    fn address_window_open(&self) -> CuResult<()> {
+        self.open_window()
     }
 
-    pub(super) fn create_allocation(
-        &self,
-        size: usize,
-        properties: &AllocationProperties,
-    ) -> CuResult<Native<Allocation>> {
-        let mut handle = 0;
-        unsafe { self.functions.cuMemCreate(&mut handle, size, &properties_of(properties), 0)? };
-        Ok(Native::from_value(handle))
-    }
-
-    pub(super) fn granularity(&self, properties: &AllocationProperties, option: u32) -> CuResult<usize> {
-        let mut granularity = 0;
-        let option = CUmemAllocationGranularity_flags(option);
-        unsafe {
-            self.functions.cuMemGetAllocationGranularity(
-                &mut granularity,
-                &properties_of(properties),
-                option,
-            )?;
-        }
-        Ok(granularity)
-    }
-
-    pub(super) fn set_access(
-        &self,
-        address: CUdeviceptr,
-        size: usize,
-        access: &[AddressAccess],
-    ) -> CuResult<()> {
+    fn address_access(&self, address: CUdeviceptr, size: usize, access: &[AddressAccess]) -> CuResult<()> {
         let access: Vec<_> = access
             .iter()
             .map(|entry| CUmemAccessDesc {
@@ -143,6 +99,71 @@ impl Driver {
             })
             .collect();
         unsafe { self.functions.cuMemSetAccess(address, size, access.as_ptr(), access.len()) }
+    }
+
+    fn allocation_create(
+        &self,
+        size: usize,
+        properties: AllocationProperties,
+    ) -> CuResult<Native<Allocation>> {
+        let mut handle = 0;
+        unsafe { self.functions.cuMemCreate(&mut handle, size, &properties_of(&properties), 0)? };
+        Ok(Native::from_value(handle))
+    }
+
+    fn allocation_release(&self, allocation: Native<Allocation>) -> CuResult<()> {
+        unsafe { self.functions.cuMemRelease(allocation.value()) }
+    }
+
+    fn allocation_map(
+        &self,
+        allocation: Native<Allocation>,
+        address: CUdeviceptr,
+        size: usize,
+        offset: usize,
+    ) -> CuResult<()> {
+        unsafe { self.functions.cuMemMap(address, size, offset, allocation.value(), 0) }
+    }
+
+    fn allocation_unmap(&self, address: CUdeviceptr, size: usize) -> CuResult<()> {
+        unsafe { self.functions.cuMemUnmap(address, size) }
+    }
+
+    fn allocation_granularity(&self, properties: AllocationProperties, option: u32) -> CuResult<usize> {
+        let mut granularity = 0;
+        let option = CUmemAllocationGranularity_flags(option);
+        unsafe {
+            self.functions.cuMemGetAllocationGranularity(
+                &mut granularity,
+                &properties_of(&properties),
+                option,
+            )?;
+        }
+        Ok(granularity)
+    }
+}
+
+#[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
+impl Driver {
+    /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
+    pub(super) fn open_window(&self) -> CuResult<()> {
+        *self.device_window.0.lock().get_or_insert_with(|| reserve(self.functions))
+    }
+
+    fn open_to(&self, address: u64, size: usize, devices: impl Iterator<Item = CUdevice>) -> CuResult<()> {
+        let read_and_write = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let access: Vec<_> = devices
+            .map(|device| CUmemAccessDesc { location: on_device(device), flags: read_and_write })
+            .collect();
+        unsafe { self.functions.cuMemSetAccess(address, size, access.as_ptr(), access.len()) }
+    }
+
+    fn has_rdma(&self, device: CUdevice) -> bool {
+        use causeway_api::sys::CUdevice_attribute as Attribute;
+        let attribute = Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
+        let mut value = 0;
+        let asked = unsafe { self.functions.cuDeviceGetAttribute(&mut value, attribute, device) };
+        asked.is_ok() && value != 0
     }
 
     pub(super) fn export_descriptor(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd> {

@@ -6,8 +6,9 @@ use causeway_api::handle::{Function, Module, Native, Stream};
 use causeway_api::image::Form;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{JitOptions, LaunchShape, Region};
+use causeway_gpu::calls::*;
 use causeway_gpu::cpu::{Options, SoftwareGpu};
-use causeway_gpu::{Calls, CuResult, Gpu};
+use causeway_gpu::{CuResult, Gpu};
 use std::sync::mpsc;
 
 pub const PTX: &str = include_str!("../fixtures/kernels.ptx");

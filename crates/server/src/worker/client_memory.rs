@@ -73,7 +73,7 @@ impl ClientMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_gpu::Calls as _;
+    use causeway_gpu::calls::*;
     use causeway_gpu::cpu::{Options, SoftwareGpu};
 
     const BYTES: usize = 8192;

@@ -1,10 +1,11 @@
-//! Functions and kernels: finding them, and what the client keeps of them.
+//! Modules and libraries, their functions and kernels, and what the client keeps of these.
 
 use super::{Driver, context};
 use crate::CuResult;
+use crate::calls::ModuleCalls;
 use causeway_api::handle::{Function, Kernel, Library, Module, Native};
-use causeway_api::sys::{CUdevice, CUfunction_attribute, CUresult};
-use causeway_api::types::{FunctionInfo, Parameter};
+use causeway_api::sys::{CUdevice, CUdeviceptr, CUfunction_attribute, CUresult};
+use causeway_api::types::{FunctionInfo, JitOptions, JitReport, Parameter};
 use core::ffi::{CStr, c_char};
 use std::ffi::CString;
 
@@ -59,8 +60,23 @@ fn attributes(mut ask: impl FnMut(CUfunction_attribute, &mut i32) -> CuResult<()
         .collect()
 }
 
-impl Driver {
-    pub(super) fn find_function(
+impl ModuleCalls for Driver {
+    causeway_api_macros::driver_calls!(module);
+
+    fn module_load(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<Native<Module>> {
+        self.load_module(form, options, image)
+    }
+
+    fn jit_report(&self, report: u64) -> CuResult<JitReport> {
+        Ok(self.reports.take(report))
+    }
+
+    fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
+        // SAFETY: the handle is the driver's own.
+        unsafe { self.functions.cuModuleUnload(module.as_raw()) }
+    }
+
+    fn module_function(
         &self,
         module: Native<Module>,
         name: &str,
@@ -73,7 +89,45 @@ impl Driver {
         Ok((function, self.function_info(function, name.to_owned())?))
     }
 
-    pub(super) fn find_kernel(
+    fn module_global(&self, module: Native<Module>, name: &str) -> CuResult<(CUdeviceptr, usize)> {
+        let (name, mut address, mut size) = (c_text(name)?, 0, 0);
+        // SAFETY: the pointers are to locals and to NUL-terminated text, the handle is the driver's own.
+        unsafe {
+            self.functions.cuModuleGetGlobal_v2(&mut address, &mut size, module.as_raw(), name.as_ptr())?;
+        }
+        Ok((address, size))
+    }
+
+    fn module_function_names(&self, module: Native<Module>) -> CuResult<Vec<String>> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuModuleGetFunctionCount(&mut count, module.as_raw())? };
+        let mut found = vec![core::ptr::null_mut(); count as usize];
+        // SAFETY: there is room for as many functions as is said.
+        unsafe { self.functions.cuModuleEnumerateFunctions(found.as_mut_ptr(), count, module.as_raw())? };
+        found
+            .into_iter()
+            .map(|function| {
+                let mut name = core::ptr::null_mut();
+                // SAFETY: the function is the driver's own, and so is the text it gives.
+                unsafe {
+                    self.functions.cuFuncGetName(&raw mut name, function)?;
+                    Ok(owned_name(name.cast()))
+                }
+            })
+            .collect()
+    }
+
+    fn library_load(&self, form: u32, options: &JitOptions, image: &[u8]) -> CuResult<Native<Library>> {
+        self.load_library(form, options, image)
+    }
+
+    fn library_unload(&self, library: Native<Library>) -> CuResult<()> {
+        // SAFETY: the handle is the driver's own.
+        unsafe { self.functions.cuLibraryUnload(library.as_raw()) }
+    }
+
+    fn library_kernel(
         &self,
         library: Native<Library>,
         name: &str,
@@ -96,6 +150,75 @@ impl Driver {
         })
     }
 
+    fn library_module(&self, library: Native<Library>) -> CuResult<Native<Module>> {
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: the pointer is to a local, the handle the driver's own.
+        unsafe { self.functions.cuLibraryGetModule(&mut raw, library.as_raw())? };
+        Ok(Native::from_raw(raw))
+    }
+
+    fn library_global(&self, library: Native<Library>, name: &str) -> CuResult<(CUdeviceptr, usize)> {
+        let (name, mut address, mut size) = (c_text(name)?, 0, 0);
+        // SAFETY: the pointers are to locals and to NUL-terminated text, the handle is the driver's own.
+        unsafe {
+            self.functions.cuLibraryGetGlobal(&mut address, &mut size, library.as_raw(), name.as_ptr())?;
+        }
+        Ok((address, size))
+    }
+
+    fn library_kernel_names(&self, library: Native<Library>) -> CuResult<Vec<String>> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuLibraryGetKernelCount(&mut count, library.as_raw())? };
+        let mut found = vec![core::ptr::null_mut(); count as usize];
+        // SAFETY: there is room for as many kernels as is said.
+        unsafe { self.functions.cuLibraryEnumerateKernels(found.as_mut_ptr(), count, library.as_raw())? };
+        found.into_iter().map(|kernel| self.kernel_name(Native::from_raw(kernel))).collect()
+    }
+
+    fn kernel_function(&self, kernel: Native<Kernel>) -> CuResult<Native<Function>> {
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: the pointer is to a local, the handle the driver's own.
+        unsafe { self.functions.cuKernelGetFunction(&mut raw, kernel.as_raw())? };
+        Ok(Native::from_raw(raw))
+    }
+
+    fn library_unified_function(&self, library: Native<Library>, symbol: &str) -> CuResult<u64> {
+        let (symbol, mut address) = (c_text(symbol)?, core::ptr::null_mut());
+        // SAFETY: the pointers are to locals and to NUL-terminated text, the handle is the driver's own.
+        unsafe {
+            self.functions.cuLibraryGetUnifiedFunction(
+                &raw mut address,
+                library.as_raw(),
+                symbol.as_ptr(),
+            )?;
+        }
+        Ok(address as u64)
+    }
+
+    fn function_attribute_set(
+        &self,
+        function: Native<Function>,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> CuResult<()> {
+        // SAFETY: the handle is the driver's own.
+        unsafe { self.functions.cuFuncSetAttribute(function.as_raw(), attribute, value) }
+    }
+
+    fn kernel_attribute_set(
+        &self,
+        kernel: Native<Kernel>,
+        device: CUdevice,
+        attribute: CUfunction_attribute,
+        value: i32,
+    ) -> CuResult<()> {
+        // SAFETY: the handle is the driver's own.
+        unsafe { self.functions.cuKernelSetAttribute(attribute, value, kernel.as_raw(), device) }
+    }
+}
+
+impl Driver {
     /// Does `work` in the current context, or in the first device's primary context when there is none: the runtime
     /// asks for a program's kernels before it makes a context, and without one the driver knows no parameters
     /// (201 from `cuKernelGetParamInfo`, 580.159, 2026-11-21). The context stays: nearly every program makes it next.
@@ -110,36 +233,6 @@ impl Driver {
         }
         let context = *self.asking_context.get_or_init(|| Native::from_raw(raw));
         context::within(self.functions, context, work)
-    }
-
-    pub(super) fn function_names(&self, module: Native<Module>) -> CuResult<Vec<String>> {
-        let mut count = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuModuleGetFunctionCount(&mut count, module.as_raw())? };
-        let mut found = vec![core::ptr::null_mut(); count as usize];
-        // SAFETY: there is room for as many functions as is said.
-        unsafe { self.functions.cuModuleEnumerateFunctions(found.as_mut_ptr(), count, module.as_raw())? };
-        found
-            .into_iter()
-            .map(|function| {
-                let mut name = core::ptr::null_mut();
-                // SAFETY: the function is the driver's own, and so is the text it gives.
-                unsafe {
-                    self.functions.cuFuncGetName(&raw mut name, function)?;
-                    Ok(owned_name(name.cast()))
-                }
-            })
-            .collect()
-    }
-
-    pub(super) fn kernel_names(&self, library: Native<Library>) -> CuResult<Vec<String>> {
-        let mut count = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuLibraryGetKernelCount(&mut count, library.as_raw())? };
-        let mut found = vec![core::ptr::null_mut(); count as usize];
-        // SAFETY: there is room for as many kernels as is said.
-        unsafe { self.functions.cuLibraryEnumerateKernels(found.as_mut_ptr(), count, library.as_raw())? };
-        found.into_iter().map(|kernel| self.kernel_name(Native::from_raw(kernel))).collect()
     }
 
     fn kernel_name(&self, kernel: Native<Kernel>) -> CuResult<String> {

@@ -1,12 +1,32 @@
-//! The back end's trait and the way from a request to one of its methods.
+//! The back end's traits, one for each subject of the list, and the way from a request to one of their methods.
 
-use crate::list::{Argument, Entry, Executor, Mode};
+use crate::list::{Argument, Entry, Mode};
 use crate::types::{c_value, holds_handles, ident, marker, reply_part, reply_type};
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 fn executed(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
-    entries.iter().filter(|entry| entry.on_the_wire() && entry.executor != Executor::Engine)
+    entries.iter().filter(|entry| entry.executed_by_back_end())
+}
+
+/// The subjects of what back ends execute, in the list's order.
+fn subjects(entries: &[Entry]) -> Vec<&str> {
+    let mut found = Vec::new();
+    for entry in executed(entries) {
+        if !found.contains(&entry.subject.as_str()) {
+            found.push(entry.subject.as_str());
+        }
+    }
+    found
+}
+
+/// The name of a subject's trait: `green_context` gives `GreenContextCalls`.
+fn trait_name(subject: &str) -> Ident {
+    let capitalised = subject.split('_').map(|word| {
+        let (first, rest) = word.split_at(1);
+        first.to_uppercase() + rest
+    });
+    ident(&format!("{}Calls", capitalised.collect::<String>()))
 }
 
 /// The type of an argument of a trait method, or nothing when the method returns it.
@@ -54,29 +74,42 @@ pub fn signature(entry: &Entry) -> TokenStream {
     }
 }
 
-pub fn expand_trait(entries: &[Entry]) -> TokenStream {
-    let methods = executed(entries).map(|entry| {
-        let signature = signature(entry);
-        let text = match entry.operation {
-            true => format!("Operation `{}`.", entry.name),
-            false => format!("`{}` of the driver API.", entry.name),
-        };
-        let ignored = entry.arguments.iter().filter(|a| parameter(a).is_some()).map(|a| ident(&a.name));
+pub fn expand_traits(entries: &[Entry]) -> TokenStream {
+    let subjects = subjects(entries);
+    let traits = subjects.iter().map(|subject| {
+        let (name, text) = (trait_name(subject), format!("Commands whose subject is `{subject}`."));
+        let methods = executed(entries).filter(|entry| entry.subject == *subject).map(method);
         quote! {
             #[doc = #text]
-            #signature {
-                #(let _ = #ignored;)*
-                Err(::causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED)
-            }
+            #[allow(non_snake_case, clippy::too_many_arguments, clippy::type_complexity)]
+            pub trait #name { #(#methods)* }
         }
     });
+    let names: Vec<_> = subjects.iter().map(|subject| trait_name(subject)).collect();
     quote! {
-        /// One method for each command that a back end executes, named as in the declaration list.
-        ///
-        /// Handles arrive as the back end's own ([`Native`](::causeway_api::handle::Native)); results are
-        /// returned. A method that a back end does not have answers `CUDA_ERROR_NOT_SUPPORTED`.
-        #[allow(non_snake_case, clippy::too_many_arguments, clippy::type_complexity)]
-        pub trait Calls: Send + Sync { #(#methods)* }
+        #(#traits)*
+
+        /// Every command that a back end executes.
+        pub trait Calls: Send + Sync #(+ #names)* {}
+
+        impl<T: Send + Sync #(+ #names)*> Calls for T {}
+    }
+}
+
+/// The method of `entry` with the body that it has in a back end that does not know better.
+fn method(entry: &Entry) -> TokenStream {
+    let signature = signature(entry);
+    let text = match entry.operation {
+        true => format!("Operation `{}`.", entry.name),
+        false => format!("`{}` of the driver API.", entry.name),
+    };
+    let ignored = entry.arguments.iter().filter(|a| parameter(a).is_some()).map(|a| ident(&a.name));
+    quote! {
+        #[doc = #text]
+        #signature {
+            #(let _ = #ignored;)*
+            Err(::causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
     }
 }
 
