@@ -17,6 +17,7 @@
 //! | [`link`]      | How do messages leave in batches, and where do transfers go?                |
 //! | `module`      | What does a transport give a link?                                          |
 //! | [`pipeline`]  | Into which pieces is a copy cut, and how many are under way?                |
+//! | `line`        | Who sends transfers that nobody waits for, and who copies what has come?    |
 //! | `staging`     | How do transfers pass through memory of a module?                           |
 //! | [`copiers`]   | How do several threads copy memory?                                         |
 //! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
@@ -28,6 +29,7 @@ pub mod awake;
 mod connect;
 pub mod copiers;
 pub mod exchange;
+mod line;
 pub mod link;
 pub mod mirror;
 mod module;
@@ -50,6 +52,6 @@ pub use link::{
     Sending, TransferError,
 };
 pub use shm::SealedMemory;
-pub use staging::{Lease, Piece, Region};
+pub use staging::{Lease, Piece, Region, Span};
 pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};
 pub use via::{Reason, Via, ViaChoice};

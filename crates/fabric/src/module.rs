@@ -17,7 +17,7 @@ use crate::link::{LinkError, Shared};
 pub(crate) use crate::link::{Order, Pending, Sending};
 use crate::shm::SealedMemory;
 use crate::staging::{Piece, Region};
-use crate::tcp::channel::Connection;
+use crate::tcp::channel::{Connection, shut_down};
 use crate::via::Via;
 
 /// The direction to the peer of an ordered stream of bytes.
@@ -61,7 +61,10 @@ pub(crate) trait Memory: Send + Sync {
 
     /// Takes in one more connection that the peer has opened for this session. A module that has no use for it ends
     /// it.
-    fn attach(&self, link: &Arc<Shared>, connection: Connection);
+    fn attach(&self, link: &Arc<Shared>, connection: Connection) {
+        let _ = link;
+        shut_down(connection.socket());
+    }
 
     /// Memory of `length` bytes that the peer reads where it lies, once it has been filled and sent. `None` when the module
     /// has no such memory, or none is free now.

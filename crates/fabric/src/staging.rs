@@ -1,5 +1,7 @@
-//! Memory through which transfers pass, whatever module it belongs to: pieces that are filled, leases that are read.
+//! Memory through which transfers pass, whatever module it belongs to: pieces that are filled, leases that are read, and
+//! the regions in which they lie.
 
+use core::ops::Deref;
 use std::sync::Arc;
 
 use causeway_wire::chunk::ChunkHeader;
@@ -24,160 +26,21 @@ pub(crate) trait Owns: Send + Sync {
     fn give_back(&self, first: u32);
 }
 
-/// Part of a module's staging memory, for whoever registers it with a device. It stays mapped as long as this lives.
-#[derive(Clone)]
-pub struct Region {
+/// Bytes of staging memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
     address: *mut u8,
     length: usize,
-    /// Keeps the memory mapped.
-    _memory: Arc<dyn Send + Sync>,
 }
 
-// SAFETY: a region gives out only its address; access to its bytes is the business of its users.
-unsafe impl Send for Region {}
+// SAFETY: a span gives out only its address; access to its bytes is the business of its users.
+unsafe impl Send for Span {}
 // SAFETY: as above.
-unsafe impl Sync for Region {}
+unsafe impl Sync for Span {}
 
-impl core::fmt::Debug for Region {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Region")
-            .field("address", &self.address)
-            .field("length", &self.length)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Region {
-    /// Memory that stays mapped as long as `memory` lives.
-    pub(crate) fn new(address: *mut u8, length: usize, memory: Arc<dyn Send + Sync>) -> Self {
-        Self { address, length, _memory: memory }
-    }
-
-    /// Its first byte.
+impl Span {
+    /// The first byte.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.address
-    }
-
-    /// Bytes in it.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Whether these bytes lie in it.
-    pub fn holds(&self, address: *const u8, length: usize) -> bool {
-        let offset = (address as usize).wrapping_sub(self.address as usize);
-        offset < self.length && length <= self.length - offset
-    }
-}
-
-/// A run of slots that this side fills. Given up when it is dropped without having been sent.
-pub struct Piece {
-    lender: Arc<dyn Lends>,
-    first: u32,
-    address: *mut u8,
-    length: usize,
-    is_sent: bool,
-}
-
-// SAFETY: a piece owns its slots until it is sent, as a box owns its memory.
-unsafe impl Send for Piece {}
-// SAFETY: a shared reference gives out only the address.
-unsafe impl Sync for Piece {}
-
-impl core::fmt::Debug for Piece {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Piece")
-            .field("first", &self.first)
-            .field("length", &self.length)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Piece {
-    pub(crate) fn new(lender: Arc<dyn Lends>, first: u32, address: *mut u8, length: usize) -> Self {
-        Self { lender, first, address, length, is_sent: false }
-    }
-
-    /// Its first slot.
-    pub(crate) fn first(&self) -> u32 {
-        self.first
-    }
-
-    /// Its slots are the peer's from here on.
-    pub(crate) fn sent(mut self) {
-        self.is_sent = true;
-    }
-
-    /// Where its bytes go; writable until it is sent.
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.address
-    }
-
-    /// Bytes in it.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Fills the piece from memory of the program, with up to `threads` threads.
-    ///
-    /// # Safety
-    /// As many bytes at `source` as the piece has must be readable. Other threads may write to them; then either value
-    /// is taken.
-    pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
-        // SAFETY: the caller vouches for the source; the slots are ours until they are sent.
-        unsafe { copiers::copy(self.address, source, self.length, threads) };
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        if !self.is_sent {
-            self.lender.give_up(self.first);
-        }
-    }
-}
-
-/// A piece of a transfer as it lies in a module's staging memory. It is given back when it is dropped.
-///
-/// The peer can change the bytes at any moment: whoever interprets them copies them first.
-pub struct Lease {
-    owner: Arc<dyn Owns>,
-    first: u32,
-    address: *mut u8,
-    length: usize,
-}
-
-// SAFETY: a lease gives out only the address; the peer may write there, which raw accesses alone can live with.
-unsafe impl Send for Lease {}
-// SAFETY: as above.
-unsafe impl Sync for Lease {}
-
-impl core::fmt::Debug for Lease {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Lease")
-            .field("first", &self.first)
-            .field("length", &self.length)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Lease {
-    pub(crate) fn new(owner: Arc<dyn Owns>, first: u32, address: *mut u8, length: usize) -> Self {
-        Self { owner, first, address, length }
-    }
-
-    /// Where the bytes are.
-    pub fn as_ptr(&self) -> *const u8 {
         self.address
     }
 
@@ -191,19 +54,130 @@ impl Lease {
         self.length == 0
     }
 
+    /// Whether these bytes lie in it.
+    pub fn holds(&self, address: *const u8, length: usize) -> bool {
+        let offset = (address as usize).wrapping_sub(self.address as usize);
+        offset < self.length && length <= self.length - offset
+    }
+}
+
+/// A span, and whom it belongs to: the memory stays mapped as long as that lives.
+struct Owned<O: ?Sized> {
+    span: Span,
+    owner: Arc<O>,
+}
+
+impl<O: ?Sized> core::fmt::Debug for Owned<O> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.span.fmt(f)
+    }
+}
+
+/// Part of a module's staging memory, for whoever registers it with a device. It stays mapped as long as this lives.
+#[derive(Debug)]
+pub struct Region(Owned<dyn Send + Sync>);
+
+impl Region {
+    /// Memory that stays mapped as long as `memory` lives.
+    pub(crate) fn new(address: *mut u8, length: usize, memory: Arc<dyn Send + Sync>) -> Self {
+        Self(Owned { span: Span { address, length }, owner: memory })
+    }
+}
+
+impl Deref for Region {
+    type Target = Span;
+
+    fn deref(&self) -> &Span {
+        &self.0.span
+    }
+}
+
+/// A run of slots that this side fills; its bytes are writable until it is sent. Given up when it is dropped without having
+/// been sent.
+#[derive(Debug)]
+pub struct Piece {
+    memory: Owned<dyn Lends>,
+    first: u32,
+    is_sent: bool,
+}
+
+impl Piece {
+    pub(crate) fn new(lender: Arc<dyn Lends>, first: u32, address: *mut u8, length: usize) -> Self {
+        Self { memory: Owned { span: Span { address, length }, owner: lender }, first, is_sent: false }
+    }
+
+    /// Its first slot.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Its slots are the peer's from here on.
+    pub(crate) fn sent(mut self) {
+        self.is_sent = true;
+    }
+
+    /// Fills the piece from memory of the program, with up to `threads` threads.
+    ///
+    /// # Safety
+    /// As many bytes at `source` as the piece has must be readable. Other threads may write to them; then either value
+    /// is taken.
+    pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
+        // SAFETY: the caller vouches for the source; the slots are ours until they are sent.
+        unsafe { copiers::copy(self.as_ptr(), source, self.len(), threads) };
+    }
+}
+
+impl Deref for Piece {
+    type Target = Span;
+
+    fn deref(&self) -> &Span {
+        &self.memory.span
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.memory.owner.give_up(self.first);
+        }
+    }
+}
+
+/// A piece of a transfer as it lies in a module's staging memory. It is given back when it is dropped.
+///
+/// The peer can change the bytes at any moment: whoever interprets them copies them first.
+#[derive(Debug)]
+pub struct Lease {
+    memory: Owned<dyn Owns>,
+    first: u32,
+}
+
+impl Lease {
+    pub(crate) fn new(owner: Arc<dyn Owns>, first: u32, address: *mut u8, length: usize) -> Self {
+        Self { memory: Owned { span: Span { address, length }, owner }, first }
+    }
+
     /// Copies the bytes to where they belong, with up to `threads` threads.
     ///
     /// # Safety
     /// As many bytes at `destination` as the lease has must be writable.
     pub unsafe fn empty_into(&self, destination: *mut u8, threads: usize) {
         // SAFETY: the caller vouches for the destination; the piece was checked to lie in staging memory.
-        unsafe { copiers::copy(destination, self.address, self.length, threads) };
+        unsafe { copiers::copy(destination, self.as_ptr(), self.len(), threads) };
+    }
+}
+
+impl Deref for Lease {
+    type Target = Span;
+
+    fn deref(&self) -> &Span {
+        &self.memory.span
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.owner.give_back(self.first);
+        self.memory.owner.give_back(self.first);
     }
 }
 

@@ -12,11 +12,10 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use causeway_verbs::device::choose;
 use causeway_verbs::{
     Access, Buffer, Capacity, Completion, CompletionQueue, Connection, Device, Gid, Libraries, Listener,
     Operation, Outcome, ProtectionDomain, QueuePair, Receive, RemoteEnd, RemoteMemory, Route, SendBatch,
-    SendRequest, Settings, Transport,
+    SendRequest, Settings, Transport, choose,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

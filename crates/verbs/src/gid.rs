@@ -3,7 +3,7 @@
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::device::LinkLayer;
+use crate::description::LinkLayer;
 
 /// The 16 bytes that name an end of a path: on RoCE an IP address, on InfiniBand subnet and port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

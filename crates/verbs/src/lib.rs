@@ -7,13 +7,16 @@
 //! | Module              | Question it answers                                                          |
 //! |---------------------|------------------------------------------------------------------------------|
 //! | [`library`]         | Are libibverbs and librdmacm there?                                          |
-//! | [`device`]          | Which devices, ports and GIDs are there, and what can they do?               |
+//! | [`device`]          | Which devices are there, and how is one opened?                              |
+//! | [`description`]     | Which ports and GIDs does a device have, and what does it allow?             |
+//! | [`choice`]          | Which port is used when the user names none?                                 |
 //! | [`gid`]             | Which of a port's GIDs names this end of a path?                             |
 //! | [`memory`]          | How is memory made known to a device?                                        |
 //! | [`completion`]      | How does a program learn that work is done?                                  |
 //! | [`queue_pair`]      | How is a reliable connection made, and which settings does it have?          |
 //! | [`work`]            | How are many work requests handed over with one doorbell?                    |
 //! | [`manager`]         | How does rdma_cm connect queue pairs, where numbers alone do not do (iWARP)? |
+//! | `events`            | What does rdma_cm report, and how is it waited for?                          |
 //! | [`sys`]             | What do the C headers declare?                                               |
 //!
 //! ```no_run
@@ -30,8 +33,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod choice;
 pub mod completion;
+pub mod description;
 pub mod device;
+mod events;
 pub mod gid;
 pub mod library;
 pub mod manager;
@@ -40,11 +46,13 @@ pub mod queue_pair;
 pub mod sys;
 pub mod work;
 
+pub use choice::{Chosen, choose};
 pub use completion::{Completion, CompletionQueue, Outcome, Status};
-pub use device::{Description, Device, DeviceError, Limits, LinkLayer, Port, PortState, Transport};
+pub use description::{Description, Limits, LinkLayer, Port, PortState, Transport};
+pub use device::{Device, DeviceError};
 pub use gid::{Gid, GidEntry, GidKind};
 pub use library::{Libraries, LoadError};
-pub use manager::{Connection, Listener, ManagerError, Request, Route};
+pub use manager::{Connection, Listener, ManagerError, Request, Route, Unjoined};
 pub use memory::{Access, Buffer, MemoryRegion, ProtectionDomain, RegisterError};
 pub use queue_pair::{Capacity, PathMtu, QueuePair, QueuePairError, RemoteEnd, Settings};
 pub use work::{Operation, PostError, Receive, RemoteMemory, Segment, SendBatch, SendRequest};

@@ -6,6 +6,7 @@
 //!
 //! Everything here waits, up to a deadline, and is meant for the start of a session.
 
+use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use std::collections::VecDeque;
 use std::io;
@@ -17,6 +18,7 @@ use thiserror::Error;
 
 use crate::completion::CompletionQueue;
 use crate::device::Device;
+use crate::events::{Channel, Event, step_failed};
 use crate::library::{self, Libraries, LoadError, Manager, text};
 use crate::memory::ProtectionDomain;
 use crate::queue_pair::{Capacity, QueuePair, Settings, initial};
@@ -69,91 +71,6 @@ fn advice(source: &io::Error) -> &'static str {
         }
         _ => "",
     }
-}
-
-/// A stream of events, through which identifiers report.
-struct Channel {
-    raw: NonNull<rdma_event_channel>,
-    manager: &'static Manager,
-}
-
-// SAFETY: librdmacm allows all calls from any thread.
-unsafe impl Send for Channel {}
-// SAFETY: as above.
-unsafe impl Sync for Channel {}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: identifiers hold their channel, so they have gone.
-        unsafe { (self.manager.rdma_destroy_event_channel)(self.raw.as_ptr()) };
-    }
-}
-
-/// What happened, with the library's own structure given back.
-struct Event {
-    kind: i32,
-    status: i32,
-    id: *mut rdma_cm_id,
-    private_data: Vec<u8>,
-}
-
-impl Channel {
-    fn new(manager: &'static Manager) -> Result<Arc<Self>, ManagerError> {
-        // SAFETY: no arguments.
-        let raw = unsafe { (manager.rdma_create_event_channel)() };
-        let raw = NonNull::new(raw).ok_or_else(|| step_failed("open its channel of events"))?;
-        // SAFETY: the descriptor belongs to the channel.
-        unsafe {
-            let flags = libc::fcntl(raw.as_ref().fd, libc::F_GETFL);
-            libc::fcntl(raw.as_ref().fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
-        }
-        Ok(Arc::new(Self { raw, manager }))
-    }
-
-    fn next(&self, step: &'static str, deadline: Instant) -> Result<Event, ManagerError> {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            // SAFETY: the channel lives.
-            let fd = unsafe { self.raw.as_ref().fd };
-            let mut waited = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // SAFETY: one entry, as said.
-            let ready = unsafe { libc::poll(&mut waited, 1, left.as_millis().min(60_000) as i32) };
-            match ready {
-                0 if left.is_zero() => return Err(ManagerError::TimedOut { step }),
-                1.. => {}
-                0 => continue,
-                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => continue,
-                _ => return Err(step_failed(step)),
-            }
-            let mut raw: *mut rdma_cm_event = ptr::null_mut();
-            // SAFETY: the channel lives, and does not block.
-            if unsafe { (self.manager.rdma_get_cm_event)(self.raw.as_ptr(), &mut raw) } != 0 {
-                let source = io::Error::last_os_error();
-                match source.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => continue,
-                    _ => return Err(ManagerError::Step { step, source }),
-                }
-            }
-            // SAFETY: the event is ours until it is acknowledged; its private data is as long as it says.
-            let event = unsafe {
-                let rdma_cm_event { id, event, status, ref conn, .. } = *raw;
-                let has_data = matches!(event, RDMA_CM_EVENT_CONNECT_REQUEST | RDMA_CM_EVENT_ESTABLISHED);
-                let private_data = if has_data && !conn.private_data.is_null() {
-                    let length = usize::from(conn.private_data_len);
-                    core::slice::from_raw_parts(conn.private_data.cast::<u8>(), length).to_vec()
-                } else {
-                    Vec::new()
-                };
-                (self.manager.rdma_ack_cm_event)(raw);
-                Event { kind: event, status, id, private_data }
-            };
-            return Ok(event);
-        }
-    }
-}
-
-fn step_failed(step: &'static str) -> ManagerError {
-    ManagerError::Step { step, source: io::Error::last_os_error() }
 }
 
 /// librdmacm's end of one connection, or of a listener.
@@ -279,17 +196,56 @@ fn raw_address(address: SocketAddr) -> libc::sockaddr_storage {
     storage
 }
 
-fn parameters(private_data: &[u8], settings: &Settings) -> rdma_conn_param {
-    rdma_conn_param {
-        private_data: private_data.as_ptr().cast(),
-        private_data_len: private_data.len().min(MOST_PRIVATE_DATA) as u8,
-        responder_resources: settings.answered_reads,
-        initiator_depth: settings.reads,
-        flow_control: 0,
-        retry_count: settings.retries,
-        rnr_retry_count: settings.rnr_retries,
-        srq: 0,
-        qp_num: 0,
+/// A function that lets an identifier begin to connect: `rdma_connect` or `rdma_accept`.
+type Begin = unsafe extern "C" fn(*mut rdma_cm_id, *mut rdma_conn_param) -> i32;
+
+/// This end of a connection that is not made yet.
+#[derive(Debug)]
+pub struct Unjoined {
+    identifier: Arc<Identifier>,
+    device: Device,
+}
+
+impl Unjoined {
+    /// The device over which the peer is reached.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Makes this end's queue pair, in which receives can be posted before the connection is made.
+    pub fn queue_pair(
+        &self,
+        domain: &ProtectionDomain,
+        completions: &CompletionQueue,
+        capacity: Capacity,
+    ) -> Result<QueuePair, ManagerError> {
+        self.identifier.queue_pair(domain, completions, capacity)
+    }
+
+    /// Begins to connect. rdma_cm takes MTU and timeouts from the path; of `settings` it uses the rest.
+    fn begin(
+        &self,
+        begin: Begin,
+        private_data: &[u8],
+        settings: &Settings,
+        step: &'static str,
+    ) -> Result<(), ManagerError> {
+        let mut parameters = rdma_conn_param {
+            private_data: private_data.as_ptr().cast(),
+            private_data_len: private_data.len().min(MOST_PRIVATE_DATA) as u8,
+            responder_resources: settings.answered_reads,
+            initiator_depth: settings.reads,
+            flow_control: 0,
+            retry_count: settings.retries,
+            rnr_retry_count: settings.rnr_retries,
+            srq: 0,
+            qp_num: 0,
+        };
+        // SAFETY: the identifier lives; the private data is copied.
+        match unsafe { begin(self.identifier.raw.as_ptr(), &mut parameters) } {
+            0 => Ok(()),
+            _ => Err(step_failed(step)),
+        }
     }
 }
 
@@ -315,7 +271,6 @@ impl Connection {
 /// An address at which connections of peers are taken.
 pub struct Listener {
     identifier: Arc<Identifier>,
-    libraries: Libraries,
     device: Device,
     pending: VecDeque<Request>,
 }
@@ -346,7 +301,7 @@ impl Listener {
         if unsafe { (identifier.manager().rdma_listen)(identifier.raw.as_ptr(), 16) } != 0 {
             return Err(step_failed("listen"));
         }
-        Ok(Self { identifier, libraries, device, pending: VecDeque::new() })
+        Ok(Self { identifier, device, pending: VecDeque::new() })
     }
 
     /// The device that has the address.
@@ -376,7 +331,8 @@ impl Listener {
     fn sort(&mut self, event: Event) {
         if let (RDMA_CM_EVENT_CONNECT_REQUEST, Some(raw)) = (event.kind, NonNull::new(event.id)) {
             let identifier = Arc::new(Identifier { raw, channel: Arc::clone(&self.identifier.channel) });
-            let request = Request { identifier, libraries: self.libraries, private_data: event.private_data };
+            let end = Unjoined { identifier, device: self.device.clone() };
+            let request = Request { end, private_data: event.private_data };
             if self.pending.len() < MOST_PENDING {
                 self.pending.push_back(request);
             } else {
@@ -395,19 +351,15 @@ impl Listener {
         deadline: Instant,
     ) -> Result<Connection, ManagerError> {
         const STEP: &str = "accept a connection";
-        let Request { identifier, .. } = request;
-        let mut parameters = parameters(private_data, settings);
-        // SAFETY: the identifier lives; the private data is copied.
-        let code = unsafe { (identifier.manager().rdma_accept)(identifier.raw.as_ptr(), &mut parameters) };
-        if code != 0 {
-            return Err(step_failed(STEP));
-        }
+        let Request { end, .. } = request;
+        let Unjoined { identifier, .. } = &end;
+        end.begin(identifier.manager().rdma_accept, private_data, settings, STEP)?;
         loop {
             let event = self.identifier.channel.next(STEP, deadline)?;
             if event.id != identifier.raw.as_ptr() {
                 self.sort(event);
             } else if event.kind == RDMA_CM_EVENT_ESTABLISHED {
-                return Ok(Connection { identifier, private_data: Vec::new() });
+                return Ok(Connection { identifier: Arc::clone(identifier), private_data: Vec::new() });
             } else {
                 return Err(identifier.unexpected(&event, STEP));
             }
@@ -418,8 +370,7 @@ impl Listener {
 /// A peer's request to connect. Refused when it is dropped without having been accepted.
 #[derive(Debug)]
 pub struct Request {
-    identifier: Arc<Identifier>,
-    libraries: Libraries,
+    end: Unjoined,
     private_data: Vec<u8>,
 }
 
@@ -429,33 +380,32 @@ impl Request {
         &self.private_data
     }
 
-    /// The device over which it came.
-    pub fn device(&self) -> Option<Device> {
-        self.identifier.device(self.libraries)
-    }
-
-    /// Makes this end's queue pair, in which receives can be posted before the request is accepted.
-    pub fn queue_pair(
-        &self,
-        domain: &ProtectionDomain,
-        completions: &CompletionQueue,
-        capacity: Capacity,
-    ) -> Result<QueuePair, ManagerError> {
-        self.identifier.queue_pair(domain, completions, capacity)
-    }
-
     /// Refuses it.
     pub fn reject(self) {
+        let Unjoined { identifier, .. } = &self.end;
         // SAFETY: the identifier lives. An error says that the peer has gone, which is what is wanted.
-        unsafe { (self.identifier.manager().rdma_reject)(self.identifier.raw.as_ptr(), ptr::null(), 0) };
+        unsafe { (identifier.manager().rdma_reject)(identifier.raw.as_ptr(), ptr::null(), 0) };
+    }
+}
+
+impl Deref for Request {
+    type Target = Unjoined;
+
+    fn deref(&self) -> &Unjoined {
+        &self.end
     }
 }
 
 /// The way to a peer that listens: found, and not yet taken.
 #[derive(Debug)]
-pub struct Route {
-    identifier: Arc<Identifier>,
-    device: Device,
+pub struct Route(Unjoined);
+
+impl Deref for Route {
+    type Target = Unjoined;
+
+    fn deref(&self) -> &Unjoined {
+        &self.0
+    }
 }
 
 impl Route {
@@ -490,26 +440,10 @@ impl Route {
         }
         identifier.expect(RDMA_CM_EVENT_ROUTE_RESOLVED, ROUTE, deadline)?;
         let device = identifier.device(libraries).ok_or(ManagerError::NoDevice(remote.ip()))?;
-        Ok(Self { identifier, device })
+        Ok(Self(Unjoined { identifier, device }))
     }
 
-    /// The device that leads to the peer.
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// Makes this end's queue pair, in which receives can be posted before the connection is made.
-    pub fn queue_pair(
-        &self,
-        domain: &ProtectionDomain,
-        completions: &CompletionQueue,
-        capacity: Capacity,
-    ) -> Result<QueuePair, ManagerError> {
-        self.identifier.queue_pair(domain, completions, capacity)
-    }
-
-    /// Connects the queue pair, and waits until both ends can send. rdma_cm takes MTU and timeouts from the path; of
-    /// `settings` it uses the rest.
+    /// Connects the queue pair, and waits until both ends can send.
     pub fn connect(
         self,
         private_data: &[u8],
@@ -517,14 +451,10 @@ impl Route {
         deadline: Instant,
     ) -> Result<Connection, ManagerError> {
         const STEP: &str = "connect to the peer";
-        let Self { identifier, .. } = self;
-        let mut parameters = parameters(private_data, settings);
-        // SAFETY: the identifier lives; the private data is copied.
-        let code = unsafe { (identifier.manager().rdma_connect)(identifier.raw.as_ptr(), &mut parameters) };
-        if code != 0 {
-            return Err(step_failed(STEP));
-        }
+        let Self(end) = self;
+        let Unjoined { identifier, .. } = &end;
+        end.begin(identifier.manager().rdma_connect, private_data, settings, STEP)?;
         let event = identifier.expect(RDMA_CM_EVENT_ESTABLISHED, STEP, deadline)?;
-        Ok(Connection { identifier, private_data: event.private_data })
+        Ok(Connection { identifier: Arc::clone(identifier), private_data: event.private_data })
     }
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::completion::CompletionQueue;
-use crate::device::{Device, LinkLayer, Port, last_error};
+use crate::description::{LinkLayer, Port};
+use crate::device::{Device, last_error};
 use crate::gid::Gid;
 use crate::memory::ProtectionDomain;
 use crate::sys::*;

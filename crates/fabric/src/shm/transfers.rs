@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Sender as QueueEnd, unbounded};
 use parking_lot::Mutex;
 
 use super::arena::{Borrower, Lender, region};
@@ -25,16 +24,13 @@ use super::messages::{Receiving, Sending};
 use super::segment::{SealedMemory, Segment};
 use super::side::{Message, Peer, Said};
 use super::{SegmentError, Violation};
-use crate::awake;
-use crate::link::{Address, DescriptorError, LinkError, Shared, count, spawn_or_lose};
+use crate::line::{self, Line, Staged};
+use crate::link::{DescriptorError, LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
-use crate::staging::{Copy, Piece, Region, deliver};
-use crate::tcp::channel::{Connection, shut_down};
+use crate::staging::{Piece, Region, deliver};
+use crate::tcp::channel::Connection;
 use crate::threads;
 use crate::via::Via;
-
-/// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling and emptying overlap.
-const LONG_STEP: usize = 4 << 20;
 
 /// How long the receiver of frames may be busy before another thread takes announcements in its place.
 const BUSY_FOR: Duration = Duration::from_micros(100);
@@ -77,9 +73,7 @@ pub(super) struct State {
     over: AtomicBool,
     /// Whether the link's owner can be asked.
     started: AtomicBool,
-    copies: Mutex<Option<QueueEnd<Copy>>>,
-    /// Transfers that are put in line, for a thread that sends them.
-    line: Mutex<Option<QueueEnd<Order>>>,
+    line: Line,
     descriptors: Mutex<Descriptors>,
 }
 
@@ -113,8 +107,7 @@ pub(super) fn parts(
         command,
         over: AtomicBool::new(false),
         started: AtomicBool::new(false),
-        copies: Mutex::new(None),
-        line: Mutex::new(None),
+        line: Line::default(),
         descriptors: Mutex::new(Descriptors::Early(Vec::new())),
     });
     threads::spawn("shm-watch", {
@@ -143,7 +136,7 @@ impl State {
     pub(super) fn deliver_all(&self, link: &Arc<Shared>) -> Result<(), LinkError> {
         while self.has_pieces() {
             match self.borrower.next()? {
-                Some((chunk, lease)) => deliver(link, chunk, lease, self.copies.lock().clone())?,
+                Some((chunk, lease)) => deliver(link, chunk, lease, self.line.copies())?,
                 None => break,
             }
         }
@@ -232,8 +225,22 @@ impl State {
         bell::ring(self.segment.futex(sends, Word::Sender));
         self.lender.wake();
     }
+}
 
-    fn announce(
+impl Staged for State {
+    fn line(&self) -> &Line {
+        &self.line
+    }
+
+    fn longest_piece(&self) -> usize {
+        self.lender.longest()
+    }
+
+    fn wait_for_piece(&self, length: usize) -> Result<Piece, LinkError> {
+        self.lender.take(length, &self.over)
+    }
+
+    fn send_part(
         &self,
         link: &Shared,
         piece: Piece,
@@ -263,34 +270,6 @@ fn checked(descriptor: Option<std::os::fd::OwnedFd>, bytes: u64) -> Result<Seale
 /// The memory of the peer as the link has it.
 struct Arena(Arc<State>);
 
-impl Arena {
-    /// Copies the bytes of a transfer into the arena, as far as there is room, and waits for more; whoever gave the order
-    /// keeps its memory readable until then.
-    fn send_now(&self, link: &Arc<Shared>, order: Order) -> Result<(), LinkError> {
-        let State { lender, over, .. } = &*self.0;
-        let Order { transfer, start: Address(start), length, carriage, keeper } = order;
-        let step = if length <= lender.longest() { length } else { LONG_STEP.min(lender.longest()) };
-        let mut offset = 0;
-        loop {
-            link.check()?;
-            let part = step.min(length - offset);
-            let sent = lender.take(part, over).and_then(|mut piece| {
-                // SAFETY: the part lies in memory that is readable until the order has been carried out.
-                unsafe { piece.fill(start.wrapping_add(offset), carriage.threads) };
-                self.0.announce(link, piece, transfer, offset as u64, length as u64)
-            });
-            sent.map_err(|error| link.lose(error))?;
-            offset += part;
-            if offset >= length {
-                break;
-            }
-        }
-        // The bytes have left the memory.
-        drop(keeper);
-        Ok(())
-    }
-}
-
 impl Memory for Arena {
     fn via(&self) -> Via {
         Via::Shm
@@ -314,44 +293,17 @@ impl Memory for Arena {
                 events.descriptor(number, memory);
             }
         }
-        let (copies, queue) = unbounded::<Copy>();
-        spawn_or_lose(link, "copy", move |_| {
-            while let Some(copy) = awake::receive(&queue) {
-                copy.carry_out();
-            }
-        });
-        *state.copies.lock() = Some(copies);
-        let (line, orders) = unbounded();
-        let sender = Self(Arc::clone(&state));
-        // A lost link is noticed by the thread that receives frames.
-        spawn_or_lose(link, "shm-send", move |link| {
-            while let Some(order) = awake::receive(&orders) {
-                drop(sender.send_now(link, order));
-            }
-        });
-        *state.line.lock() = Some(line);
+        state.line.start(link, Arc::clone(&state), "shm-send");
         state.started.store(true, Ordering::SeqCst);
         bell::ring(state.segment.futex(state.role.receives(), Word::Receiver));
         if state.is_over() {
-            *state.copies.lock() = None;
-            *state.line.lock() = None;
-            return;
+            return state.line.end();
         }
         spawn_or_lose(link, "shm-aside", move |link| state.stand_in(link));
     }
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
-        let line = if order.keeper.is_some() { self.0.line.lock().clone() } else { None };
-        match line {
-            Some(line) => line.send(order).or_else(|refused| self.send_now(link, refused.into_inner())),
-            None => self.send_now(link, order),
-        }?;
-        Ok(Sent::done())
-    }
-
-    fn attach(&self, _link: &Arc<Shared>, connection: Connection) {
-        // All transfers go through the arena.
-        shut_down(connection.socket());
+        line::send(&*self.0, link, order)
     }
 
     fn piece(&self, link: &Arc<Shared>, length: usize) -> Option<Piece> {
@@ -367,7 +319,7 @@ impl Memory for Arena {
     fn send_piece(&self, link: &Arc<Shared>, transfer: u64, piece: Piece) -> Result<(), LinkError> {
         link.check()?;
         let total = piece.len() as u64;
-        self.0.announce(link, piece, transfer, 0, total).map_err(|error| link.lose(error))
+        self.0.send_part(link, piece, transfer, 0, total).map_err(|error| link.lose(error))
     }
 
     fn regions(&self) -> Option<[Region; 2]> {
@@ -399,7 +351,6 @@ impl Memory for Arena {
         // An error means that it has ended already, which is what is wanted.
         let _ = state.command.shutdown(Shutdown::Both);
         state.finish();
-        *state.copies.lock() = None;
-        *state.line.lock() = None;
+        state.line.end();
     }
 }

@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
-use causeway_verbs::device::choose;
 use causeway_verbs::{
     Access, Buffer, Capacity, CompletionQueue, Description, Device, GidEntry, Libraries, Limits, Port,
-    ProtectionDomain, QueuePair, Receive, RegisterError, Transport, gid,
+    ProtectionDomain, QueuePair, Receive, RegisterError, Transport, choose, gid,
 };
 
 use super::JoinError;

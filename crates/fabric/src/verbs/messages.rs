@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::Failure;
+use super::credit::Class;
+use super::look::AT_ONCE;
 use super::state::State;
 use crate::link::{LinkError, Shared};
 use crate::module::{ReceiveMessages, SendMessages};
@@ -25,6 +28,13 @@ impl SendMessages for Sending {
         }
         Ok(())
     }
+}
+
+/// Bytes of frames that lie in a receive.
+pub struct Filled {
+    pub receive: usize,
+    pub at: usize,
+    pub end: usize,
 }
 
 /// The direction from the peer.
@@ -56,5 +66,49 @@ impl ReceiveMessages for Receiving {
                 state.sleep()?;
             }
         }
+    }
+}
+
+impl State {
+    /// Bytes of frames that have come; `into` gets as many as it has room for.
+    fn take_frames(&self, into: &mut [u8]) -> Result<usize, LinkError> {
+        let mut taken = 0;
+        let mut read = [self.receive(0, 0); AT_ONCE];
+        let mut count = 0;
+        {
+            let mut incoming = self.incoming.lock();
+            while let Some(filled) = incoming.front_mut() {
+                let some = (filled.end - filled.at).min(into.len() - taken);
+                // SAFETY: the bytes lie in the buffer, and are ours until their receive is posted again.
+                let bytes =
+                    unsafe { core::slice::from_raw_parts(self.receives.as_ptr().add(filled.at), some) };
+                into[taken..taken + some].copy_from_slice(bytes);
+                taken += some;
+                filled.at += some;
+                if filled.at < filled.end {
+                    break;
+                }
+                read[count] = self.receive(0, filled.receive);
+                count += 1;
+                incoming.pop_front();
+                if count == AT_ONCE {
+                    break;
+                }
+            }
+        }
+        if count > 0 {
+            let path = &self.paths[0];
+            // SAFETY: what lay in these receives has been copied out.
+            let posted = unsafe { path.pair().post_receives(&read[..count]) };
+            posted.map_err(|error| Failure::Device(error.to_string()))?;
+            if path.posted_again(Class::Frame, count) {
+                path.pump(&self.messages, Some(&self.returns))?;
+            }
+        }
+        Ok(taken)
+    }
+
+    pub(super) fn has_frames(&self) -> bool {
+        !self.incoming.lock().is_empty()
     }
 }

@@ -19,7 +19,10 @@
 //! | `ends`         | Which device, which memory, which queue pairs does an end have?                  |
 //! | [`join`]       | How do two processes come to be joined by queue pairs?                           |
 //! | `path`         | How do messages and writes get into one queue pair?                              |
-//! | `state`        | Who looks for completions, and what follows from them?                           |
+//! | `state`        | What do the threads of a link have in common, and how does it end?               |
+//! | `look`         | Who looks for completions, and what follows from them?                           |
+//! | `waiting`      | How does a thread wait for something that a completion brings?                   |
+//! | `pieces`       | Which slots are lent to whom, and who is told of pieces that have come?          |
 //! | `messages`     | How do the frames of a link travel?                                              |
 //! | `transfers`    | How do the bytes of a transfer travel?                                           |
 //!
@@ -29,14 +32,17 @@
 mod credit;
 mod ends;
 pub mod join;
+mod look;
 mod message;
 mod messages;
 mod parts;
 mod path;
+mod pieces;
 mod queue;
 pub mod settings;
 mod state;
 mod transfers;
+mod waiting;
 
 use causeway_verbs::{DeviceError, LoadError, ManagerError, QueuePairError, RegisterError, Status};
 use thiserror::Error;

@@ -7,29 +7,26 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_verbs::RemoteMemory;
 use causeway_wire::chunk::ChunkHeader;
-use crossbeam_channel::unbounded;
 
 use super::message::Announcement;
 use super::messages::{Receiving, Sending};
 use super::parts::{order, split};
 use super::path::Part;
 use super::state::State;
-use crate::link::{Address, LinkError, Shared, count, spawn_or_lose};
+use crate::line::{self, Line, Staged};
+use crate::link::{LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
 use crate::shm::layout::SLOT;
-use crate::staging::{Copy, Piece, Region};
-use crate::tcp::channel::{Connection, shut_down};
+use crate::staging::{Piece, Region};
+use crate::tcp::channel::Connection;
 use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
 use crate::threads;
 use crate::via::Via;
-
-/// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling, writing and emptying overlap.
-const LONG_STEP: usize = 4 << 20;
 
 /// How often completions are looked for while the receiver of frames is busy with a command.
 const STAND_IN_EVERY: Duration = Duration::from_millis(1);
@@ -41,7 +38,7 @@ pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::
         let state = Arc::clone(&state);
         move || watch(&state, setup)
     })?;
-    let memory = Writes { state: Arc::clone(&state), turn: AtomicUsize::new(0) };
+    let memory = Writes(Arc::clone(&state));
     let parts = Parts {
         sender: Box::new(Sending(Arc::clone(&state))),
         receiver: Box::new(Receiving(state)),
@@ -70,63 +67,52 @@ fn watch(state: &State, mut setup: Connection) {
     }
 }
 
-/// The memory of the peer as the link has it.
-struct Writes {
-    state: Arc<State>,
-    /// Which of equally loaded queue pairs comes first.
-    turn: AtomicUsize,
-}
+impl Staged for State {
+    fn line(&self) -> &Line {
+        &self.line
+    }
 
-impl Writes {
-    /// Lets a filled piece go to the peer.
-    fn write(&self, link: &Shared, piece: Piece, transfer: u64, offset: u64, total: u64) {
-        let state = &self.state;
+    fn longest_piece(&self) -> usize {
+        self.longest_piece()
+    }
+
+    fn wait_for_piece(&self, length: usize) -> Result<Piece, LinkError> {
+        self.wait_for(|| Ok(self.try_piece(length)))
+    }
+
+    fn send_part(
+        &self,
+        link: &Shared,
+        piece: Piece,
+        transfer: u64,
+        offset: u64,
+        total: u64,
+    ) -> Result<(), LinkError> {
         let (first, length) = (piece.first(), piece.len());
-        let backlogs: Vec<usize> = state.paths.iter().map(|path| path.backlog()).collect();
+        let backlogs: Vec<usize> = self.paths.iter().map(|path| path.backlog()).collect();
         let order = order(&backlogs, self.turn.fetch_add(1, Ordering::Relaxed));
-        let parts = split(length, state.paths.len());
+        let parts = split(length, self.paths.len());
         let chunk = ChunkHeader { transfer, offset, total, length: length as u32 };
         let announcement = Announcement { chunk, first, parts: parts.len() as u32 };
         let start = first as usize * SLOT;
         for ((offset, part), path) in parts.zip(order) {
-            let RemoteMemory { address, key } = state.peer_arena;
-            state.paths[path].enqueue(Part {
+            let RemoteMemory { address, key } = self.peer_arena;
+            self.paths[path].enqueue(Part {
                 announcement,
-                source: state.staging.region().segment(start + offset, part),
+                source: self.staging.region().segment(start + offset, part),
                 destination: RemoteMemory { address: address + (start + offset) as u64, key },
             });
         }
         // From here on the peer gives the slots back.
         piece.sent();
-        state.pump();
+        self.pump();
         count(&link.counters().transfer_bytes_sent, length);
-    }
-
-    /// Copies the bytes of a transfer into staging, as far as there are slots, and waits for more; whoever gave the order keeps
-    /// its memory readable until then.
-    fn send_now(&self, link: &Arc<Shared>, order: Order) -> Result<(), LinkError> {
-        let Order { transfer, start: Address(start), length, carriage, keeper } = order;
-        let longest = self.state.longest_piece();
-        let step = if length <= longest { length } else { LONG_STEP.min(longest) };
-        let mut offset = 0;
-        loop {
-            link.check()?;
-            let part = step.min(length - offset);
-            let lent = self.state.wait_for(|| Ok(self.state.try_piece(part)));
-            let mut piece = lent.map_err(|error| link.lose(error))?;
-            // SAFETY: the part lies in memory that is readable until the order has been carried out.
-            unsafe { piece.fill(start.wrapping_add(offset), carriage.threads) };
-            self.write(link, piece, transfer, offset as u64, length as u64);
-            offset += part;
-            if offset >= length {
-                break;
-            }
-        }
-        // The bytes have left the memory.
-        drop(keeper);
         Ok(())
     }
 }
+
+/// The memory of the peer as the link has it.
+struct Writes(Arc<State>);
 
 /// Looks for completions while the receiver of frames is busy, until the link ends.
 fn stand_in(state: &State) {
@@ -144,54 +130,32 @@ impl Memory for Writes {
     }
 
     fn start(&self, link: &Arc<Shared>) {
-        let state = &self.state;
-        let (copies, queue) = unbounded::<Copy>();
-        spawn_or_lose(link, "copy", move |_| queue.into_iter().for_each(Copy::carry_out));
-        *state.copies.lock() = Some(copies);
-        let (line, orders) = unbounded();
-        let sender = Self { state: Arc::clone(state), turn: AtomicUsize::new(0) };
-        // A lost link is noticed by the thread that receives frames.
-        spawn_or_lose(link, "verbs-send", move |link| {
-            orders.into_iter().for_each(|order| drop(sender.send_now(link, order)));
-        });
-        *state.line.lock() = Some(line);
+        let Self(state) = self;
+        state.line.start(link, Arc::clone(state), "verbs-send");
         state.start(link);
         if state.is_over() {
-            *state.copies.lock() = None;
-            *state.line.lock() = None;
-            return;
+            return state.line.end();
         }
         let standing_in = Arc::clone(state);
         spawn_or_lose(link, "verbs-aside", move |_| stand_in(&standing_in));
     }
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
-        let line = if order.keeper.is_some() { self.state.line.lock().clone() } else { None };
-        match line {
-            Some(line) => line.send(order).or_else(|refused| self.send_now(link, refused.into_inner())),
-            None => self.send_now(link, order),
-        }?;
-        Ok(Sent::done())
-    }
-
-    fn attach(&self, _link: &Arc<Shared>, connection: Connection) {
-        // All transfers go over the queue pairs.
-        shut_down(connection.socket());
+        line::send(&*self.0, link, order)
     }
 
     fn piece(&self, _link: &Arc<Shared>, length: usize) -> Option<Piece> {
-        self.state.try_piece(length)
+        self.0.try_piece(length)
     }
 
     fn send_piece(&self, link: &Arc<Shared>, transfer: u64, piece: Piece) -> Result<(), LinkError> {
         link.check()?;
         let total = piece.len() as u64;
-        self.write(link, piece, transfer, 0, total);
-        Ok(())
+        self.0.send_part(link, piece, transfer, 0, total)
     }
 
     fn regions(&self) -> Option<[Region; 2]> {
-        let State { staging, arena, staging_slots, .. } = &*self.state;
+        let State { staging, arena, staging_slots, .. } = &*self.0;
         let mine = Region::new(
             staging.as_ptr(),
             *staging_slots as usize * SLOT,
@@ -202,7 +166,7 @@ impl Memory for Writes {
     }
 
     fn end(&self) {
-        self.state.say_last_words();
-        self.state.finish();
+        self.0.say_last_words();
+        self.0.finish();
     }
 }

@@ -3,11 +3,10 @@
 use std::io;
 use std::net::IpAddr;
 
-use causeway_verbs::device::choose;
 use causeway_verbs::{
     Access, Buffer, Capacity, CompletionQueue, Device, DeviceError, GidEntry, Libraries, Limits, LinkLayer,
     LoadError, PathMtu, Port, PostError, ProtectionDomain, QueuePair, QueuePairError, Receive, RegisterError,
-    RemoteEnd, RemoteMemory, Settings, Status, Transport,
+    RemoteEnd, RemoteMemory, Settings, Status, Transport, choose,
 };
 use thiserror::Error;
 

@@ -1,0 +1,70 @@
+//! How does a thread wait for something that a completion brings?
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Failure;
+use super::state::State;
+use crate::link::LinkError;
+
+/// How long a thread that waits for credits sleeps before it looks by itself: usually another one looks, and wakes it.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long the receiver of frames sleeps before it looks whether the link still is there.
+const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+impl State {
+    /// Waits until `ready` finds something, looking for completions meanwhile. An error when the link ends first.
+    pub fn wait_for<T>(
+        &self,
+        mut ready: impl FnMut() -> Result<Option<T>, LinkError>,
+    ) -> Result<T, LinkError> {
+        let mut begun = Instant::now();
+        loop {
+            self.check()?;
+            if let Some(found) = ready()? {
+                return Ok(found);
+            }
+            if self.look() {
+                begun = Instant::now();
+            } else if begun.elapsed() < self.poll {
+                core::hint::spin_loop();
+            } else {
+                self.waiting.fetch_add(1, Ordering::SeqCst);
+                let mut held = self.changed.0.lock();
+                if !self.is_over() {
+                    self.changed.1.wait_for(&mut held, LOOK_EVERY);
+                }
+                drop(held);
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// How long the receiver looks before it sleeps.
+    pub fn patience(&self) -> Duration {
+        self.poll
+    }
+
+    /// Sleeps until a completion comes, or the link ends, or for no reason.
+    pub fn sleep(&self) -> Result<(), LinkError> {
+        let failed = |error: io::Error| LinkError::from(Failure::Device(error.to_string()));
+        self.completions.request_event().map_err(failed)?;
+        // A completion that came before the question causes no event, and another thread may hold some that it has taken out.
+        if self.look_in_turn() || self.has_frames() || self.is_over() {
+            return Ok(());
+        }
+        let descriptor = self.completions.descriptor();
+        let mut waited = [
+            PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
+        ];
+        // An interrupted wait is only a reason to look again.
+        let _ = poll(&mut waited, Some(&LONGEST_SLEEP));
+        while self.completions.take_event().map_err(failed)? {}
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! What does rdma_cm report, and how is it waited for?
+
+use core::ptr::{self, NonNull};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::library::Manager;
+use crate::manager::ManagerError;
+use crate::sys::*;
+
+/// A stream of events, through which identifiers report.
+pub struct Channel {
+    pub raw: NonNull<rdma_event_channel>,
+    pub manager: &'static Manager,
+}
+
+// SAFETY: librdmacm allows all calls from any thread.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: identifiers hold their channel, so they have gone.
+        unsafe { (self.manager.rdma_destroy_event_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// What happened, with the library's own structure given back.
+pub struct Event {
+    pub kind: i32,
+    pub status: i32,
+    pub id: *mut rdma_cm_id,
+    pub private_data: Vec<u8>,
+}
+
+impl Channel {
+    pub fn new(manager: &'static Manager) -> Result<Arc<Self>, ManagerError> {
+        // SAFETY: no arguments.
+        let raw = unsafe { (manager.rdma_create_event_channel)() };
+        let raw = NonNull::new(raw).ok_or_else(|| step_failed("open its channel of events"))?;
+        // SAFETY: the descriptor belongs to the channel.
+        unsafe {
+            let flags = libc::fcntl(raw.as_ref().fd, libc::F_GETFL);
+            libc::fcntl(raw.as_ref().fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
+        }
+        Ok(Arc::new(Self { raw, manager }))
+    }
+
+    pub fn next(&self, step: &'static str, deadline: Instant) -> Result<Event, ManagerError> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // SAFETY: the channel lives.
+            let fd = unsafe { self.raw.as_ref().fd };
+            let mut waited = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry, as said.
+            let ready = unsafe { libc::poll(&mut waited, 1, left.as_millis().min(60_000) as i32) };
+            match ready {
+                0 if left.is_zero() => return Err(ManagerError::TimedOut { step }),
+                1.. => {}
+                0 => continue,
+                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => continue,
+                _ => return Err(step_failed(step)),
+            }
+            let mut raw: *mut rdma_cm_event = ptr::null_mut();
+            // SAFETY: the channel lives, and does not block.
+            if unsafe { (self.manager.rdma_get_cm_event)(self.raw.as_ptr(), &mut raw) } != 0 {
+                let source = io::Error::last_os_error();
+                match source.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => continue,
+                    _ => return Err(ManagerError::Step { step, source }),
+                }
+            }
+            // SAFETY: the event is ours until it is acknowledged; its private data is as long as it says.
+            let event = unsafe {
+                let rdma_cm_event { id, event, status, ref conn, .. } = *raw;
+                let has_data = matches!(event, RDMA_CM_EVENT_CONNECT_REQUEST | RDMA_CM_EVENT_ESTABLISHED);
+                let private_data = if has_data && !conn.private_data.is_null() {
+                    let length = usize::from(conn.private_data_len);
+                    core::slice::from_raw_parts(conn.private_data.cast::<u8>(), length).to_vec()
+                } else {
+                    Vec::new()
+                };
+                (self.manager.rdma_ack_cm_event)(raw);
+                Event { kind: event, status, id, private_data }
+            };
+            return Ok(event);
+        }
+    }
+}
+
+/// What the system says of a step that failed.
+pub fn step_failed(step: &'static str) -> ManagerError {
+    ManagerError::Step { step, source: io::Error::last_os_error() }
+}
