@@ -95,6 +95,34 @@ fn no_byte_of_a_copy_between_servers_passes_the_client() {
 }
 
 #[test]
+fn servers_of_one_host_share_memory_for_copies_between_their_devices() {
+    const MIB: usize = 16;
+    let folder = tempfile::tempdir().unwrap();
+    let key_file = folder.path().join("key");
+    let first = Server::start();
+    let second =
+        Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", &key_file.display().to_string()]);
+    let taps = [&first, &second].map(|server| Tap::on(server.target()));
+    let on = taps.each_ref().map(|tap| tap.target().connect_string()).join(",");
+    let counts = folder.path().join("counts");
+    let mut command = by_itself(&on, &cuda_program("peer_rate"));
+    command.args([&MIB.to_string(), "2"]).env("CAUSEWAY_STATS", &counts).env("CAUSEWAY_LOG", "info");
+    let outcome = run(&mut command, LIMIT).must_succeed();
+    for says in ["of server 1 to those of server 2 go via shm", "of server 2 to those of server 1 go via shm"]
+    {
+        assert!(outcome.stderr.contains(says), "{outcome}");
+    }
+    let counts: Value = serde_json::from_slice(&fs::read(counts).unwrap()).unwrap();
+    let shared = &counts["copies"]["between_servers"]["shm"];
+    assert_eq!(shared["copies"].as_u64(), Some(4), "{counts:#}");
+    assert_eq!(shared["bytes"].as_u64(), Some((4 * MIB as u64) << 20), "{counts:#}");
+    for tap in &taps {
+        let passed = tap.bytes_seen() >> 10;
+        assert!(passed < 1024, "{passed} KiB passed over TCP for copies through shared memory");
+    }
+}
+
+#[test]
 fn a_server_that_is_lost_in_the_middle_of_copies_fails_them_and_no_more() {
     for lost in [0, 1] {
         let (first, second) = (Server::start(), Server::start());

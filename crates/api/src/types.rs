@@ -526,6 +526,17 @@ impl core::fmt::Debug for PeerTicket {
     }
 }
 
+/// What came of connecting a worker to that of another server.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PeerWay {
+    /// The module that carries copies; empty when there is no way.
+    pub via: String,
+    /// Why no better one does, or why none does.
+    pub reason: String,
+}
+
+record!(PeerWay { via, reason });
+
 /// The name under which a session leaves something with the broker for other sessions of the same identity: memory or
 /// an event. Who knows it may have it, so it cannot be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -27,6 +27,10 @@ const PATHS: [(&str, &str); 5] = [
     ("with_commands", "with commands"),
 ];
 
+/// What carries copies between devices of two servers, likewise.
+const BETWEEN_SERVERS: [(&str, &str); 3] =
+    [("shm", "through shared memory"), ("verbs", "by RDMA"), ("tcp", "over TCP")];
+
 /// The directions: the name in the report, and for people, as the memory's part in it.
 const DIRECTIONS: [(&str, &str, &str); 2] =
     [("to_device", "to the device", "from"), ("from_device", "from the device", "into")];
@@ -72,7 +76,15 @@ pub fn paths(report: &Value) -> Vec<String> {
             .collect();
         (!ways.is_empty()).then(|| format!("{name}: {}", ways.join(", ")))
     });
-    lines.collect()
+    let between: Vec<String> = BETWEEN_SERVERS
+        .iter()
+        .filter_map(|(path, words)| {
+            let Count { copies, bytes } = Count::of(report, "between_servers", path);
+            (copies > 0).then(|| format!("{} {words} ({copies}x)", binary(bytes)))
+        })
+        .collect();
+    let between = (!between.is_empty()).then(|| format!("between servers: {}", between.join(", ")));
+    lines.chain(between).collect()
 }
 
 /// What the program could change, a sentence each.
@@ -121,10 +133,13 @@ mod tests {
                 "staged": { "copies": 0, "bytes": 0 },
             },
             "from_device": {},
+            "between_servers": { "shm": { "copies": 3, "bytes": 2 << 20 }, "tcp": { "copies": 0, "bytes": 0 } },
         }});
-        let expected =
-            "to the device: 3.0 GiB by GPUDirect, 1.0 MiB without a copy (2x), 100 bytes with commands (5x)";
-        assert_eq!(paths(&report), [expected]);
+        let expected = [
+            "to the device: 3.0 GiB by GPUDirect, 1.0 MiB without a copy (2x), 100 bytes with commands (5x)",
+            "between servers: 2.0 MiB through shared memory (3x)",
+        ];
+        assert_eq!(paths(&report), expected);
         assert!(warnings(&report).is_empty());
         assert!(
             paths(&json!({})).is_empty() && warnings(&json!({})).is_empty(),

@@ -1,5 +1,7 @@
 //! How a client gets a session.
 
+mod peer;
+
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,12 +19,14 @@ use crate::exchange::Exchange;
 use crate::link::{Link, Receiver};
 use crate::shm::join::join;
 use crate::shm::staging;
-use crate::target::{Key, Target};
+use crate::target::Target;
 use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
 use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
 use crate::tcp::socket::{DialError, dial, round_trip};
 use crate::verbs::{self, join::chance};
 use crate::via::{self, Reason, Via, ViaChoice};
+
+pub use peer::{PeerAddress, PeerLink, connect_peer};
 
 /// Bulk lanes that a client opens at least unless `CAUSEWAY_LANES` says otherwise. Measured over TCP on a machine
 /// with an H200, 1 / 2 / 4 / 8 lanes carry 6.9 / 12.9 / 24.6 / 39.0 GB/s; a lane costs a thread at each end.
@@ -401,32 +405,6 @@ fn open_lane(
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, asked, &other)),
     }
-}
-
-/// Connects a worker to that of another server, by a ticket which that one gave. Of `target` only host and port count, and
-/// whether there is a key: the ticket stands in the key's place.
-pub fn connect_peer(
-    target: &Target,
-    session: SessionId,
-    ticket: LaneToken,
-    options: &ConnectOptions,
-) -> Result<(Link, Receiver), ConnectError> {
-    let key = target.key.as_ref().map(|_| Key::of_ticket(&ticket));
-    let target = Target { key, ..target.clone() };
-    let hello = PeerHello { session, ticket, connection: 0 };
-    let connection =
-        open_lane(&target, options, "a way for copies", |out| Opening::encode_peer(&hello, out))?;
-    let length = round_trip(connection.socket()).unwrap_or_default();
-    let lanes = LaneDialer {
-        target: target.clone(),
-        options: options.clone(),
-        purpose: Purpose::Peer { session, ticket },
-        lanes: lanes_for(length, awake::cores()),
-    };
-    Link::dialled(connection, lanes).map_err(|cause| ConnectError::Failed {
-        target: target.to_string(),
-        text: format!("no thread could be started: {cause}"),
-    })
 }
 
 /// Checks that a Causeway server answers and that both ends hold the same key, without asking for a session.

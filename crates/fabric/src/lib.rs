@@ -44,8 +44,8 @@ pub mod verbs;
 pub mod via;
 
 pub use connect::{
-    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, Session, check, connect, connect_diagnosis,
-    connect_monitor, connect_peer, describe_process,
+    ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, PeerAddress, PeerLink, Session, check, connect,
+    connect_diagnosis, connect_monitor, connect_peer, describe_process,
 };
 pub use link::{
     Carriage, Counters, DescriptorError, Destination, Link, LinkError, LinkEvents, Meanwhile, Receiver,

@@ -79,6 +79,13 @@ impl ViaChoice {
     pub fn admits(self, via: Via) -> bool {
         self == Self::Auto || self == Self::Only(via)
     }
+
+    /// What a client's choice means for the ways between its servers. Only TCP is one that every pair of hosts has, so that
+    /// only it can be insisted on.
+    #[must_use]
+    pub fn between_servers(self) -> Self {
+        if self == Self::Only(Via::Tcp) { self } else { Self::Auto }
+    }
 }
 
 /// Why a module is not in use.
@@ -102,6 +109,13 @@ pub fn reasons(choice: ViaChoice, used: Via, tried: &[Reason]) -> Vec<Reason> {
         Reason { via, text }
     };
     Via::ALL.into_iter().filter(|via| *via != used).map(reason).collect()
+}
+
+/// Why no better module than `used` is in use, as the rest of a sentence; empty where there is none better.
+pub fn why_not_better(used: Via, reasons: &[Reason]) -> String {
+    let better = Via::ALL.into_iter().take_while(|via| *via != used);
+    let reasons = better.filter_map(|via| reasons.iter().find(|reason| reason.via == via));
+    reasons.map(|reason| format!("; not {}: {}", reason.via, reason.text)).collect()
 }
 
 /// Why a client and its server do not share memory. `boot_id` is the client's own.
@@ -159,6 +173,15 @@ mod tests {
         assert_eq!(told(ViaChoice::Auto, Via::Tcp, Some("it is far"))[0], "shm: it is far");
         assert_eq!(told(ViaChoice::Only(Via::Tcp), Via::Tcp, None)[0], "shm: only tcp was asked for");
         assert_eq!(told(ViaChoice::Only(Via::Tcp), Via::Tcp, None)[1], "verbs: only tcp was asked for");
+    }
+
+    #[test]
+    fn between_servers_only_tcp_is_insisted_on_and_only_better_modules_are_explained() {
+        assert_eq!(ViaChoice::Only(Via::Tcp).between_servers(), ViaChoice::Only(Via::Tcp));
+        assert_eq!(ViaChoice::Only(Via::Shm).between_servers(), ViaChoice::Auto);
+        let told = reasons(ViaChoice::Auto, Via::Verbs, &[Reason { via: Via::Shm, text: "far".into() }]);
+        assert_eq!(why_not_better(Via::Verbs, &told), "; not shm: far");
+        assert_eq!(why_not_better(Via::Shm, &reasons(ViaChoice::Auto, Via::Shm, &[])), "");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 mod common;
 
 use causeway_fabric::accept::{AcceptError, Caller, Request, greet};
-use causeway_fabric::{ConnectError, ConnectOptions, Key, Target, connect_peer};
+use causeway_fabric::{ConnectError, ConnectOptions, Key, PeerAddress, Target, connect_peer};
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneToken, PeerHello, SessionId};
+use causeway_wire::handshake::{Answer, LaneToken, Locality, PeerHello, SessionId};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -30,19 +30,23 @@ fn greet_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, AcceptErro
     (target, greeted)
 }
 
+fn at(target: Target) -> PeerAddress {
+    PeerAddress { target, locality: Locality::default() }
+}
+
 #[test]
 fn a_ticket_leads_to_its_session_with_and_without_a_key() {
     for key in [None, Some(Key::generate())] {
         let (target, greeted) = greet_one(key);
         // The key itself is not needed: that of another server does as well.
-        let known = Target { key: target.key.as_ref().map(|_| Key::generate()), ..target };
+        let known = at(Target { key: target.key.as_ref().map(|_| Key::generate()), ..target });
         let session = SessionId([3; 16]);
-        let (link, _receiver) =
+        let way =
             connect_peer(&known, session, TICKET, &ConnectOptions::default()).expect("the ticket is right");
         let request = greeted.join().unwrap().expect("it is taken in");
         let expected = PeerHello { session, ticket: TICKET, connection: 0 };
         assert!(matches!(request, Request::Peer(hello) if hello == expected));
-        link.close();
+        way.link.close();
     }
 }
 
@@ -50,7 +54,7 @@ fn a_ticket_leads_to_its_session_with_and_without_a_key() {
 fn a_wrong_ticket_is_turned_away_where_there_is_a_key() {
     let (target, greeted) = greet_one(Some(Key::generate()));
     let wrong = LaneToken([8; 32]);
-    let refused = connect_peer(&target, SessionId([3; 16]), wrong, &ConnectOptions::default());
+    let refused = connect_peer(&at(target), SessionId([3; 16]), wrong, &ConnectOptions::default());
     assert!(matches!(refused, Err(ConnectError::Refused { .. })), "{refused:?}");
     assert!(matches!(greeted.join().unwrap(), Err(AcceptError::WrongKey(_))));
 }

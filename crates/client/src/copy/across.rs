@@ -8,7 +8,9 @@
 use super::{Mode, Place, copy};
 use crate::context::ContextState;
 use crate::entry::refuse_use;
-use crate::session::{self, peers};
+use crate::session;
+use crate::session::peers::{self, Path};
+use crate::statistics::copies;
 use crate::stream::StreamState;
 use crate::{array, capture, context, event, memory};
 use causeway_api::calls;
@@ -115,8 +117,9 @@ fn between_servers(
     mode: Mode,
 ) -> Result<(), CUresult> {
     let (to, from) = (context::state(to)?, context::state(from)?);
-    let peer = peers::way(to.handle.server(), from.handle.server())?;
+    let Path { peer, via } = peers::way(to.handle.server(), from.handle.server())?;
     let offer = peers::offer_number();
+    copies::count_between(copies::Between::Link(via), source.bytes().unwrap_or(0));
     let (destination, source) = in_one_row(destination, source);
     let put = |reading: &StreamState, writing: &StreamState| {
         let request = calls::peer_offer { offer, source, stream: reading.handle };

@@ -40,6 +40,7 @@ pub fn open() -> Result<(), CUresult> {
 /// A session that the server has granted.
 struct Granted {
     target: Target,
+    via: ViaChoice,
     opened: causeway_fabric::Session,
     snapshot: Snapshot,
     started: Instant,
@@ -115,7 +116,7 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
         .value()
         .map_err(|cause| format!("the list of devices of {target} makes no sense: {cause}"))?;
-    Ok(Granted { target: target.clone(), opened, snapshot, started })
+    Ok(Granted { target: target.clone(), via: options.via, opened, snapshot, started })
 }
 
 fn connect() -> Result<(), String> {
@@ -147,7 +148,7 @@ fn connect() -> Result<(), String> {
 
 /// Starts the session that a server has granted.
 fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String> {
-    let Granted { target, opened, snapshot, started } = granted;
+    let Granted { target, via, opened, snapshot, started } = granted;
     let seen = device::all().iter().filter(|device| device.server == server).count();
     info!(
         "connected to {target} via {} in {:.1} ms: {}, {seen} of {} device(s), first {}",
@@ -170,6 +171,8 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
     let session: &'static Session = Box::leak(Box::new(Session {
         server,
         target: target.clone(),
+        via,
+        locality: opened.welcome.locality,
         link: opened.link,
         reasons: opened.reasons,
         replies: Replies::new(),

@@ -29,8 +29,9 @@ use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Carriage, Link, Reason, SealedMemory, Target, Via};
+use causeway_fabric::{Carriage, Link, Reason, SealedMemory, Target, Via, ViaChoice};
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
+use causeway_wire::handshake::Locality;
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use core::cell::Cell;
 use faults::{Faults, LOST};
@@ -49,6 +50,10 @@ pub struct Session {
     server: usize,
     /// Where the server is.
     target: Target,
+    /// What the user wants to carry calls and copies.
+    via: ViaChoice,
+    /// How it is reached from its own host.
+    locality: Locality,
     link: Link,
     /// Why the modules of the fabric that are not in use are not.
     reasons: Vec<Reason>,

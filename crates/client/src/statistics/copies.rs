@@ -18,6 +18,19 @@ pub enum By {
     Transfers,
 }
 
+/// What carried a copy between devices of two servers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Between {
+    /// A link between their workers.
+    Link(Via),
+}
+
+impl Between {
+    /// Every one, and its name in the report.
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Link(Via::Shm), "shm"), (Self::Link(Via::Verbs), "verbs"), (Self::Link(Via::Tcp), "tcp")];
+}
+
 /// Copies and their bytes.
 struct Count {
     copies: AtomicU64,
@@ -27,6 +40,10 @@ struct Count {
 impl Count {
     const fn zero() -> Self {
         Self { copies: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    fn now(&self) -> (u64, u64) {
+        (self.copies.load(Relaxed), self.bytes.load(Relaxed))
     }
 
     fn add(&self, bytes: usize) {
@@ -39,17 +56,31 @@ impl Count {
 static CARRIED: [[Count; 3]; 2] = [const { [const { Count::zero() }; 3] }; 2];
 /// Those from or into memory that is not pinned, by direction.
 static PAGEABLE: [Count; 2] = [const { Count::zero() }; 2];
+/// Those between devices of two servers, in the order of [`Between::ALL`].
+static BETWEEN: [Count; Between::ALL.len()] = [const { Count::zero() }; Between::ALL.len()];
 
 /// Counts a copy, if anybody wants to know.
 pub fn count(direction: Direction, by: By, host: &HostRegion) {
-    static IS_WANTED: OnceLock<bool> = OnceLock::new();
-    if !IS_WANTED.get_or_init(|| environment::read("CAUSEWAY_STATS").is_some()) {
+    if !is_wanted() {
         return;
     }
     CARRIED[direction as usize][by as usize].add(host.bytes());
     if by != By::Common && !host.is_pinned() {
         PAGEABLE[direction as usize].add(host.bytes());
     }
+}
+
+/// Counts a copy between devices of two servers, if anybody wants to know.
+pub fn count_between(between: Between, bytes: u64) {
+    let place = Between::ALL.iter().position(|(known, _)| *known == between);
+    if let Some(place) = place.filter(|_| is_wanted()) {
+        BETWEEN[place].add(bytes as usize);
+    }
+}
+
+fn is_wanted() -> bool {
+    static IS_WANTED: OnceLock<bool> = OnceLock::new();
+    *IS_WANTED.get_or_init(|| environment::read("CAUSEWAY_STATS").is_some())
 }
 
 /// Bytes of all copies of a direction.
@@ -65,19 +96,25 @@ pub fn report(via: Via, link: &Counters) -> String {
     ];
     let objects = directions.map(|(name, direction, direct)| {
         let counts = &CARRIED[direction as usize];
-        let now = |count: &Count| (count.copies.load(Relaxed), count.bytes.load(Relaxed));
-        let (transferred, transferred_bytes) = now(&counts[By::Transfers as usize]);
+        let (transferred, transferred_bytes) = counts[By::Transfers as usize].now();
         let others = (transferred, transferred_bytes.saturating_sub(direct));
         let fields = [
-            ("zero_copy", now(&counts[By::Common as usize])),
-            ("with_commands", now(&counts[By::Command as usize])),
+            ("zero_copy", counts[By::Common as usize].now()),
+            ("with_commands", counts[By::Command as usize].now()),
             (if via == Via::Tcp { "tcp" } else { "staged" }, others),
-            ("pageable", now(&PAGEABLE[direction as usize])),
+            ("pageable", PAGEABLE[direction as usize].now()),
         ];
-        let fields = fields.map(|(name, (copies, bytes))| {
-            format!("\"{name}\": {{\"copies\": {copies}, \"bytes\": {bytes}}}")
-        });
-        format!("\n    \"{name}\": {{\"gpudirect\": {{\"bytes\": {direct}}}, {}}}", fields.join(", "))
+        format!("\n    \"{name}\": {{\"gpudirect\": {{\"bytes\": {direct}}}, {}}}", listed(fields))
     });
-    format!("{{{}\n  }}", objects.join(","))
+    let between = Between::ALL.iter().zip(&BETWEEN).map(|((_, name), count)| (*name, count.now()));
+    let between = format!("\n    \"between_servers\": {{{}}}", listed(between));
+    format!("{{{},{between}\n  }}", objects.join(","))
+}
+
+/// Counts as the fields of a JSON object.
+fn listed<'a>(fields: impl IntoIterator<Item = (&'a str, (u64, u64))>) -> String {
+    let fields = fields
+        .into_iter()
+        .map(|(name, (copies, bytes))| format!("\"{name}\": {{\"copies\": {copies}, \"bytes\": {bytes}}}"));
+    fields.collect::<Vec<_>>().join(", ")
 }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::board::Token;
 use super::control::Control;
 use super::messages::{self, ToBroker};
+use crate::worker::Arrival;
 
 /// How long a broker may take to answer; it only looks into a table.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,15 +31,13 @@ pub struct Exchange {
     callers: (Sender<PeerCaller>, Receiver<PeerCaller>),
 }
 
-/// A connection of another server's worker.
+/// What comes from another server's worker.
 #[derive(Debug)]
 pub struct PeerCaller {
     /// The ticket with which it came.
     pub ticket: LaneToken,
-    /// Which of that worker's connections it is: 0 carries messages, those from 1 on are lanes.
-    pub number: u32,
-    /// The connection.
-    pub connection: Connection,
+    /// What it is.
+    pub arrival: Arrival<Connection, OwnedFd>,
 }
 
 #[derive(Default)]

@@ -20,7 +20,7 @@ use super::control::Control;
 use super::exchange::{Exchange, PeerCaller};
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use crate::cache::CacheStart;
-use crate::worker::Prepared;
+use crate::worker::{Arrival, Prepared};
 
 /// Why a worker cannot begin its work.
 #[derive(Debug, Error)]
@@ -109,6 +109,7 @@ impl Task {
             | ToWorker::Join
             | ToWorker::Verbs { .. }
             | ToWorker::Peer { .. }
+            | ToWorker::PeerJoin { .. }
             | ToWorker::Answer { .. } => {
                 return Err(WorkerError::NoStart);
             }
@@ -239,7 +240,11 @@ fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) 
             }
             Ok((ToWorker::Peer { ticket, connection, keys }, Some(socket))) => {
                 let socket = Connection::new(TcpStream::from(socket), keys);
-                exchange.peer_came(PeerCaller { ticket, number: connection, connection: socket });
+                let arrival = if connection == 0 { Arrival::First(socket) } else { Arrival::Lane(socket) };
+                exchange.peer_came(PeerCaller { ticket, arrival });
+            }
+            Ok((ToWorker::PeerJoin { ticket }, Some(socket))) => {
+                exchange.peer_came(PeerCaller { ticket, arrival: Arrival::Joins(socket) });
             }
             Ok((ToWorker::Answer { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);

@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::messages::{self, ToWorker};
+use super::sessions::Joiner;
 use super::{Shared, process};
 
 /// How long accepting pauses when the system has no descriptors or memory left.
@@ -185,13 +186,17 @@ fn serve_local(stream: UnixStream, shared: &Shared, place: Place) {
         Err(AcceptError::Ended) => return,
         Err(error) => return tracing::warn!("{caller} on this host was turned away: {error}"),
     };
-    let Some(control) = shared.sessions.admit_join(&hello) else {
+    let Some((control, joiner)) = shared.sessions.admit_join(&hello) else {
         tracing::warn!(session = %hello.session, "{caller} on this host was turned away: no such session, or a wrong token");
         return refuse(&mut connection, "the session has ended, or shares memory already");
     };
+    let message = match joiner {
+        Joiner::Client => ToWorker::Join,
+        Joiner::Peer(ticket) => ToWorker::PeerJoin { ticket },
+    };
     let handed = messages::take_apart(connection)
         .map_err(messages::ControlError::from)
-        .and_then(|(socket, _)| messages::send(&control, &ToWorker::Join, Some(&socket)));
+        .and_then(|(socket, _)| messages::send(&control, &message, Some(&socket)));
     if let Err(error) = handed {
         tracing::warn!(session = %hello.session, "{caller} on this host could not join its session: {error}");
     }

@@ -76,6 +76,12 @@ pub enum ToWorker {
         /// The state of the encryption of the connection.
         keys: Option<ConnectionKeys>,
     },
+    /// The worker of another server, which has come with this ticket, has shown that it is on this host; its connection comes
+    /// along.
+    PeerJoin {
+        /// The ticket.
+        ticket: LaneToken,
+    },
     /// The client has shown that it is on this host; its connection comes along.
     Join,
     /// The client would like to go on over verbs; the connection for setting them up comes along.
@@ -155,6 +161,7 @@ const JOIN: u8 = 6;
 const VERBS: u8 = 7;
 const DIAGNOSE: u8 = 8;
 const PEER: u8 = 9;
+const PEER_JOIN: u8 = 10;
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
 const LEAVE: u8 = 3;
@@ -190,6 +197,10 @@ impl Encode for ToWorker {
                 VERBS.encode(out);
                 hello.encode(out);
                 keys.encode(out);
+            }
+            Self::PeerJoin { ticket } => {
+                PEER_JOIN.encode(out);
+                ticket.encode(out);
             }
             Self::Peer { ticket, connection, keys } => {
                 PEER.encode(out);
@@ -239,6 +250,7 @@ impl<'a> Decode<'a> for ToWorker {
             JOIN => Ok(Self::Join),
             VERBS => Ok(Self::Verbs { hello: input.value()?, keys: input.value()? }),
             DIAGNOSE => Ok(Self::Diagnose { keys: input.value()? }),
+            PEER_JOIN => Ok(Self::PeerJoin { ticket: input.value()? }),
             PEER => {
                 Ok(Self::Peer { ticket: input.value()?, connection: input.value()?, keys: input.value()? })
             }

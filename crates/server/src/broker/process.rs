@@ -82,6 +82,8 @@ fn start_worker(
     // The control socket takes the place of standard input; `WorkerStart::receive` looks for it there.
     command.args(&config.worker_arguments).stdin(OwnedFd::from(control)).stdout(Stdio::null());
     command.envs(environment);
+    // Where a worker looks for the sockets of other servers on this host.
+    command.envs(config.socket_folder.iter().map(|folder| ("CAUSEWAY_SOCKET_DIR", folder)));
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(move || prepare_worker(parent));

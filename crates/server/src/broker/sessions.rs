@@ -36,6 +36,16 @@ pub struct Session {
 pub struct Ticket {
     token: LaneToken,
     opened: u64,
+    /// Whether one has asked to share memory.
+    joined: bool,
+}
+
+/// Who wants to share memory with a worker.
+pub enum Joiner {
+    /// Its client.
+    Client,
+    /// The worker of another server, with this ticket.
+    Peer(LaneToken),
 }
 
 /// More tickets of one session are refused: a client has no more servers.
@@ -87,7 +97,7 @@ impl Sessions {
         let Some(session) = table.get_mut(&id).filter(|session| session.tickets.len() < MOST_TICKETS) else {
             return false;
         };
-        session.tickets.push(Ticket { token, opened: 0 });
+        session.tickets.push(Ticket { token, opened: 0, joined: false });
         true
     }
 
@@ -110,14 +120,21 @@ impl Sessions {
         Some(Arc::clone(&session.control))
     }
 
-    /// The worker that a client of this host wants to share memory with, if its token is right. It may ask once.
-    pub fn admit_join(&self, hello: &JoinHello) -> Option<Arc<Control>> {
+    /// The worker that somebody on this host wants to share memory with, if the token is right, and who that is: the client,
+    /// or another worker that has come with a ticket. Each may ask once.
+    pub fn admit_join(&self, hello: &JoinHello) -> Option<(Arc<Control>, Joiner)> {
         let mut table = self.table.lock();
-        let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
-        if core::mem::replace(&mut session.joined, true) {
+        let session = table.get_mut(&hello.session)?;
+        let (joined, joiner) = if session.token == hello.token {
+            (&mut session.joined, Joiner::Client)
+        } else {
+            let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == hello.token)?;
+            (&mut ticket.joined, Joiner::Peer(hello.token))
+        };
+        if core::mem::replace(joined, true) {
             return None;
         }
-        Some(Arc::clone(&session.control))
+        Some((Arc::clone(&session.control), joiner))
     }
 
     /// The worker that a client wants to go on over verbs with, if its token is right. It may ask once.

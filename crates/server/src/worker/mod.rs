@@ -22,6 +22,8 @@ mod peers;
 mod pool;
 mod waits;
 
+pub use peers::Arrival;
+
 use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};
 use crate::cache::ImageCache;

@@ -3,12 +3,13 @@
 //! A copy takes one step after the other on the one thread of [`Peers::steps`](super::Peers), so that whoever notices something, a lane's
 //! thread or a completion of the back end, has only to say so there.
 
+use crate::worker::arena::Arena;
 use crate::worker::engine::{Engine, Head};
 use causeway_api::calls::peer_copy;
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::{Direction, Module, Piece, Plan, Shape, Table, cut};
-use causeway_fabric::{Destination, Link, LinkError, LinkEvents, Receiver, threads};
+use causeway_fabric::{Destination, Lease, Link, LinkError, LinkEvents, Receiver, Via, threads};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Gate, NativePlace, Staging};
 use causeway_wire::codec::Encode;
@@ -27,10 +28,42 @@ const MOST_READING: usize = 4;
 pub struct Reader {
     engine: Arc<Engine>,
     link: Link,
+    /// Memory shared with it, where the link has any.
+    arena: Option<Arc<Arena>>,
     next_transfer: AtomicU64,
-    /// Why transfers do not come, by their numbers.
-    failures: Mutex<FxHashMap<u64, CUresult>>,
+    /// Which pieces were asked for, by the numbers of the transfers that bring them.
+    wanted: Mutex<FxHashMap<u64, Wanted>>,
     turns: Mutex<Turns>,
+}
+
+/// A piece that was asked for.
+struct Wanted {
+    copy: Arc<Copy>,
+    piece: Piece,
+}
+
+/// The bytes of a piece.
+enum Arrived {
+    /// In memory of this process.
+    Staged(Staging),
+    /// In memory shared with the other worker.
+    Leased(Lease),
+}
+
+impl Arrived {
+    fn as_ptr(&self) -> *const u8 {
+        match self {
+            Self::Staged(staging) => staging.as_ptr(),
+            Self::Leased(lease) => lease.as_ptr(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Staged(staging) => staging.len(),
+            Self::Leased(lease) => lease.len(),
+        }
+    }
 }
 
 /// Whose turn it is to read.
@@ -40,38 +73,84 @@ struct Turns {
     waiting: VecDeque<Arc<Copy>>,
 }
 
-struct Events;
+/// What the link tells the reader.
+struct Events(Arc<Reader>);
 
 impl LinkEvents for Events {
+    fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
+        let wanted = self.0.wanted.lock().remove(&transfer)?;
+        match wanted.copy.reader.engine.gpu.staging(wanted.piece.bytes()) {
+            Ok(staging) if staging.len() as u64 == total => Some(wanted.expect(staging)),
+            Ok(_) => {
+                wanted.end(Err(CUresult::CUDA_ERROR_UNKNOWN));
+                None
+            }
+            Err(status) => {
+                wanted.end(Err(status));
+                None
+            }
+        }
+    }
+
+    fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
+        let Some(wanted) = self.0.wanted.lock().remove(&transfer) else { return Err(lease) };
+        wanted.end(Ok(Arrived::Leased(lease)));
+        Ok(())
+    }
+
     fn lost(&self, cause: &LinkError) {
         tracing::warn!("the link to another server is lost: {cause}");
+        let wanted = core::mem::take(&mut *self.0.wanted.lock());
+        wanted.into_values().for_each(|wanted| wanted.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
+    }
+}
+
+impl Wanted {
+    /// Where its bytes go when they come in parts.
+    fn expect(self, staging: Staging) -> Destination {
+        let (start, length) = (staging.as_ptr(), staging.len());
+        let arrived = move |outcome: Result<(), _>| {
+            let outcome = outcome.map_err(|_| CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
+            self.end(outcome.map(|()| Arrived::Staged(staging)));
+        };
+        // SAFETY: the memory belongs to the staging, which the callback owns until it has run.
+        unsafe { Destination::raw(start, length, arrived) }
+    }
+
+    /// Its bytes have come, or never will.
+    fn end(self, outcome: CuResult<Arrived>) {
+        let Self { copy, piece } = self;
+        let engine = Arc::clone(&copy.reader.engine);
+        engine.peers.steps.run(move || copy.arrived(piece, outcome));
     }
 }
 
 impl Reader {
     /// Begins to listen to what the other worker says.
     pub fn start(engine: &Arc<Engine>, link: Link, mut receiver: Receiver) -> Arc<Self> {
-        link.start(Arc::new(Events));
         let reader = Arc::new(Self {
             engine: Arc::clone(engine),
+            arena: link.regions().map(Arena::new),
             link,
             next_transfer: AtomicU64::new(1),
-            failures: Mutex::default(),
+            wanted: Mutex::default(),
             turns: Mutex::default(),
         });
+        reader.link.start(Arc::new(Events(Arc::clone(&reader))));
         let listener = Arc::clone(&reader);
         let started = threads::spawn("peer", move || {
             while let Ok(body) = receiver.recv() {
                 for message in Messages::<PeerMessage>::new(body) {
                     match message {
                         Ok(PeerMessage::Failed { transfer, status }) => {
-                            listener.failures.lock().insert(transfer, CUresult(status));
-                            listener.link.cancel_transfer(transfer);
-                            listener.failures.lock().remove(&transfer);
+                            let failed = listener.wanted.lock().remove(&transfer);
+                            if let Some(failed) = failed {
+                                failed.end(Err(CUresult(status)));
+                            }
                         }
                         _ => {
                             tracing::warn!("another server's worker says something senseless");
-                            listener.link.close();
+                            listener.close();
                             return;
                         }
                     }
@@ -80,14 +159,16 @@ impl Reader {
         });
         if let Err(cause) = started {
             tracing::error!("another server's worker cannot be listened to: {cause}");
-            reader.link.close();
+            reader.close();
         }
         reader
     }
 
-    /// The link to the other worker.
-    pub fn link(&self) -> &Link {
-        &self.link
+    /// Ends the link; nothing more comes of what was asked for.
+    pub fn close(&self) {
+        self.link.close();
+        let wanted = core::mem::take(&mut *self.wanted.lock());
+        wanted.into_values().for_each(|wanted| wanted.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
     }
 
     /// Lets a copy begin to read, now or when another one has ended.
@@ -155,7 +236,8 @@ impl Engine {
         let reader = reader.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let stream = self.objects.native(request.stream)?;
         let destination = request.destination.natives(&self.objects)?;
-        let (plan, pieces) = pieces(&destination).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (plan, pieces) =
+            pieces(&destination, reader.link.via()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let copy = Arc::new(Copy {
             head,
             offer: request.offer,
@@ -190,10 +272,16 @@ impl Engine {
 }
 
 /// How a copy is read, and its pieces. Rows of arrays stay whole: what their elements are only the driver knows.
-fn pieces(destination: &NativePlace) -> Option<(Plan, impl Iterator<Item = Piece> + Send + use<>)> {
+fn pieces(destination: &NativePlace, via: Via) -> Option<(Plan, impl Iterator<Item = Piece> + Send + use<>)> {
     let (width, height, depth) = destination.size();
     let bytes = usize::try_from(destination.bytes()?).ok()?;
-    let plan = Table::default().plan(Module::Tcp, Direction::ToDevice, bytes);
+    let module = match via {
+        Via::Tcp => Module::Tcp,
+        Via::Shm => Module::Shm,
+        Via::Verbs => Module::Verbs,
+    };
+    // The other worker's copy from its device is the first stage.
+    let plan = Table::default().plan(module, Direction::FromDevice, bytes);
     let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
     let most = match destination {
         NativePlace::Memory(_) => plan.buffer_bytes,
@@ -230,52 +318,42 @@ impl Copy {
     /// Asks for a piece.
     fn read(self: &Arc<Self>, piece: Piece) -> CuResult<()> {
         let reader = &self.reader;
-        reader.engine.enter_context(self.head.context)?;
-        let staging = reader.engine.gpu.staging(piece.bytes())?;
-        let (start, length) = (staging.as_ptr(), staging.len());
         let transfer = reader.next_transfer.fetch_add(1, Ordering::Relaxed);
-        let copy = Arc::clone(self);
-        let arrived = move |outcome: Result<(), _>| {
-            let lost = || {
-                let failures = copy.reader.failures.lock();
-                failures.get(&transfer).copied().unwrap_or(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)
-            };
-            let outcome = outcome.map_err(|_| lost());
-            let engine = Arc::clone(&copy.reader.engine);
-            engine.peers.steps.run(move || copy.arrived(piece, staging, outcome));
-        };
-        let gone = |_| CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
-        // SAFETY: the memory belongs to the staging, which the callback owns until it has run.
-        let destination = unsafe { Destination::raw(start, length, arrived) };
-        reader.link.expect_transfer(transfer, destination).map_err(gone)?;
+        reader.wanted.lock().insert(transfer, Wanted { copy: Arc::clone(self), piece });
         let size = [piece.shape.width, piece.shape.height, piece.shape.depth].map(|size| size as u64);
         let message =
             PeerMessage::Read { offer: self.offer, at: piece.at.map(|at| at as u64), size, transfer };
-        // Where the link is lost, the callback has run or will.
-        let _ = reader.link.send(|out| message.encode(out));
+        let sent = reader.link.send(|out| message.encode(out));
+        // Whoever notices the loss of the link ends what is wanted by then.
+        if sent.is_err() && reader.wanted.lock().remove(&transfer).is_some() {
+            return Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
+        }
         Ok(())
     }
 
     /// Writes a piece that has come, or never will, to the device.
-    fn arrived(self: &Arc<Self>, piece: Piece, staging: Staging, outcome: CuResult<()>) {
-        if let Err(status) = outcome.and_then(|()| self.write(piece, staging)) {
+    fn arrived(self: &Arc<Self>, piece: Piece, outcome: CuResult<Arrived>) {
+        if let Err(status) = outcome.and_then(|bytes| self.write(piece, bytes)) {
             self.landed(Err(status));
         }
     }
 
-    fn write(self: &Arc<Self>, piece: Piece, staging: Staging) -> CuResult<()> {
+    fn write(self: &Arc<Self>, piece: Piece, bytes: Arrived) -> CuResult<()> {
         let engine = &self.reader.engine;
         engine.enter_context(self.head.context)?;
         let size = [piece.shape.width, piece.shape.height, piece.shape.depth].map(|size| size as u64);
         let part = self.destination.part(piece.at.map(|at| at as u64), size);
-        let part = part.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        // SAFETY: the staging has the part's bytes and is kept by the completion asked for right after.
-        unsafe { engine.gpu.start_copy_to_device(&part, staging.as_ptr(), self.writing)? };
+        let part = part.filter(|_| bytes.len() == piece.bytes()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if let (Arrived::Leased(lease), Some(arena)) = (&bytes, &self.reader.arena) {
+            arena.prepare(&*engine.gpu, lease.as_ptr(), lease.len());
+        }
+        // SAFETY: the memory has the part's bytes and is kept by the completion asked for right after.
+        unsafe { engine.gpu.start_copy_to_device(&part, bytes.as_ptr(), self.writing)? };
         let copy = Arc::clone(self);
         engine.gpu.after(
             self.writing,
             Box::new(move |outcome| {
-                drop(staging);
+                drop(bytes);
                 let engine = Arc::clone(&copy.reader.engine);
                 engine.peers.steps.run(move || copy.landed(outcome));
             }),

@@ -10,32 +10,40 @@
 //! |---------------|-----------------------------------------------------------------|
 //! | `source`      | What may another worker read, and how does it get it?             |
 //! | `destination` | What is read when, and when does the stream go on?                |
+//! | `arrivals`    | Where does the link of another worker go on?                      |
 
+mod arrivals;
 mod destination;
 mod source;
+
+pub use arrivals::Arrival;
 
 use super::engine::{Engine, Head};
 use super::pool::Pool;
 use crate::broker::PeerCaller;
+use arrivals::{Arrivals, Step};
 use causeway_api::calls::{peer_connect, peer_offer};
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
-use causeway_api::types::PeerTicket;
-use causeway_fabric::{ConnectOptions, Key, Link, Target, connect_peer, threads};
+use causeway_api::types::{PeerTicket, PeerWay};
+use causeway_fabric::shm::join::offer;
+use causeway_fabric::shm::staging;
+use causeway_fabric::tcp::channel::Connection;
+use causeway_fabric::{
+    ConnectOptions, Key, Link, PeerAddress, PeerLink, Target, ViaChoice, connect_peer, threads, via,
+};
 use causeway_gpu::CuResult;
 use causeway_gpu::objects::Translate as _;
 use causeway_wire::codec::Encode;
-use causeway_wire::handshake::{LaneToken, SessionId};
+use causeway_wire::handshake::{LaneToken, Locality, SessionId};
 use destination::Reader;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use source::{Offer, Offered, Reading};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Lanes that may wait for the connection that carries their link's messages. The broker lets no more come with a ticket than a
-/// link has lanes.
-const MOST_EARLY: usize = 256;
 
 /// A worker's part in copies between servers.
 pub struct Peers {
@@ -69,7 +77,7 @@ impl Peers {
     /// Ends all links to other workers.
     pub fn close(&self) {
         self.links.lock().iter().for_each(|(_, link)| link.close());
-        self.readers.lock().values().for_each(|reader| reader.link().close());
+        self.readers.lock().values().for_each(|reader| reader.close());
     }
 
     /// Forgets a context that is about to end, and the streams in it with it.
@@ -103,30 +111,52 @@ impl Engine {
         }
         let (engine, callers) = (Arc::clone(self), self.exchange.callers());
         let started = threads::spawn("peers", move || {
-            // The broker hands each connection over on a thread of its own, so a lane may come before the link that it is for.
-            let mut early: Vec<PeerCaller> = Vec::new();
-            for caller in callers {
-                let mut links = engine.peers.links.lock();
-                let known = links.iter().find(|(ticket, _)| *ticket == caller.ticket).map(|(_, link)| link);
-                match (known, caller.number) {
-                    (Some(link), 1..) => link.attach_lane(caller.connection),
-                    (None, 0) => match Link::accepted(caller.connection) {
-                        Ok((link, receiver)) => {
-                            source::serve(&engine, &link, receiver);
-                            early
-                                .extract_if(.., |lane| lane.ticket == caller.ticket)
-                                .for_each(|lane| link.attach_lane(lane.connection));
-                            links.push((caller.ticket, link));
-                        }
-                        Err(cause) => tracing::error!("another server's worker cannot be served: {cause}"),
-                    },
-                    (None, 1..) if early.len() < MOST_EARLY => early.push(caller),
-                    _ => tracing::warn!("another server's worker opened a connection out of turn"),
-                }
+            let mut arrivals = Arrivals::default();
+            for PeerCaller { ticket, arrival } in callers {
+                let step = arrivals.take(ticket, arrival);
+                engine.take_peer_in(&mut arrivals, ticket, step);
             }
         });
         if let Err(cause) = started {
             tracing::error!("workers of other servers cannot be served: {cause}");
+        }
+    }
+
+    /// Does what has to be done with what came of another worker.
+    fn take_peer_in(
+        self: &Arc<Self>,
+        arrivals: &mut Arrivals<Connection, OwnedFd>,
+        ticket: LaneToken,
+        step: Step<Connection, OwnedFd>,
+    ) {
+        let served = match step {
+            Step::Wait => return,
+            Step::Refuse => return tracing::warn!("another server's worker opened a connection out of turn"),
+            Step::Attach(lane) => {
+                let links = self.peers.links.lock();
+                if let Some((_, link)) = links.iter().find(|(known, _)| *known == ticket) {
+                    link.attach_lane(lane);
+                }
+                return;
+            }
+            Step::Join(connection, socket) => match offer(socket, staging::layout()) {
+                Ok(joined) => joined.link(&connection),
+                Err(cause) => {
+                    tracing::info!("no memory is shared with another server's worker on this host: {cause}");
+                    let step = arrivals.not_joined(ticket, connection);
+                    return self.take_peer_in(arrivals, ticket, step);
+                }
+            },
+            Step::Serve(connection, lanes) => Link::accepted(connection)
+                .inspect(|(link, _)| lanes.into_iter().for_each(|lane| link.attach_lane(lane))),
+        };
+        match served {
+            Ok((link, receiver)) => {
+                tracing::info!("another server's worker reads here via {}", link.via());
+                source::serve(self, &link, receiver);
+                self.peers.links.lock().push((ticket, link));
+            }
+            Err(cause) => tracing::error!("another server's worker cannot be served: {cause}"),
         }
     }
 
@@ -138,22 +168,34 @@ impl Engine {
             // Which one it is does not matter: the ticket takes its place.
             key: request.encrypted.then(Key::generate),
         };
+        let locality = Locality {
+            boot_id: request.boot_id.to_owned(),
+            sockets: request.sockets.lines().map(str::to_owned).collect(),
+        };
+        let address = PeerAddress { target, locality };
+        let options = ConnectOptions {
+            via: request.via.parse().map_or(ViaChoice::Auto, ViaChoice::between_servers),
+            socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
+            ..ConnectOptions::default()
+        };
         let (engine, peer) = (Arc::clone(self), request.peer);
         let (session, ticket) = (SessionId(request.ticket.session), LaneToken(request.ticket.secret));
         self.aside.run(move || {
-            let trouble = match connect_peer(&target, session, ticket, &ConnectOptions::default()) {
-                Ok((link, receiver)) => {
-                    tracing::info!("copies come from the server at {target} via {}", link.via());
+            let way = match connect_peer(&address, session, ticket, &options) {
+                Ok(PeerLink { link, receiver, reasons }) => {
+                    let via = link.via();
+                    let reason = via::why_not_better(via, &reasons);
+                    tracing::info!("copies come from the server at {} via {via}{reason}", address.target);
                     let reader = Reader::start(&engine, link, receiver);
                     engine.peers.readers.lock().insert(peer, reader);
-                    String::new()
+                    PeerWay { via: via.to_string(), reason }
                 }
                 Err(cause) => {
                     tracing::warn!("no way for copies from another server: {cause}");
-                    cause.to_string()
+                    PeerWay { via: String::new(), reason: cause.to_string() }
                 }
             };
-            engine.answer_with(head, |out| trouble.encode(out));
+            engine.answer_with(head, |out| way.encode(out));
         });
     }
 

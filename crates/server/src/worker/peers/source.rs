@@ -1,9 +1,10 @@
 //! What may another worker read, and how does it get it?
 
+use crate::worker::arena::Arena;
 use crate::worker::engine::Engine;
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Carriage, Link, LinkError, LinkEvents, Receiver, threads};
+use causeway_fabric::{Carriage, Link, LinkError, LinkEvents, Piece, Receiver, threads};
 use causeway_gpu::{CuResult, NativePlace, Staging};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{Messages, PeerMessage};
@@ -48,6 +49,8 @@ pub struct Offer {
 struct Source {
     engine: Arc<Engine>,
     link: Link,
+    /// Memory shared with it, where the link has any.
+    arena: Option<Arc<Arena>>,
     asked_for: AtomicUsize,
 }
 
@@ -71,7 +74,30 @@ impl Drop for Reading {
 /// A filled piece on its way to the peer.
 struct Outgoing {
     reading: Reading,
+    landing: Landing,
+}
+
+/// Where the GPU puts what a peer reads.
+enum Landing {
+    /// In memory of this process.
+    Staged(Staging),
+    /// In memory shared with the peer.
+    Shared(Piece),
+}
+
+impl Landing {
+    fn start(&self) -> *mut u8 {
+        match self {
+            Self::Staged(staging) => staging.as_ptr(),
+            Self::Shared(piece) => piece.as_ptr(),
+        }
+    }
+}
+
+/// What is sent of staging, kept until it has left.
+struct Leaving {
     staging: Staging,
+    _reading: Reading,
 }
 
 struct Events;
@@ -85,8 +111,12 @@ impl LinkEvents for Events {
 /// Serves a worker that has come with a ticket, on a thread of its own, until it goes.
 pub fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver) {
     link.start(Arc::new(Events));
-    let source =
-        Arc::new(Source { engine: Arc::clone(engine), link: link.clone(), asked_for: AtomicUsize::new(0) });
+    let source = Arc::new(Source {
+        engine: Arc::clone(engine),
+        link: link.clone(),
+        arena: link.regions().map(Arena::new),
+        asked_for: AtomicUsize::new(0),
+    });
     let started = threads::spawn("peer", move || {
         // An error says that the peer is gone.
         while let Ok(body) = receiver.recv() {
@@ -162,10 +192,16 @@ impl Reading {
         let bytes = bytes.filter(|bytes| *bytes > 0).ok_or(invalid)?;
         let engine = Arc::clone(&self.source.engine);
         engine.enter_context(offer.context)?;
-        let staging = engine.gpu.staging(bytes)?;
+        let landing = match (&self.source.arena, self.source.link.piece(bytes)) {
+            (Some(arena), Some(piece)) => {
+                arena.prepare(&*engine.gpu, piece.as_ptr(), piece.len());
+                Landing::Shared(piece)
+            }
+            _ => Landing::Staged(engine.gpu.staging(bytes)?),
+        };
         // SAFETY: the memory has the part's bytes and is owned by the completion asked for right after.
-        unsafe { engine.gpu.start_copy_from_device(&part, staging.as_ptr(), offer.stream)? };
-        let outgoing = Outgoing { reading: self, staging };
+        unsafe { engine.gpu.start_copy_from_device(&part, landing.start(), offer.stream)? };
+        let outgoing = Outgoing { reading: self, landing };
         let done = move |outcome: CuResult<()>| match outcome {
             Ok(()) => outgoing.send(),
             Err(status) => outgoing.reading.source.fail(outgoing.reading.transfer, status),
@@ -177,9 +213,18 @@ impl Reading {
 impl Outgoing {
     fn send(self) {
         let (link, transfer) = (self.reading.source.link.clone(), self.reading.transfer);
-        let (start, length) = (self.staging.as_slice().as_ptr(), self.staging.len());
-        // SAFETY: the memory belongs to the staging, which is kept and not written to. A lost link is noticed by the
-        // receiving thread.
-        let _ = unsafe { link.post_transfer(transfer, start, length, Carriage::default(), self) };
+        match self.landing {
+            Landing::Shared(piece) => {
+                // As below.
+                let _ = link.send_piece(transfer, piece);
+            }
+            Landing::Staged(staging) => {
+                let leaving = Leaving { staging, _reading: self.reading };
+                let (start, length) = (leaving.staging.as_slice().as_ptr(), leaving.staging.len());
+                // SAFETY: the memory belongs to the staging, which is kept and not written to. A lost link is noticed by
+                // the receiving thread.
+                let _ = unsafe { link.post_transfer(transfer, start, length, Carriage::default(), leaving) };
+            }
+        }
     }
 }
