@@ -176,7 +176,7 @@ impl Drop for SoftwareGpu {
 
 impl Gpu for SoftwareGpu {
     fn snapshot(&self) -> CuResult<Snapshot> {
-        let (host, device) = (self.space.window(), self.virtual_memory.window());
+        let (host, device) = (self.space.host_window(), self.virtual_memory.window());
         Ok(attributes::snapshot(self.space.capacity(), self.devices, self.driver_version, host, device))
     }
 

@@ -5,7 +5,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{AddressSpace, Allocations, MemoryError, OutOfMemory, PAGE, discard, protect};
+use super::pages::{READ_WRITE, discard, protect};
+use super::{AddressSpace, Allocations, MemoryError, OutOfMemory, PAGE};
 
 /// What may be done in a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +19,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// One mapping of the window.
+/// One mapping of the device window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mapping {
     size: u64,
@@ -27,7 +28,7 @@ pub(super) struct Mapping {
 
 impl AddressSpace {
     /// The range of addresses whose use is decided outside: first address and size. It ends before
-    /// [`Self::window`], which is for memory that the host shares.
+    /// [`Self::host_window`], which is for memory that the host shares.
     pub fn device_window(&self) -> (u64, u64) {
         /// Addresses without access behind it.
         const GAP: u64 = 2 << 20;
@@ -120,7 +121,7 @@ impl AddressSpace {
         let flags = match access {
             Access::None => libc::PROT_NONE,
             Access::Read => libc::PROT_READ,
-            Access::ReadWrite => super::READ_WRITE,
+            Access::ReadWrite => READ_WRITE,
         };
         for start in mappings {
             let Some(mapping) = allocations.mapped.get_mut(&start) else { continue };

@@ -1,0 +1,269 @@
+//! The device's memory: one reserved range of this process's addresses.
+//!
+//! Everything a kernel can point at (device allocations, module variables, and the shared, local and parameter
+//! memory of the blocks that run) lies inside one [`AddressSpace`]. So a device pointer *is* a host address,
+//! generic addressing needs no translation, and one comparison tells compiled code whether an address may be
+//! touched at all. Inside the range, memory that belongs to nobody is mapped without access: touching it raises
+//! a signal that ends the launch with [`crate::Fault::IllegalAddress`].
+//!
+//! Allocations and module variables fill the range from the bottom, the memory of blocks from the top, and hundreds
+//! of GiB lie between (less where `ulimit -v` allows no large range). So a pointer that runs past an allocation meets
+//! pages without access, or another allocation as on a GPU, but not the memory of a block.
+//!
+//! | question | module |
+//! | --- | --- |
+//! | which addresses are free | [`free_ranges`] |
+//! | what lies at addresses that the client chose | [`host_window`], [`device_window`] |
+//! | how does the host reach device memory | [`access`] |
+//! | what is the system asked for | [`pages`] |
+
+mod access;
+mod device_window;
+mod error;
+mod free_ranges;
+mod host_window;
+mod pages;
+
+pub use device_window::Access;
+pub use error::{MemoryError, OutOfMemory, ReservationError};
+
+use std::collections::BTreeMap;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::run::Arena;
+use free_ranges::FreeRanges;
+use pages::{READ_WRITE, discard, protect, reserve};
+
+/// Where the first address space of a process is placed when the kernel grants it.
+const PREFERRED_BASE: u64 = 0x1000_0000_0000;
+/// Bytes of address (not of memory) that a space takes when the process's limits allow it: 1 TiB.
+const PREFERRED_RESERVATION: u64 = 1 << 40;
+/// The smallest reservation that is still of use: 4 GiB.
+const SMALLEST_RESERVATION: u64 = 1 << 32;
+/// Bytes of address before and behind the range that are mapped without access. Compiled code relies on them: it does
+/// not check an access that is nearer than this to one that is known to be inside the range.
+pub(crate) const GUARD: u64 = 64 << 10;
+/// Granularity of allocations: the size of a page on every machine this crate generates code for.
+const PAGE: u64 = 4096;
+
+/// The memory of one device.
+///
+/// All operations may be called from several threads at once. As on a GPU, a host copy that runs at the same time
+/// as a kernel writing the same bytes yields some mixture of old and new bytes.
+#[derive(Debug)]
+pub struct AddressSpace {
+    base: u64,
+    reserved: u64,
+    capacity: u64,
+    allocations: RwLock<Allocations>,
+    /// Block memory that no launch uses at the moment; see [`Arena`].
+    arenas: Mutex<Vec<Arena>>,
+}
+
+#[derive(Debug, Default)]
+struct Allocations {
+    /// Live allocations: start to size as asked for. Arenas are not listed, so the host cannot name them.
+    live: BTreeMap<u64, Live>,
+    free: FreeRanges,
+    /// What is mapped in the device window, by first address.
+    mapped: BTreeMap<u64, device_window::Mapping>,
+    allocated: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    size: u64,
+    /// Bytes of memory, in whole pages.
+    pages: u64,
+    /// Bytes of address taken from `start`: the pages, and a guard page where it was allocated anywhere.
+    span: u64,
+}
+
+impl AddressSpace {
+    /// Reserves an address space that hands out at most `capacity` bytes.
+    ///
+    /// Address space is reserved, memory is not: pages cost something when they are first written.
+    ///
+    /// # Errors
+    /// When not even 4 GiB of addresses can be reserved.
+    pub fn new(capacity: u64) -> Result<Self, ReservationError> {
+        let mut reserved =
+            PREFERRED_RESERVATION.max(capacity.min(1 << 44).saturating_mul(2).next_power_of_two());
+        let base = loop {
+            match reserve(reserved) {
+                Ok(base) => break base,
+                Err(error) if reserved <= SMALLEST_RESERVATION => return Err(ReservationError(error)),
+                Err(_) => reserved /= 2,
+            }
+        };
+        // The first page stays without access, so that no allocation has the lowest address of the range.
+        let window_end = base + reserved / 4 * 3;
+        // Of the four quarters the second is the device window and the third the host window, where others decide.
+        let free = FreeRanges::new([
+            (base + PAGE, reserved / 4 - PAGE),
+            // A page without access behind the host window, as behind every allocation.
+            (window_end + PAGE, base + reserved - window_end - PAGE),
+        ]);
+        let allocations = Allocations { free, ..Allocations::default() };
+        Ok(Self {
+            base,
+            reserved,
+            capacity,
+            allocations: RwLock::new(allocations),
+            arenas: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// First address of the range.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Bytes of address in the range: a power of two, which [`Self::base`] is a multiple of.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Bytes that may be allocated in all.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes allocated now, in whole pages.
+    pub fn allocated(&self) -> u64 {
+        self.allocations.read().allocated
+    }
+
+    /// Whether `address` lies in the reserved range (which says nothing about a live allocation).
+    pub fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.base) < self.reserved
+    }
+
+    /// Allocates `size` bytes, zeroed, at a multiple of `align` (at least a page). The page behind every allocation has no access.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] when the capacity or the range is used up, or the machine refuses the pages.
+    pub fn allocate(&self, size: u64, align: u64) -> Result<u64, OutOfMemory> {
+        let mut allocations = self.allocations.write();
+        let out_of_memory =
+            OutOfMemory { requested: size, allocated: allocations.allocated, capacity: self.capacity };
+        let Some(pages) = size.max(1).checked_next_multiple_of(PAGE) else { return Err(out_of_memory) };
+        if pages > self.capacity.saturating_sub(allocations.allocated) {
+            return Err(out_of_memory);
+        }
+        let align = align.max(PAGE).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let Some(start) = allocations.free.take(pages + PAGE, align) else { return Err(out_of_memory) };
+        if protect(start, pages, READ_WRITE).is_err() {
+            allocations.free.give_back(start, pages + PAGE);
+            return Err(out_of_memory);
+        }
+        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages + PAGE });
+        allocations.allocated += pages;
+        Ok(start)
+    }
+
+    /// Frees the allocation that starts at `address`. Its pages lose access at once.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotAllocated`] when no live allocation starts there.
+    pub fn free(&self, address: u64) -> Result<(), MemoryError> {
+        let mut allocations = self.allocations.write();
+        let live = allocations.live.remove(&address).ok_or(MemoryError::NotAllocated { address })?;
+        discard(address, live.span);
+        allocations.allocated -= live.pages;
+        if !self.host_window().contains(&address) {
+            allocations.free.give_back(address, live.span);
+        }
+        Ok(())
+    }
+
+    /// The live allocation that `address` lies in, as (start, size asked for).
+    pub fn range_of(&self, address: u64) -> Option<(u64, u64)> {
+        let allocations = self.allocations.read();
+        let (&start, live) = allocations.live.range(..=address).next_back()?;
+        (address - start < live.size).then_some((start, live.size))
+    }
+
+    /// Takes block memory for one thread of a launch; it comes back through [`Self::return_arena`].
+    pub(crate) fn take_arena(&self) -> Option<Arena> {
+        if let Some(arena) = self.arenas.lock().pop() {
+            return Some(arena);
+        }
+        let mut allocations = self.allocations.write();
+        let start = allocations.free.take_highest(Arena::SPAN)?;
+        let writable = Arena::WRITABLE
+            .iter()
+            .try_for_each(|range| protect(start + range.start, range.end - range.start, READ_WRITE));
+        if writable.is_err() {
+            discard(start, Arena::SPAN);
+            allocations.free.give_back(start, Arena::SPAN);
+            return None;
+        }
+        Some(Arena::new(start))
+    }
+
+    pub(crate) fn return_arena(&self, arena: Arena) {
+        self.arenas.lock().push(arena);
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        let start = (self.base - GUARD) as *mut libc::c_void;
+        // SAFETY: the range was reserved by `new` and nothing that borrows from this space is alive.
+        unsafe { libc::munmap(start, (self.reserved + 2 * GUARD) as usize) };
+    }
+}
+
+impl Allocations {
+    fn check(&self, address: u64, size: u64, access: Access) -> Result<(), MemoryError> {
+        if size == 0 {
+            return Ok(());
+        }
+        let inside = self.live.range(..=address).next_back().is_some_and(|(&start, live)| {
+            let offset = address - start;
+            offset < live.size && size <= live.size - offset
+        });
+        if inside || self.is_mapped(address, size, access) {
+            Ok(())
+        } else {
+            Err(MemoryError::OutsideAllocation { address, size })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_are_zeroed_disjoint_and_found_again() {
+        let space = AddressSpace::new(1 << 20).unwrap();
+        let first = space.allocate(1000, 256).unwrap();
+        let second = space.allocate(1, 1 << 16).unwrap();
+        assert_eq!(second % (1 << 16), 0);
+        assert_eq!(space.range_of(first + 999), Some((first, 1000)));
+        assert_eq!(space.range_of(first + 1000), None);
+        let mut bytes = [1_u8; 1000];
+        space.read(first, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 1000]);
+        space.free(first).unwrap();
+        assert_eq!(space.free(first), Err(MemoryError::NotAllocated { address: first }));
+        assert_eq!(space.allocated(), PAGE);
+    }
+
+    #[test]
+    fn capacity_is_a_limit_and_freed_memory_can_be_had_again() {
+        let space = AddressSpace::new(4 * PAGE).unwrap();
+        let all = space.allocate(4 * PAGE, 256).unwrap();
+        assert!(space.allocate(1, 1).is_err());
+        space.free(all).unwrap();
+        for _ in 0..1000 {
+            let again = space.allocate(4 * PAGE, 256).unwrap();
+            space.free(again).unwrap();
+        }
+        assert!(space.allocate(u64::MAX, 256).is_err());
+        assert!(space.allocate(u64::MAX - PAGE, u64::MAX).is_err());
+    }
+}
