@@ -1,0 +1,117 @@
+//! What the further connections of a session are for: lanes, shared memory, verbs, copies from another server.
+
+use super::{LaneToken, SessionId};
+use crate::record;
+
+/// What a further connection of a client says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneHello {
+    /// The session that it belongs to.
+    pub session: SessionId,
+    /// Proof of that.
+    pub token: LaneToken,
+    /// Which lane it is, from 0.
+    pub lane: u32,
+}
+
+record!(LaneHello { session, token, lane });
+
+/// What the worker of another server says of a connection by which it fetches copies for the client that both have.
+///
+/// The ticket is both proof and secret: the worker that it leads to gave it to the client, the client to the other worker.
+/// Where the server demands a key, the connection is encrypted with the ticket in the key's place, so that
+/// no server learns another one's key; and whoever holds no more than a ticket is granted nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerHello {
+    /// The session whose worker gave the ticket.
+    pub session: SessionId,
+    /// The ticket.
+    pub ticket: LaneToken,
+    /// Which connection it is: 0 carries messages, those from 1 on are lanes.
+    pub connection: u32,
+}
+
+record!(PeerHello { session, ticket, connection });
+
+/// What a client says on a socket of the server's host, to go on with its session in memory that both share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JoinHello {
+    /// The session.
+    pub session: SessionId,
+    /// Proof that it is the client's.
+    pub token: LaneToken,
+}
+
+record!(JoinHello { session, token });
+
+/// The sizes of the memory that a worker shares with its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// Slots of the staging arena for transfers from the client.
+    pub upload_slots: u32,
+    /// Slots for transfers from the worker.
+    pub download_slots: u32,
+}
+
+record!(SharedMemory { upload_slots, download_slots });
+
+/// What a client wants of verbs, on a connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerbsHello {
+    /// The session.
+    pub session: SessionId,
+    /// Proof that it is the client's.
+    pub token: LaneToken,
+    /// Whether rdma_cm is to join the queue pairs, instead of their numbers being told here.
+    pub by_manager: bool,
+    /// How many queue pairs the client would like.
+    pub queue_pairs: u32,
+    /// How many messages it would like to have under way on each.
+    pub depth: u32,
+}
+
+record!(VerbsHello { session, token, by_manager, queue_pairs, depth });
+
+/// One end of the queue pairs of a session, as its owner tells it to the other one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerbsEnd {
+    /// The numbers of its queue pairs; none where rdma_cm joins them.
+    pub numbers: Vec<u32>,
+    /// How many queue pairs there are to be.
+    pub queue_pairs: u32,
+    /// Where rdma_cm listens; 0 where it does not.
+    pub manager_port: u16,
+    /// The number of the first packet that each queue pair sends.
+    pub packet: u32,
+    /// The port's local identifier in an InfiniBand subnet.
+    pub lid: u16,
+    /// The port's GID.
+    pub gid: [u8; 16],
+    /// Bytes of a packet's payload, at most.
+    pub mtu: u32,
+    /// Messages of each kind for which each queue pair has receives posted.
+    pub depth: u32,
+    /// Reads that each queue pair answers at a time.
+    pub reads: u8,
+    /// Where the other end may write transfers to.
+    pub arena: u64,
+    /// The key to that memory.
+    pub arena_key: u32,
+    /// Slots in it.
+    pub arena_slots: u32,
+}
+
+record!(VerbsEnd {
+    numbers,
+    queue_pairs,
+    manager_port,
+    packet,
+    lid,
+    gid,
+    mtu,
+    depth,
+    reads,
+    arena,
+    arena_key,
+    arena_slots,
+});

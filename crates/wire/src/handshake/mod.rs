@@ -1,0 +1,202 @@
+//! The handshake: how a client and a server agree to talk.
+//!
+//! A connection begins with a [`Preface`] of the client and a [`PrefaceAnswer`] of the server, both in the
+//! clear: they say whether the connection is encrypted, so that a missing or needless key gets a sentence
+//! instead of a hang. On an encrypted connection the Noise messages follow. Then each end sends one message
+//! of this module, in a frame of kind [`FrameKind::Handshake`](crate::frame::FrameKind::Handshake): an
+//! [`Opening`] and an [`Answer`].
+//!
+//! The fields of [`Offer`] stay where they are in every version of the protocol, so that two ends that have
+//! nothing else in common can still name each other's version.
+
+mod further;
+mod preface;
+mod session;
+mod version;
+
+pub use further::{JoinHello, LaneHello, PeerHello, SharedMemory, VerbsEnd, VerbsHello};
+pub use preface::{MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, Preface, PrefaceAnswer};
+pub use session::{ClientHello, LaneToken, Locality, SessionId, Welcome};
+pub use version::{Offer, VERSIONS, VersionMismatch, VersionRange, negotiate};
+
+use crate::codec::{Decode, DecodeError, Decoder, Encode};
+
+/// The first message of a client on a connection, as the server decodes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opening<'a> {
+    /// The client asks for a session. The rest is decoded by [`ClientHello::decode_rest`] once the versions
+    /// agree.
+    Session {
+        /// What the client can talk.
+        offer: Offer,
+        /// The rest of the hello.
+        rest: &'a [u8],
+    },
+    /// The connection is a bulk lane of a session.
+    Lane(LaneHello),
+    /// The connection is one of the same host, and the session could go on in shared memory.
+    Join(JoinHello),
+    /// The connection is for setting up InfiniBand verbs, over which the session could go on.
+    Verbs(VerbsHello),
+    /// The caller is the worker of another server.
+    Peer(PeerHello),
+    /// The client asks for a monitoring session, which has no worker: questions about the server's devices and
+    /// their answers, one at a time. The fields are those of [`Opening::Session`].
+    Monitor {
+        /// What the client can talk.
+        offer: Offer,
+        /// The rest of the hello.
+        rest: &'a [u8],
+    },
+    /// The client asks what the server's machine is like ([`crate::diagnosis`]). The fields are those of
+    /// [`Opening::Session`].
+    Diagnosis {
+        /// What the client can talk.
+        offer: Offer,
+        /// The rest of the hello.
+        rest: &'a [u8],
+    },
+}
+
+const SESSION: u8 = 1;
+const LANE: u8 = 2;
+const MONITOR: u8 = 3;
+const JOIN: u8 = 4;
+const VERBS: u8 = 5;
+const DIAGNOSIS: u8 = 6;
+const PEER: u8 = 7;
+
+impl Opening<'_> {
+    /// Encodes the request for a session.
+    pub fn encode_session(hello: &ClientHello, out: &mut Vec<u8>) {
+        SESSION.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the request for a monitoring session.
+    pub fn encode_monitor(hello: &ClientHello, out: &mut Vec<u8>) {
+        MONITOR.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the request for a diagnosis.
+    pub fn encode_diagnosis(hello: &ClientHello, out: &mut Vec<u8>) {
+        DIAGNOSIS.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the wish to share memory.
+    pub fn encode_join(hello: &JoinHello, out: &mut Vec<u8>) {
+        JOIN.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the wish to go on over verbs.
+    pub fn encode_verbs(hello: &VerbsHello, out: &mut Vec<u8>) {
+        VERBS.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the announcement of another server's worker.
+    pub fn encode_peer(hello: &PeerHello, out: &mut Vec<u8>) {
+        PEER.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the announcement of a lane.
+    pub fn encode_lane(hello: &LaneHello, out: &mut Vec<u8>) {
+        LANE.encode(out);
+        hello.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for Opening<'a> {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            SESSION => Ok(Self::Session { offer: input.value()?, rest: input.take(input.remaining())? }),
+            LANE => Ok(Self::Lane(input.value()?)),
+            JOIN => Ok(Self::Join(input.value()?)),
+            VERBS => Ok(Self::Verbs(input.value()?)),
+            PEER => Ok(Self::Peer(input.value()?)),
+            MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
+            DIAGNOSIS => Ok(Self::Diagnosis { offer: input.value()?, rest: input.take(input.remaining())? }),
+            other => Err(DecodeError::UnknownTag { what: "first message", value: u64::from(other) }),
+        }
+    }
+}
+
+/// The server's answer to an [`Opening`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The session is granted.
+    Welcome(Welcome),
+    /// The lane has joined its session.
+    LaneReady,
+    /// The memory comes with the next message.
+    SharedMemory(SharedMemory),
+    /// The worker's end of the queue pairs.
+    Verbs(VerbsEnd),
+    /// The queue pairs are joined, as far as this end can tell.
+    VerbsReady,
+    /// The monitoring session is granted.
+    MonitorReady,
+    /// The diagnosis is granted.
+    DiagnosisReady,
+    /// The request is refused.
+    Refused {
+        /// Why, as a sentence for the user.
+        text: String,
+    },
+}
+
+const WELCOME: u8 = 1;
+const LANE_READY: u8 = 2;
+const REFUSED: u8 = 3;
+const MONITOR_READY: u8 = 4;
+const SHARED_MEMORY: u8 = 5;
+const VERBS_END: u8 = 6;
+const VERBS_READY: u8 = 7;
+const DIAGNOSIS_READY: u8 = 8;
+
+impl Encode for Answer {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Welcome(welcome) => {
+                WELCOME.encode(out);
+                welcome.encode(out);
+            }
+            Self::LaneReady => LANE_READY.encode(out),
+            Self::MonitorReady => MONITOR_READY.encode(out),
+            Self::Verbs(end) => {
+                VERBS_END.encode(out);
+                end.encode(out);
+            }
+            Self::VerbsReady => VERBS_READY.encode(out),
+            Self::DiagnosisReady => DIAGNOSIS_READY.encode(out),
+            Self::SharedMemory(memory) => {
+                SHARED_MEMORY.encode(out);
+                memory.encode(out);
+            }
+            Self::Refused { text } => {
+                REFUSED.encode(out);
+                text.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Answer {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            WELCOME => Ok(Self::Welcome(input.value()?)),
+            LANE_READY => Ok(Self::LaneReady),
+            MONITOR_READY => Ok(Self::MonitorReady),
+            DIAGNOSIS_READY => Ok(Self::DiagnosisReady),
+            SHARED_MEMORY => Ok(Self::SharedMemory(input.value()?)),
+            VERBS_END => Ok(Self::Verbs(input.value()?)),
+            VERBS_READY => Ok(Self::VerbsReady),
+            REFUSED => Ok(Self::Refused { text: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "handshake answer", value: u64::from(other) }),
+        }
+    }
+}

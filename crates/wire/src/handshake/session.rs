@@ -1,0 +1,163 @@
+//! A session: what a client asks for, what it is granted, and how the session is named and proved afterwards.
+
+use core::fmt;
+
+use super::Offer;
+use crate::codec::{Decode, DecodeError, Decoder, Encode};
+use crate::record;
+
+/// Names a session; given out by the server, 128 random bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionId(pub [u8; 16]);
+
+record!(SessionId { 0 });
+
+impl fmt::Display for SessionId {
+    /// The first 32 bits, which tell sessions apart in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The secret with which a client's further connections prove that they belong to its session.
+#[derive(Clone, Copy)]
+pub struct LaneToken(pub [u8; 32]);
+
+record!(LaneToken { 0 });
+
+impl PartialEq for LaneToken {
+    /// Compares in a time that does not depend on where two tokens differ, so that it cannot be found byte
+    /// by byte.
+    fn eq(&self, other: &Self) -> bool {
+        let difference = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b));
+        core::hint::black_box(difference) == 0
+    }
+}
+
+impl Eq for LaneToken {}
+
+impl fmt::Debug for LaneToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LaneToken(..)")
+    }
+}
+
+/// What a client says of itself when it asks for a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientHello {
+    /// What the client can talk.
+    pub offer: Offer,
+    /// The client's process id, for logs.
+    pub pid: u32,
+    /// The client's host name, for logs.
+    pub host: String,
+    /// The program's name, for logs.
+    pub program: String,
+    /// Environment variables that the worker sets before it starts the GPU.
+    pub environment: Vec<(String, String)>,
+    /// Bulk lanes that the client would like to open.
+    pub lanes: u32,
+}
+
+/// The fields of a [`ClientHello`] that follow its offer.
+struct ClientDetails {
+    pid: u32,
+    host: String,
+    program: String,
+    environment: Vec<(String, String)>,
+    lanes: u32,
+}
+
+record!(ClientDetails { pid, host, program, environment, lanes });
+
+impl Encode for ClientHello {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.offer.encode(out);
+        self.pid.encode(out);
+        self.host.encode(out);
+        self.program.encode(out);
+        self.environment.encode(out);
+        self.lanes.encode(out);
+    }
+}
+
+impl ClientHello {
+    /// Decodes what follows the offer in a request for a session.
+    pub fn decode_rest(offer: Offer, rest: &[u8]) -> Result<Self, DecodeError> {
+        let mut input = Decoder::new(rest);
+        let ClientDetails { pid, host, program, environment, lanes } = input.value()?;
+        input.finish()?;
+        Ok(Self { offer, pid, host, program, environment, lanes })
+    }
+}
+
+/// Where the server is, for a client that may be on the same host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Locality {
+    /// What the server's kernel calls its current life; empty when it cannot be read. Equal ones mean one kernel;
+    /// different ones mean little, since some containers are shown one of their own.
+    pub boot_id: String,
+    /// Unix sockets at which the server can be reached from its own host: paths, or `@` and an abstract name.
+    pub sockets: Vec<String>,
+}
+
+record!(Locality { boot_id, sockets });
+
+/// A granted session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Welcome {
+    /// The protocol version that both ends talk from here on.
+    pub version: u16,
+    /// Names the session.
+    pub session: SessionId,
+    /// Goes into the [`LaneHello`] of every lane.
+    pub token: LaneToken,
+    /// How many lanes the client may open.
+    pub lanes: u32,
+    /// Version of the server, for people to read.
+    pub release: String,
+    /// Where the server is.
+    pub locality: Locality,
+    /// Everything about the devices that the client answers by itself; opaque here.
+    pub snapshot: Vec<u8>,
+}
+
+impl Encode for Welcome {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.version.encode(out);
+        self.session.encode(out);
+        self.token.encode(out);
+        self.lanes.encode(out);
+        self.release.encode(out);
+        self.locality.encode(out);
+        self.snapshot.as_slice().encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for Welcome {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            version: input.value()?,
+            session: input.value()?,
+            token: input.value()?,
+            lanes: input.value()?,
+            release: input.value()?,
+            locality: input.value()?,
+            snapshot: input.value::<&[u8]>()?.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_compared_whole_and_never_printed() {
+        let mut other = [7; 32];
+        assert_eq!(LaneToken(other), LaneToken([7; 32]));
+        other[31] ^= 1;
+        assert_ne!(LaneToken(other), LaneToken([7; 32]));
+        assert_eq!(format!("{:?}", LaneToken(other)), "LaneToken(..)");
+    }
+}
