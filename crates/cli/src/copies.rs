@@ -3,9 +3,8 @@
 //! The two pitfalls were published for the first version of GPUDirect, and are no younger for other ways to a GPU far away: memory
 //! that is not pinned is copied once more, and short copies cost their calls rather than their bytes.
 
+use causeway_doctor::print::binary;
 use serde_json::Value;
-
-use crate::report::binary;
 
 /// Copies up to this many bytes travel with their commands, never by RDMA or on lanes (`INLINE_BYTES` of the client library).
 const SHORT: u64 = 64 << 10;
@@ -111,7 +110,7 @@ pub fn warnings(report: &Value) -> Vec<String> {
                 short.copies,
                 all.copies,
                 100.0 * short_share,
-                binary(SHORT).replace(".0", "")
+                binary(SHORT)
             ));
         }
     }
@@ -136,8 +135,8 @@ mod tests {
             "between_servers": { "shm": { "copies": 3, "bytes": 2 << 20 }, "tcp": { "copies": 0, "bytes": 0 } },
         }});
         let expected = [
-            "to the device: 3.0 GiB by GPUDirect, 1.0 MiB without a copy (2x), 100 bytes with commands (5x)",
-            "between servers: 2.0 MiB through shared memory (3x)",
+            "to the device: 3 GiB by GPUDirect, 1 MiB without a copy (2x), 100 bytes with commands (5x)",
+            "between servers: 2 MiB through shared memory (3x)",
         ];
         assert_eq!(paths(&report), expected);
         assert!(warnings(&report).is_empty());
@@ -157,7 +156,7 @@ mod tests {
         };
         let [warning] = &warnings(&report(60 << 20))[..] else { panic!("one warning") };
         assert!(
-            warning.starts_with("60.0 MiB of the bytes from the device (60 %) went into pageable memory"),
+            warning.starts_with("60 MiB of the bytes from the device (60 %) went into pageable memory"),
             "{warning}"
         );
         assert!(warnings(&report(4 << 20)).is_empty());

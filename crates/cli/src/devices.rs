@@ -1,22 +1,17 @@
 //! Which GPUs does a server have?
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::{Device, Snapshot};
-use causeway_fabric::{
-    ConnectError, ConnectOptions, Session, Target, TargetError, connect, describe_process,
-};
-use causeway_server::broker::StartError;
+use causeway_doctor::print::binary;
+use causeway_fabric::{ConnectError, Session, Target, connect, describe_process};
 use causeway_wire::codec::{DecodeError, Decoder};
 use clap::Args;
 use thiserror::Error;
 
-use crate::embedded::Embedded;
-use crate::report::binary;
-use crate::server::ServerArguments;
+use crate::server::{ServerArguments, ServerError, connect_options};
 
 /// Numbers of `CUdevice_attribute` that are shown.
 const MULTIPROCESSORS: i32 = 16;
@@ -36,15 +31,12 @@ pub struct Arguments {
 /// Why there is no list.
 #[derive(Debug, Error)]
 pub enum DevicesError {
-    /// The server's address makes no sense.
+    /// There is no server.
     #[error(transparent)]
-    Target(#[from] TargetError),
+    Server(#[from] ServerError),
     /// The server gives no session.
     #[error(transparent)]
-    Server(#[from] ConnectError),
-    /// The private server does not start.
-    #[error(transparent)]
-    Embedded(#[from] StartError),
+    Session(#[from] ConnectError),
     /// The server's list makes no sense.
     #[error("the server's list of devices cannot be understood: {0}")]
     Damaged(#[from] DecodeError),
@@ -55,14 +47,10 @@ pub enum DevicesError {
 
 /// Prints the list.
 pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
-    let mut embedded = None;
-    let targets = match arguments.server.on() {
-        Some(on) => Target::list(on)?,
-        None => vec![embedded.insert(Embedded::start(false)?).target().clone()],
-    };
+    let servers = arguments.server.servers(false)?;
     let mut out = io::stdout().lock();
     let mut first = 0;
-    for target in &targets {
+    for target in &servers.targets {
         let (session, snapshot) = ask(arguments, target)?;
         let version = snapshot.driver_version;
         writeln!(out, "{} at {}, CUDA {}.{}", snapshot.backend, target, version / 1000, version % 1000 / 10)?;
@@ -83,12 +71,7 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
 /// Asks a server what it has, by a session that ends at once.
 fn ask(arguments: &Arguments, target: &Target) -> Result<(Session, Snapshot), DevicesError> {
     let hello = describe_process(FINGERPRINT, Vec::new());
-    let options = ConnectOptions {
-        via: arguments.server.via,
-        socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
-        ..ConnectOptions::default()
-    };
-    let session = connect(target, hello, &options)?;
+    let session = connect(target, hello, &connect_options(arguments.server.via))?;
     let snapshot = Decoder::new(&session.welcome.snapshot).value();
     session.link.close();
     Ok((session, snapshot?))
@@ -143,10 +126,10 @@ mod tests {
             ..Device::default()
         };
         let lines = table(&[device], 0);
-        assert_eq!(lines[0], "no  name         memory     capability  multiprocessors  PCI           UUID");
+        assert_eq!(lines[0], "no  name         memory   capability  multiprocessors  PCI           UUID");
         assert_eq!(
             lines[1],
-            "0   NVIDIA H200  141.0 GiB  9.0         132              0000:3b:00.0  \
+            "0   NVIDIA H200  141 GiB  9.0         132              0000:3b:00.0  \
              GPU-00000000-0000-0000-0000-000000000000"
         );
     }

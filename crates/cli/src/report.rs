@@ -7,6 +7,7 @@ use core::fmt::Write as _;
 use std::io;
 use std::process::Command;
 
+use causeway_doctor::print::binary;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -167,31 +168,9 @@ impl Report {
     }
 }
 
-/// A number of bytes with a unit that is a power of two.
-pub fn binary(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = "bytes";
-    for larger in UNITS {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    if unit == "bytes" { format!("{bytes} bytes") } else { format!("{value:.1} {unit}") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_get_a_unit_that_fits() {
-        assert_eq!(binary(1023), "1023 bytes");
-        assert_eq!(binary(1024), "1.0 KiB");
-        assert_eq!(binary(150 << 30), "150.0 GiB");
-    }
 
     #[test]
     fn a_report_is_put_into_words() {
@@ -210,10 +189,10 @@ mod tests {
             "Causeway software GPU (software GPU 0.1.0)",
             "via      tcp; not shm: it is far",
             "28: 20 answered locally, 5 posted without waiting, 3 called",
-            "2.0 KiB to the device, 1.0 KiB from the device, 100 bytes of code",
-            "spared   1.0 KiB of those to the device",
-            "to the device: 2.0 MiB over TCP (1x)",
-            "warning: 2.0 MiB of the bytes to the device (100 %) went from pageable memory",
+            "2 KiB to the device, 1 KiB from the device, 100 bytes of code",
+            "spared   1 KiB of those to the device",
+            "to the device: 2 MiB over TCP (1x)",
+            "warning: 2 MiB of the bytes to the device (100 %) went from pageable memory",
             "0.250 s of it in 4 waits",
             "waited for: connection, hello, cuCtxSynchronize 3x, cuMemAlloc 1x",
             "cuDeviceGetAttribute 21x, cuLaunchKernel 5x",

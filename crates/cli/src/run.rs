@@ -3,17 +3,15 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use causeway_fabric::Target;
 use causeway_fabric::pipeline::{PipelineError, Table, VARIABLE};
-use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, check};
-use causeway_server::broker::StartError;
 use clap::Args;
 use thiserror::Error;
 
-use crate::embedded::Embedded;
 use crate::launch::{self, LaunchError};
 use crate::library::{self, LibraryError};
 use crate::report::{self, ReportError};
-use crate::server::ServerArguments;
+use crate::server::{ServerArguments, ServerError};
 
 /// Run a program on a server's GPU, or on the software GPU.
 ///
@@ -39,18 +37,12 @@ pub struct Arguments {
 /// Why a program was not run.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The server's address makes no sense.
+    /// There is no server, or it does not answer as it should.
     #[error(transparent)]
-    Target(#[from] TargetError),
-    /// The server does not answer as it should.
-    #[error(transparent)]
-    Server(#[from] ConnectError),
+    Server(#[from] ServerError),
     /// The user's plans for copies have a mistake.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// The private server does not start.
-    #[error(transparent)]
-    Embedded(#[from] StartError),
     /// There is no client library.
     #[error(transparent)]
     Library(#[from] LibraryError),
@@ -77,35 +69,22 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     let library = library::folder()?;
     // The client library would go on without a table that has a mistake.
     Table::parse(&std::env::var(VARIABLE).unwrap_or_default())?;
-    let embedded = match arguments.server.on() {
-        Some(_) => None,
-        None => Some(Embedded::start(arguments.verbose)?),
-    };
-    let options = ConnectOptions { via: arguments.server.via, ..ConnectOptions::default() };
-    let targets = match (arguments.server.on(), &embedded) {
-        (_, Some(embedded)) => vec![embedded.target().clone()],
-        (on, None) => {
-            let targets = Target::list(on.unwrap_or_default())?;
-            // Trouble is told here in one sentence, before the program starts.
-            targets.iter().try_for_each(|target| check(target, &options))?;
-            targets
-        }
-    };
-    targets.iter().try_for_each(|target| options.check(target))?;
-    let mut command = launch::command(&arguments.program, &targets, &library);
+    let servers = arguments.server.servers(arguments.verbose)?;
+    servers.check(arguments.server.via)?;
+    let mut command = launch::command(&arguments.program, &servers.targets, &library);
     command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
     if arguments.verbose {
-        let kind = match (&embedded, targets.len()) {
-            (Some(_), _) => "a private server with the software GPU",
-            (None, 1) => "the server",
-            (None, _) => "the servers",
+        let kind = match (servers.is_private(), servers.targets.len()) {
+            (true, _) => "a private server with the software GPU",
+            (false, 1) => "the server",
+            (false, _) => "the servers",
         };
-        let names: Vec<_> = targets.iter().map(Target::to_string).collect();
+        let names: Vec<_> = servers.targets.iter().map(Target::to_string).collect();
         let library = library.display();
         eprintln!("causeway: using {kind} at {} and the client library in {library}", names.join(", "));
         command.env("CAUSEWAY_LOG", "info");
     }
-    if embedded.is_none() && !arguments.stats {
+    if !servers.is_private() && !arguments.stats {
         return Err(launch::become_program(command).into());
     }
     let report = arguments.stats.then(report::File::new).transpose()?;
@@ -114,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     }
     let status = launch::run_program(command)?;
     // Before this process ends, which a signal may bring about at once.
-    drop(embedded);
+    drop(servers);
     if let Some(report) = report {
         match report.read() {
             Ok(report) => eprint!("{}", report.summary()),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use causeway_fabric::pipeline::VARIABLE as PIPELINE;
-use causeway_fabric::{ConnectOptions, Target as Server, check};
+use causeway_fabric::{Target as Server, check};
 use causeway_measure::results::{Kind, Run};
 use causeway_measure::target::{Place, Target};
 
@@ -15,6 +15,7 @@ use crate::embedded::Embedded;
 use crate::launch;
 use crate::library;
 use crate::report::{self, Report};
+use crate::server::connect_options;
 
 /// A target with the command that measures it, or why it cannot be measured.
 pub type Start = (Target, Result<Command, String>);
@@ -55,7 +56,7 @@ impl Targets {
         };
         for (name, server) in &servers {
             for via in &vias {
-                let options = ConnectOptions { via: via.unwrap_or_default(), ..ConnectOptions::default() };
+                let options = connect_options(via.unwrap_or_default());
                 // Trouble is told here in one sentence; the others are measured all the same.
                 let reachable = options.check(server).and_then(|()| check(server, &options));
                 let reachable = reachable.map_err(|error| error.to_string());

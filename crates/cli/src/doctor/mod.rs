@@ -14,6 +14,7 @@ use serde_json::json;
 use thiserror::Error;
 
 use crate::library;
+use crate::server::named;
 
 /// Look at what this machine has for remote GPUs, InfiniBand and GPUDirect, and say what to do about what it lacks.
 ///
@@ -46,8 +47,7 @@ pub enum DoctorError {
 
 /// Examines, and tells.
 pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
-    let on = arguments.on.as_deref().map(str::trim).filter(|on| !on.is_empty());
-    let target: Option<Target> = on.map(str::parse).transpose()?;
+    let target: Option<Target> = named(arguments.on.as_deref()).map(str::parse).transpose()?;
     let here = Machine::new(examine_here());
     let server = target.map(|target| Server::examine(&target, arguments.via, &here.facts));
     let elsewhere = server.as_ref().map_or(0, Server::problems);

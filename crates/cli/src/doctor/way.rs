@@ -1,6 +1,5 @@
 //! What is a server's machine like, and how does one get there?
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use causeway_api::coverage::FINGERPRINT;
@@ -11,6 +10,8 @@ use causeway_fabric::exchange::Exchange;
 use causeway_fabric::{ConnectOptions, Target, ViaChoice, connect, connect_diagnosis, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::diagnosis::Question;
+
+use crate::server::connect_options;
 
 /// How long the server may take to say what its machine is like. A driver that hangs is given up there after 40 s.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,12 +38,7 @@ pub fn examine(target: &Target, via: ViaChoice) -> (Option<Facts>, Way) {
     });
     way.path_mtu = exchange.path_mtu();
     drop(exchange);
-    let options = ConnectOptions {
-        via,
-        socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
-        ..ConnectOptions::default()
-    };
-    match connect(target, hello, &options) {
+    match connect(target, hello, &connect_options(via)) {
         Ok(session) => {
             way.used = Some(session.link.via().to_string());
             way.not_used =

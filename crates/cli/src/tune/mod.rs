@@ -18,17 +18,15 @@ use causeway_fabric::pipeline::profile::{self, FORM, Pair};
 use causeway_fabric::pipeline::{
     Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table, built_in,
 };
-use causeway_fabric::{ConnectError, ConnectOptions, Target, TargetError, awake, check, describe_process};
+use causeway_fabric::{awake, describe_process};
 use causeway_measure::child::tuner::{Tuner, TunerError};
-use causeway_server::broker::StartError;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 
-use crate::embedded::Embedded;
 use crate::launch::{self, LaunchError};
 use crate::library::{self, LibraryError};
-use crate::server::ServerArguments;
+use crate::server::{ServerArguments, ServerError};
 use search::{Found, Limits, Step};
 
 /// How long all repetitions may take.
@@ -70,15 +68,9 @@ pub struct HereArguments {
 /// Why nothing was measured or kept.
 #[derive(Debug, Error)]
 pub enum TuneError {
-    /// The server's address makes no sense.
+    /// There is no server, or it does not answer as it should.
     #[error(transparent)]
-    Target(#[from] TargetError),
-    /// The server does not answer as it should.
-    #[error(transparent)]
-    Server(#[from] ConnectError),
-    /// The private server does not start.
-    #[error(transparent)]
-    Embedded(#[from] StartError),
+    Server(#[from] ServerError),
     /// There is no client library.
     #[error(transparent)]
     Library(#[from] LibraryError),
@@ -112,24 +104,16 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     // Before a minute is spent for nothing.
     profile::prepare(&profile::folder()?)?;
     let folder = library::folder()?;
-    let on = arguments.server.on();
-    let mut embedded = None;
-    let target: Target = match on {
-        Some(on) => {
-            let target = on.parse()?;
-            check(&target, &ConnectOptions { via: arguments.server.via, ..ConnectOptions::default() })?;
-            target
-        }
-        None => embedded.insert(Embedded::start(false)?).target().clone(),
-    };
+    let server = arguments.server.one_server()?;
+    server.check(arguments.server.via)?;
     let executable = std::env::current_exe().map_err(TuneError::Executable)?;
     let mut program: Vec<OsString> = vec![executable.into(), "tune-here".into(), "--library".into()];
     program.push(folder.join("libcuda.so.1").into());
     program.extend(arguments.quick.then(|| "--quick".into()));
-    let mut command = launch::command(&program, core::slice::from_ref(&target), &folder);
+    let mut command = launch::command(&program, &server.targets, &folder);
     command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
     let status = launch::run_program(command)?;
-    drop(embedded);
+    drop(server);
     Ok(launch::end_like(status))
 }
 
