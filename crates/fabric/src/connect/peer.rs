@@ -7,7 +7,8 @@ use std::io;
 
 use causeway_wire::handshake::{JoinHello, LaneToken, Locality, Opening, PeerHello, SessionId};
 
-use super::{ConnectError, ConnectOptions, LaneDialer, Purpose, lanes_for, open_lane};
+use super::lanes::{LaneDialer, Purpose, lanes_for, open_lane};
+use super::{ConnectError, ConnectOptions};
 use crate::awake;
 use crate::link::{Link, Receiver};
 use crate::shm::join::join;

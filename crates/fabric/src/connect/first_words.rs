@@ -1,0 +1,98 @@
+//! The first words on a connection: the preface, the proofs of the key, and one message each way.
+
+use std::io::{self, Write as _};
+use std::time::Instant;
+
+use causeway_wire::codec::Decoder;
+use causeway_wire::handshake::{Answer, PREFACE_SIZE, Preface, PrefaceAnswer};
+
+use super::error::explain;
+use super::{ConnectError, ConnectOptions};
+use crate::target::Target;
+use crate::tcp::channel::{Connection, handshake_frame};
+use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
+use crate::tcp::socket::dial;
+
+/// Makes a connection, authenticates it, and exchanges one message each way.
+pub(super) fn open(
+    target: &Target,
+    options: &ConnectOptions,
+    limit: usize,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Result<(Connection, Answer), ConnectError> {
+    let deadline = Instant::now() + options.answer_timeout;
+    let failed = |error| explain(target, options, error);
+    let message = handshake_frame(encode);
+    // What is not encrypted can go with the first words, which saves a round trip.
+    let early = if target.key.is_none() { message.as_slice() } else { &[] };
+    let mut connection = authenticate(target, options, early, deadline)?;
+    if early.is_empty() {
+        connection.outgoing.send(&message).map_err(|error| failed(error.into()))?;
+    }
+    let body = connection.receive_handshake(limit, deadline).map_err(failed)?;
+    let mut input = Decoder::new(&body);
+    let answer =
+        input.value::<Answer>().and_then(|answer| input.finish().map(|()| answer)).map_err(|error| {
+            ConnectError::Failed {
+                target: target.to_string(),
+                text: format!("the server's answer is damaged: {error}"),
+            }
+        })?;
+    Ok((connection, answer))
+}
+
+/// Makes a connection on which both ends have proved that they hold the key, where there is one. `early` is
+/// sent right behind the first words, in the clear.
+pub(super) fn authenticate(
+    target: &Target,
+    options: &ConnectOptions,
+    early: &[u8],
+    deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    let stream = dial(target, options.connect_timeout)?;
+    let failed = |error: io::Error| explain(target, options, error.into());
+    let preface = Preface { encrypted: target.key.is_some() }.to_bytes();
+    let mut first = preface.to_vec();
+    let mut handshake = target.key.as_ref().map(|key| Handshake::client(key, &preface));
+    match &mut handshake {
+        Some(handshake) => first.extend(handshake.write()),
+        None => first.extend(early),
+    }
+    (&stream).write_all(&first).map_err(failed)?;
+    let mut clear = Connection::new(stream, None);
+    expect_go_on(target, options, &mut clear, deadline)?;
+    let Some(mut handshake) = handshake else { return Ok(clear) };
+    let mut message = [0; MESSAGE_SIZE];
+    clear.incoming.receive_exact(&mut message, deadline).map_err(failed)?;
+    handshake.read(&message).map_err(|_| ConnectError::ServerNotAuthentic { target: target.to_string() })?;
+    let stream = clear.socket().try_clone().map_err(failed)?;
+    Ok(Connection::new(stream, Some(handshake.finish())))
+}
+
+/// Reads the server's answer to the first words.
+fn expect_go_on(
+    target: &Target,
+    options: &ConnectOptions,
+    connection: &mut Connection,
+    deadline: Instant,
+) -> Result<(), ConnectError> {
+    let mut read = |into: &mut [u8]| {
+        let read = connection.incoming.receive_exact(into, deadline);
+        read.map_err(|error| explain(target, options, error.into()))
+    };
+    let mut answer = [0; PREFACE_SIZE];
+    read(&mut answer)?;
+    match PrefaceAnswer::parse(&answer) {
+        Ok(PrefaceAnswer::GoOn) => Ok(()),
+        Ok(PrefaceAnswer::Refused { length }) => {
+            let mut text = vec![0; usize::from(length)];
+            read(&mut text)?;
+            let text = String::from_utf8_lossy(&text).into_owned();
+            Err(ConnectError::Refused { target: target.to_string(), text })
+        }
+        Err(error) => Err(ConnectError::NotCauseway {
+            target: target.to_string(),
+            found: format!("it said {:?}", String::from_utf8_lossy(&error.found)),
+        }),
+    }
+}

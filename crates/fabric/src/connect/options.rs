@@ -1,0 +1,48 @@
+//! How long a client waits for what, and which ways to the server it takes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ConnectError;
+use super::error::not_via;
+use super::lanes::lanes_asked_for;
+use crate::target::Target;
+use crate::verbs::join::chance;
+use crate::via::{Via, ViaChoice};
+
+/// How long a client waits for what, and which ways it takes.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// For the TCP connection.
+    pub connect_timeout: Duration,
+    /// For the server's answer, which comes after its worker has started the GPU.
+    pub answer_timeout: Duration,
+    /// Open as many lanes as the length of the network asks for, not all that were granted.
+    pub lanes_by_distance: bool,
+    /// Which module the session goes over.
+    pub via: ViaChoice,
+    /// A folder in which the server's sockets may be, besides where the server says.
+    pub socket_folder: Option<PathBuf>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(60),
+            lanes_by_distance: lanes_asked_for().is_none(),
+            via: ViaChoice::Auto,
+            socket_folder: None,
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// An error when the module that was asked for cannot be had from any server.
+    pub fn check(&self, target: &Target) -> Result<(), ConnectError> {
+        if self.via != ViaChoice::Only(Via::Verbs) {
+            return Ok(());
+        }
+        chance(None).map(drop).map_err(|error| not_via(target, Via::Verbs, error.to_string()))
+    }
+}
