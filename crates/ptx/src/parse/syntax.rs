@@ -143,6 +143,23 @@ pub(crate) struct Variable {
     pub(crate) managed: bool,
 }
 
+impl Variable {
+    /// One of which no more is known than where it is declared.
+    pub(crate) fn new(space: Space, linkage: Linkage, line: u32) -> Self {
+        Self {
+            name: String::new(),
+            line,
+            linkage,
+            space,
+            align: 0,
+            size: 0,
+            initial: Vec::new(),
+            pointers: Vec::new(),
+            managed: false,
+        }
+    }
+}
+
 /// An address inside a variable's initial value.
 #[derive(Debug, Clone)]
 pub(crate) struct Pointer {

@@ -1,0 +1,122 @@
+//! Operands of instructions.
+
+use super::{Builder, PendingLabel};
+use crate::parse::SyntaxError;
+use crate::parse::lexer::TokenKind;
+use crate::parse::parser::Parser;
+use crate::parse::syntax::{Base, Operand};
+
+impl<'s> Builder<'s, '_> {
+    /// The label or table that a branch names, which may come later.
+    pub(super) fn branch_target(&mut self, name: &'s str, operand: usize, line: u32) -> Operand {
+        if self.body.branch_tables.contains_key(name) {
+            return Operand::Table(name.to_owned());
+        }
+        let pending = PendingLabel::Operand { statement: self.body.statements.len(), operand };
+        let scope = *self.open.last().expect("a scope is open");
+        self.pending_branches.push((pending, name, scope, line));
+        Operand::Label(0)
+    }
+
+    /// One operand; `d|p` counts as one.
+    pub(super) fn operand(&mut self, parser: &mut Parser<'s, '_>) -> Result<Operand, SyntaxError> {
+        match parser.peek() {
+            TokenKind::Punctuation('(') => {
+                parser.advance();
+                Ok(Operand::List(self.operands_until(parser, ')')?))
+            }
+            TokenKind::Punctuation('{') => {
+                parser.advance();
+                Ok(Operand::Vector(self.operands_until(parser, '}')?))
+            }
+            TokenKind::Punctuation('[') => self.address(parser),
+            _ => {
+                let first = self.simple_operand(parser)?;
+                if parser.take('|') {
+                    let second = self.simple_operand(parser)?;
+                    return Ok(Operand::Pair(Box::new(first), Box::new(second)));
+                }
+                Ok(first)
+            }
+        }
+    }
+
+    /// A list of operands up to a closing mark.
+    fn operands_until(
+        &mut self,
+        parser: &mut Parser<'s, '_>,
+        end: char,
+    ) -> Result<Vec<Operand>, SyntaxError> {
+        let mut operands = Vec::new();
+        while !parser.take(end) {
+            if !operands.is_empty() {
+                parser.expect(',')?;
+            }
+            operands.push(self.simple_operand(parser)?);
+        }
+        Ok(operands)
+    }
+
+    /// A number, a register or another name.
+    fn simple_operand(&mut self, parser: &mut Parser<'s, '_>) -> Result<Operand, SyntaxError> {
+        if parser.take('!') {
+            return Ok(Operand::Not(self.register(parser)?));
+        }
+        let negative = parser.take('-');
+        let operand = match parser.peek() {
+            TokenKind::Integer(value) => {
+                Operand::Integer(if negative { (value as i64).wrapping_neg() } else { value as i64 })
+            }
+            TokenKind::Single(bits) => Operand::Single(bits ^ (u32::from(negative) << 31)),
+            TokenKind::Double(bits) => Operand::Double(bits ^ (u64::from(negative) << 63)),
+            TokenKind::Word(_) if negative => return Err(parser.unexpected("a number after `-`")),
+            TokenKind::Word("_") => Operand::Sink,
+            TokenKind::Word(word) => {
+                if let Some(register) = self.find_register(parser, word)? {
+                    Operand::Register(register)
+                } else if self.body.prototypes.contains_key(word)
+                    || self.body.branch_tables.contains_key(word)
+                {
+                    Operand::Table(word.to_owned())
+                } else if let Some(special) = word.strip_prefix('%') {
+                    Operand::Special(special.to_owned())
+                } else if word == "WARP_SZ" {
+                    Operand::Integer(32)
+                } else {
+                    parser.advance();
+                    let name = self.find_name(word);
+                    let offset = parser.addend()?;
+                    return Ok(Operand::Symbol(name, offset));
+                }
+            }
+            _ => return Err(parser.unexpected("an operand")),
+        };
+        parser.advance();
+        Ok(operand)
+    }
+
+    /// `[register+4]` and its like.
+    fn address(&mut self, parser: &mut Parser<'s, '_>) -> Result<Operand, SyntaxError> {
+        parser.expect('[')?;
+        let base = match parser.peek() {
+            TokenKind::Word(word) => {
+                parser.advance();
+                match self.find_register(parser, word)? {
+                    Some(register) => Base::Register(register),
+                    None if word.starts_with('%') => {
+                        return Err(parser.error(format!("`{word}` is not a register that was declared")));
+                    }
+                    None => Base::Symbol(self.find_name(word)),
+                }
+            }
+            _ => {
+                let absolute = parser.integer()?;
+                parser.expect(']')?;
+                return Ok(Operand::Address(Base::Absolute, absolute));
+            }
+        };
+        let offset = parser.addend()?;
+        parser.expect(']')?;
+        Ok(Operand::Address(base, offset))
+    }
+}

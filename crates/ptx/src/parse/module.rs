@@ -1,0 +1,117 @@
+//! A source: its version and target, and the declarations in it.
+
+use super::SyntaxError;
+use super::lexer::{TokenKind, tokens};
+use super::parser::Parser;
+use super::syntax::{Linkage, Module};
+
+/// Parses one source.
+pub(crate) fn parse(source: &str) -> Result<Module, SyntaxError> {
+    let tokens = tokens(source)?;
+    let mut parser = Parser { source, tokens: &tokens, position: 0 };
+    parser.module()
+}
+
+impl Parser<'_, '_> {
+    /// All directives of a source.
+    fn module(&mut self) -> Result<Module, SyntaxError> {
+        let mut module = Module::default();
+        let mut address_size = None;
+        loop {
+            match self.peek() {
+                TokenKind::End => break,
+                TokenKind::Word(".version") => {
+                    self.position += 1;
+                    module.version = match self.advance() {
+                        TokenKind::Double(bits) => (f64::from_bits(bits) * 10.0).round() as u32,
+                        TokenKind::Integer(major) => (major as u32).saturating_mul(10),
+                        _ => return Err(self.error("`.version` names a number such as 9.0")),
+                    };
+                }
+                TokenKind::Word(".target") => module.target = self.target()?,
+                TokenKind::Word(".address_size") => {
+                    self.position += 1;
+                    let bits = self.integer()?;
+                    if bits != 64 {
+                        return Err(self.error(format!(
+                            "`.address_size {bits}`: the software GPU runs programs with 64-bit addresses only"
+                        )));
+                    }
+                    address_size = Some(bits);
+                }
+                TokenKind::Word(".loc" | ".file" | ".section" | ".pragma") => self.skip_directive()?,
+                TokenKind::Word(".alias") => {
+                    self.position += 1;
+                    let new = self.name("the name of the alias")?.to_owned();
+                    self.expect(',')?;
+                    let old = self.name("the name of a function")?.to_owned();
+                    self.expect(';')?;
+                    module.aliases.push((new, old));
+                }
+                TokenKind::Word(word) if word.starts_with('.') => self.declaration(&mut module)?,
+                _ => return Err(self.unexpected("a directive such as `.visible` or `.global`")),
+            }
+        }
+        let missing = match (module.version, module.target, address_size) {
+            (0, ..) => "there is no `.version`: this is not PTX",
+            (_, 0, _) => "there is no `.target`",
+            // 32 bits are the default of the language.
+            (.., None) => {
+                "there is no `.address_size 64`: the software GPU runs programs with 64-bit addresses only"
+            }
+            _ => return Ok(module),
+        };
+        Err(SyntaxError { line: 1, message: missing.to_owned() })
+    }
+
+    /// `.target sm_90a, ...`, with the word next; gives the number.
+    fn target(&mut self) -> Result<u32, SyntaxError> {
+        self.position += 1;
+        let mut target = 0;
+        loop {
+            let word = self.name("a target such as `sm_75`")?;
+            if let Some(number) = word.strip_prefix("sm_") {
+                let digits = number.trim_end_matches(['a', 'f']);
+                target = digits.parse().map_err(|_| self.error(format!("`{word}` is not a known target")))?;
+            } else if !matches!(word, "debug" | "texmode_unified" | "texmode_independent") {
+                return Err(self.error(format!("`{word}` is not a target the software GPU can be")));
+            }
+            if !self.take(',') {
+                return Ok(target);
+            }
+        }
+    }
+
+    /// A function or variables, behind any words about their linkage.
+    fn declaration(&mut self, module: &mut Module) -> Result<(), SyntaxError> {
+        let mut linkage = Linkage::Internal;
+        loop {
+            let word = match self.peek() {
+                TokenKind::Word(word) => word,
+                _ => return Err(self.unexpected("a declaration")),
+            };
+            match word {
+                ".visible" => linkage = Linkage::Visible,
+                ".weak" | ".common" => linkage = Linkage::Weak,
+                ".extern" => linkage = Linkage::Extern,
+                ".entry" | ".func" => {
+                    self.position += 1;
+                    let function = self.function(linkage, word == ".entry")?;
+                    module.functions.push(function);
+                    return Ok(());
+                }
+                ".global" | ".const" | ".shared" | ".local" => {
+                    let variables = self.variables(linkage)?;
+                    module.variables.extend(variables);
+                    return Ok(());
+                }
+                _ => {
+                    return Err(
+                        self.error(format!("the directive `{word}` is not supported by the software GPU"))
+                    );
+                }
+            }
+            self.position += 1;
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Programs: PTX that was parsed, linked and found to be supported.
+
+mod error;
+mod kernel;
+mod layout;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cranelift_frontend::FunctionBuilderContext;
+
+use crate::jit;
+use crate::link::{self, Image, LinkError, VariableId};
+use crate::lower::{self, Placement, Refusal};
+use crate::parse;
+use crate::parse::syntax::{Linkage, Space};
+
+pub use error::CompileError;
+pub(crate) use kernel::parameter_offsets;
+pub use kernel::{Kernel, Parameter};
+pub(crate) use layout::KernelLayout;
+
+/// How to compile.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct CompileOptions {}
+
+/// The last version of PTX, without its minor number. A later minor version adds instructions, and each is looked at by itself.
+const LAST_MAJOR_VERSION: u32 = 9;
+
+/// The state space of a global variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GlobalSpace {
+    /// `__device__`
+    Global,
+    /// `__constant__`
+    Const,
+}
+
+/// A variable that the host can find by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Global {
+    /// The name, mangled as the compiler left it.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// Where it lives.
+    pub space: GlobalSpace,
+    /// Declared `__managed__`.
+    pub managed: bool,
+}
+
+/// A linked program, every instruction of which is known to be supported. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Program {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    image: Image,
+    kernels: Vec<Kernel>,
+    layouts: Vec<KernelLayout>,
+    by_name: HashMap<String, usize>,
+    globals: Vec<Global>,
+    global_variables: HashMap<String, VariableId>,
+}
+
+impl Program {
+    /// Parses and links sources, and checks every instruction.
+    ///
+    /// # Errors
+    /// The first thing found wrong, with the line it is in; instructions and directives that the software GPU does
+    /// not have are refused here, never when a kernel runs.
+    pub fn compile(sources: &[&str], _options: &CompileOptions) -> Result<Self, CompileError> {
+        let mut modules = Vec::with_capacity(sources.len());
+        for (source_index, source) in sources.iter().enumerate() {
+            let module = parse::parse(source).map_err(|error| CompileError::Syntax {
+                source_index,
+                line: error.line,
+                message: error.message,
+            })?;
+            if module.version / 10 > LAST_MAJOR_VERSION {
+                return Err(CompileError::LaterVersion { source_index, version: module.version });
+            }
+            modules.push(module);
+        }
+        let image = link::link(modules).map_err(|error| match error {
+            LinkError::Unresolved(names) => CompileError::Unresolved(names),
+            LinkError::Duplicate(name) => CompileError::Duplicate(name),
+        })?;
+        check_instructions(&image)?;
+        let mut kernels = Vec::new();
+        let mut layouts = Vec::new();
+        for (id, linked) in image.functions.iter().enumerate() {
+            if linked.function.is_kernel {
+                let layout = layout::layout(&image, id)?;
+                kernels.push(kernel::describe(&image, id, &layout)?);
+                layouts.push(layout);
+            }
+        }
+        let by_name =
+            kernels.iter().enumerate().map(|(index, kernel)| (kernel.name.clone(), index)).collect();
+        let mut globals = Vec::new();
+        let mut global_variables = HashMap::new();
+        for (id, variable) in image.variables.iter().enumerate() {
+            let space = match variable.space {
+                Space::Global => GlobalSpace::Global,
+                Space::Const => GlobalSpace::Const,
+                _ => continue,
+            };
+            // Variables that only one source sees can be found by name as well, unless another has the same name.
+            let public = variable.linkage != Linkage::Internal;
+            if public || !global_variables.contains_key(&variable.name) {
+                global_variables.insert(variable.name.clone(), id);
+            }
+            let (name, size, managed) = (variable.name.clone(), variable.size, variable.managed);
+            globals.push(Global { name, size, space, managed });
+        }
+        let inner = Inner { image, kernels, layouts, by_name, globals, global_variables };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The kernels, in the order of the sources.
+    pub fn kernels(&self) -> &[Kernel] {
+        &self.inner.kernels
+    }
+
+    /// The kernel of this name.
+    pub fn kernel(&self, name: &str) -> Option<&Kernel> {
+        self.kernel_index(name).map(|index| &self.inner.kernels[index])
+    }
+
+    /// The `.global` and `.const` variables, in the order of the sources.
+    pub fn globals(&self) -> &[Global] {
+        &self.inner.globals
+    }
+
+    pub(crate) fn kernel_index(&self, name: &str) -> Option<usize> {
+        self.inner.by_name.get(name).copied()
+    }
+
+    pub(crate) fn layout(&self, index: usize) -> &KernelLayout {
+        &self.inner.layouts[index]
+    }
+
+    pub(crate) fn image(&self) -> &Image {
+        &self.inner.image
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Option<VariableId> {
+        self.inner.global_variables.get(name).copied()
+    }
+}
+
+/// Translates every function with made-up addresses, which finds all that cannot be translated.
+fn check_instructions(image: &Image) -> Result<(), CompileError> {
+    let target = jit::native_target().map_err(CompileError::Machine)?;
+    let variables = vec![0; image.variables.len()];
+    let own_shared = vec![0; image.functions.len()];
+    let placement = Placement {
+        variables: &variables,
+        own_shared: &own_shared,
+        space_base: 1 << 44,
+        space_bits: 40,
+        call_table: (0, 0),
+    };
+    let mut context = FunctionBuilderContext::new();
+    for (id, linked) in image.functions.iter().enumerate() {
+        lower::translate(image, id, &placement, target.frontend_config(), &mut context).map_err(
+            |(instruction, refusal)| {
+                // The translator was interrupted, so what it left behind must not be used again.
+                let (source_index, line) = (linked.module, instruction.line);
+                let text = instruction.text.clone();
+                match refusal {
+                    Refusal::Unsupported(reason) => {
+                        CompileError::UnsupportedInstruction { source_index, line, instruction: text, reason }
+                    }
+                    Refusal::Invalid(reason) => {
+                        CompileError::InvalidInstruction { source_index, line, instruction: text, reason }
+                    }
+                }
+            },
+        )?;
+    }
+    Ok(())
+}
