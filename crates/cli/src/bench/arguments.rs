@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_fabric::ViaChoice;
 use causeway_fabric::pipeline::{PipelineError, Table};
+use causeway_fabric::{Via, ViaChoice};
 use causeway_measure::case::{ARGUMENTS, Case, Direction, Path, Wait};
 use causeway_measure::pipeline::FIXED;
 use causeway_measure::plan::Plan;
@@ -133,6 +133,25 @@ impl Common {
 }
 
 impl Arguments {
+    /// Copies between the host and the first device of a server, over verbs.
+    pub fn copies_over_verbs(server: &str, sizes: Sizes, repetitions: u32, out: Option<PathBuf>) -> Self {
+        Self::Copy(CopyArguments {
+            sizes: Some(sizes),
+            memory: vec![Memory::Pageable, Memory::Pinned],
+            direction: vec![Way::To, Way::From],
+            common: Common {
+                on: vec![server.to_owned()],
+                via: vec![ViaChoice::Only(Via::Verbs)],
+                native: false,
+                repetitions: Some(repetitions),
+                budget: None,
+                quick: false,
+                no_verify: false,
+                out,
+            },
+        })
+    }
+
     /// Which kind of measurement it is.
     pub fn kind(&self) -> Kind {
         match self {

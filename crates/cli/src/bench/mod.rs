@@ -102,7 +102,13 @@ pub enum BenchError {
 pub fn bench(arguments: &BenchArguments) -> Result<ExitCode, BenchError> {
     match &arguments.what {
         What::Gpu(arguments) => bench_gpus(arguments),
-        What::Verbs(arguments) => Ok(verbs::verbs(arguments)?),
+        What::Verbs(arguments) => {
+            let outcome = verbs::verbs(arguments)?;
+            match arguments.copies() {
+                Some(copies) => bench_gpus(&copies),
+                None => Ok(outcome),
+            }
+        }
     }
 }
 

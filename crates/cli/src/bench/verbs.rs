@@ -12,10 +12,12 @@ use causeway_measure::verbs::control::DEFAULT_PORT;
 use causeway_measure::verbs::far::{ListenError, listen};
 use causeway_measure::verbs::near::{MeasureError, Order, measure};
 use causeway_measure::verbs::report;
+use causeway_measure::verbs::results::Tool;
 use causeway_measure::verbs::sweep::Varied;
 use clap::{ArgGroup, Args, ValueEnum};
 use thiserror::Error;
 
+use super::arguments::Arguments;
 use super::targets::command_line;
 
 /// Measure the RDMA devices of two machines through verbs: sends, RDMA reads and RDMA writes, by size, number of queue pairs, queue
@@ -56,6 +58,17 @@ struct Measuring {
         hide_possible_values = true
     )]
     operation: Vec<Way>,
+    /// What carries them: verbs (queue pairs, with nothing between), links (Causeway's own: their messages beside sends, and their
+    /// memory beside writes).
+    #[arg(
+        long,
+        value_name = "LAYERS",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "verbs,links",
+        hide_possible_values = true
+    )]
+    through: Vec<Layer>,
     /// What is asked of them: bandwidth, latency.
     #[arg(
         long,
@@ -79,8 +92,12 @@ struct Measuring {
     /// Run another tool in turns with the same settings, and print the ratio: perftest, which must be installed on both machines.
     #[arg(long, value_name = "TOOL", value_enum)]
     compare: Option<Compare>,
-    /// A folder for the results: a table as CSV, everything with the single samples as JSON, plots as SVG and PNG. It is made when it is
-    /// not there.
+    /// Then measure copies to and from the first GPU of this server over verbs, through everything that a program's copies pass: HOST:PORT, or
+    /// the connect string that `causeway serve` printed. As `causeway bench copy --via verbs`, with the same sizes and repetitions.
+    #[arg(long, value_name = "SERVER")]
+    on: Option<String>,
+    /// A folder for the results: a table as CSV, everything with the single samples as JSON, plots as SVG and PNG; those of --on in a folder
+    /// `copies` in it. It is made when it is not there.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -99,6 +116,12 @@ enum Way {
     Send,
     Read,
     Write,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Layer {
+    Verbs,
+    Links,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -180,8 +203,8 @@ pub fn verbs(arguments: &VerbsArguments) -> Result<ExitCode, VerbsError> {
         device: device.map(str::to_owned),
         varied: measuring.varied(),
         cases: measuring.cases(),
-        repetitions: measuring.repetitions.unwrap_or(if measuring.quick { 10 } else { 100 }),
-        perftest: measuring.compare.is_some(),
+        repetitions: measuring.repetitions(),
+        tools: measuring.tools(),
         command: command_line(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     })?;
@@ -194,7 +217,25 @@ pub fn verbs(arguments: &VerbsArguments) -> Result<ExitCode, VerbsError> {
     Ok(ExitCode::SUCCESS)
 }
 
+impl VerbsArguments {
+    /// What is to be measured of the whole stack, if anything.
+    pub fn copies(&self) -> Option<Arguments> {
+        let Measuring { on, out, .. } = &self.measuring;
+        let (sizes, repetitions) = (self.measuring.sizes(), self.measuring.repetitions());
+        let out = out.as_ref().map(|folder| folder.join("copies"));
+        on.as_ref().map(|server| Arguments::copies_over_verbs(server, sizes, repetitions, out))
+    }
+}
+
 impl Measuring {
+    fn sizes(&self) -> Sizes {
+        self.sizes.clone().unwrap_or_else(|| Sizes::steps(2, LONGEST, if self.quick { 4 } else { 2 }))
+    }
+
+    fn repetitions(&self) -> u32 {
+        self.repetitions.unwrap_or(if self.quick { 10 } else { 100 })
+    }
+
     fn varied(&self) -> Vec<Varied> {
         let named = self.sweep.iter().map(|sweep| match sweep {
             Sweep::Default => Varied::Nothing,
@@ -210,9 +251,16 @@ impl Measuring {
         }
     }
 
+    fn tools(&self) -> Vec<Tool> {
+        let layers = self.through.iter().map(|layer| match layer {
+            Layer::Verbs => Tool::Verbs,
+            Layer::Links => Tool::Link,
+        });
+        layers.chain(self.compare.map(|_| Tool::Perftest)).collect()
+    }
+
     fn cases(&self) -> Vec<Case> {
-        let all = Sizes::steps(2, LONGEST, if self.quick { 4 } else { 2 });
-        let sizes = self.sizes.as_ref().unwrap_or(&all);
+        let sizes = self.sizes();
         let mut cases = Vec::new();
         for what in &self.quantity {
             let quantity = match what {
@@ -271,6 +319,15 @@ mod tests {
         assert_eq!(parse(&["--to", "far", "--quick"]).unwrap().measuring.cases().len(), 2 * 3 * 12);
         let compared = parse(&["--to", "far", "--compare", "perftest"]).unwrap().measuring;
         assert_eq!(compared.varied(), [Varied::Nothing]);
+        assert_eq!(compared.tools(), [Tool::Verbs, Tool::Link, Tool::Perftest]);
+    }
+
+    #[test]
+    fn copies_are_measured_where_a_server_is_named() {
+        let copies = |words: &[&str]| parse(words).unwrap().copies().map(|copies| copies.cases().len());
+        assert_eq!(copies(&["--to", "far", "--sizes", "64,1M"]), None);
+        // Two kinds of memory and two directions.
+        assert_eq!(copies(&["--to", "far", "--sizes", "64,1M", "--on", "far"]), Some(2 * 4));
     }
 
     #[test]

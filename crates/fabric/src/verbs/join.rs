@@ -74,8 +74,12 @@ pub struct Chance {
 /// Whether this process could use verbs, and how. `local` is the address of its end of the connection to the server, if there
 /// is one already.
 pub fn chance(local: Option<IpAddr>) -> Result<Chance, JoinError> {
+    chance_with(Settings::from_environment()?, local)
+}
+
+/// As [`chance`], with settings of one's own.
+pub fn chance_with(settings: Settings, local: Option<IpAddr>) -> Result<Chance, JoinError> {
     let libraries = Libraries::load()?;
-    let settings = Settings::from_environment()?;
     let port = local_port(libraries, &settings, local)?;
     let is_iwarp = port.device.transport() == Transport::Iwarp;
     let by_manager = is_iwarp || settings.method == Method::Manager;
@@ -154,8 +158,17 @@ impl Chance {
 
 /// Lets a client join over verbs on the connection that it has opened for that: the worker's part. What fails is told to the
 /// client, which then stays on TCP.
-pub fn offer(mut setup: Connection, hello: &VerbsHello) -> Result<Joined, JoinError> {
-    let offered = offer_on(&mut setup, hello);
+pub fn offer(setup: Connection, hello: &VerbsHello) -> Result<Joined, JoinError> {
+    offer_with(setup, hello, || Ok(Settings::from_environment()?))
+}
+
+/// As [`offer`], with settings of one's own.
+pub fn offer_with(
+    mut setup: Connection,
+    hello: &VerbsHello,
+    settings: impl FnOnce() -> Result<Settings, JoinError>,
+) -> Result<Joined, JoinError> {
+    let offered = settings().and_then(|settings| offer_on(&mut setup, hello, &settings));
     match offered {
         Ok(state) => Ok(Joined { state, setup }),
         Err(error) => {
@@ -168,15 +181,18 @@ pub fn offer(mut setup: Connection, hello: &VerbsHello) -> Result<Joined, JoinEr
     }
 }
 
-fn offer_on(setup: &mut Connection, hello: &VerbsHello) -> Result<Arc<State>, JoinError> {
+fn offer_on(
+    setup: &mut Connection,
+    hello: &VerbsHello,
+    settings: &Settings,
+) -> Result<Arc<State>, JoinError> {
     let deadline = Instant::now() + PATIENCE;
     let libraries = Libraries::load()?;
-    let settings = Settings::from_environment()?;
     let local = setup.socket().local_addr().map_err(ended)?.ip().to_canonical();
     let mut listener = hello.by_manager.then(|| Listener::bind(libraries, local)).transpose()?;
     let port = match &listener {
         Some(listener) => port_of(listener.device().clone())?,
-        None => local_port(libraries, &settings, Some(local))?,
+        None => local_port(libraries, settings, Some(local))?,
     };
     if listener.is_none() && port.device.transport() == Transport::Iwarp {
         return Err(JoinError::NoPort(format!(
@@ -185,8 +201,8 @@ fn offer_on(setup: &mut Connection, hello: &VerbsHello) -> Result<Arc<State>, Jo
         )));
     }
     let limits = port.device.limits()?;
-    let counts = Counts::agree(&settings, &limits, hello.queue_pairs, hello.depth);
-    let mut prepared = Prepared::new(port, &settings, counts)?;
+    let counts = Counts::agree(settings, &limits, hello.queue_pairs, hello.depth);
+    let mut prepared = Prepared::new(port, settings, counts)?;
     let packet = first_packet();
     let manager_port = listener.as_ref().map_or(0, Listener::port);
     if listener.is_none() {

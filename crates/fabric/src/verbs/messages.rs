@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::Failure;
 use super::credit::Class;
 use super::look::AT_ONCE;
 use super::state::State;
+use super::waiting::InVain;
 use crate::link::{LinkError, Shared};
 use crate::module::{ReceiveMessages, SendMessages};
 
@@ -44,7 +44,7 @@ impl ReceiveMessages for Receiving {
     fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         let Self(state) = self;
         state.is_attended.store(true, Ordering::Relaxed);
-        let mut looked_since = Instant::now();
+        let mut in_vain = InVain::default();
         loop {
             let taken = state.take_frames(into)?;
             if taken > 0 {
@@ -52,7 +52,7 @@ impl ReceiveMessages for Receiving {
                 return Ok(taken);
             }
             if state.look() {
-                looked_since = Instant::now();
+                in_vain = InVain::default();
                 continue;
             }
             // What came before the end still counts.
@@ -60,9 +60,7 @@ impl ReceiveMessages for Receiving {
             if !wait {
                 return Ok(0);
             }
-            if looked_since.elapsed() < state.patience() {
-                core::hint::spin_loop();
-            } else {
+            if !in_vain.may_go_on(state.patience()) {
                 state.sleep()?;
             }
         }

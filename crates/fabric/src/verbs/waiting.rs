@@ -16,23 +16,42 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long the receiver of frames sleeps before it looks whether the link still is there.
 const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
+/// Looks between two readings of the clock, which is a system call on some machines and costs more than a look.
+const LOOKS: u32 = 32;
+
+/// How long a thread has looked in vain.
+#[derive(Default)]
+pub struct InVain {
+    looks: u32,
+    since: Option<Instant>,
+}
+
+impl InVain {
+    /// Takes note of one more look; whether it is too early to sleep.
+    pub fn may_go_on(&mut self, patience: Duration) -> bool {
+        core::hint::spin_loop();
+        self.looks = self.looks.wrapping_add(1);
+        !patience.is_zero()
+            && (!self.looks.is_multiple_of(LOOKS)
+                || self.since.get_or_insert_with(Instant::now).elapsed() < patience)
+    }
+}
+
 impl State {
     /// Waits until `ready` finds something, looking for completions meanwhile. An error when the link ends first.
     pub fn wait_for<T>(
         &self,
         mut ready: impl FnMut() -> Result<Option<T>, LinkError>,
     ) -> Result<T, LinkError> {
-        let mut begun = Instant::now();
+        let mut in_vain = InVain::default();
         loop {
             self.check()?;
             if let Some(found) = ready()? {
                 return Ok(found);
             }
             if self.look() {
-                begun = Instant::now();
-            } else if begun.elapsed() < self.poll {
-                core::hint::spin_loop();
-            } else {
+                in_vain = InVain::default();
+            } else if !in_vain.may_go_on(self.poll) {
                 self.waiting.fetch_add(1, Ordering::SeqCst);
                 let mut held = self.changed.0.lock();
                 if !self.is_over() {

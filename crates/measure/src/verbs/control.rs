@@ -16,7 +16,7 @@ use super::results;
 pub const DEFAULT_PORT: u16 = 7691;
 
 /// What both ends must agree on.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes of the longest line: a list of 64 queue pairs takes some 8 KiB.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -97,6 +97,14 @@ pub enum Request {
     },
     /// This end's part in a repetition is done.
     Finished,
+    /// Make a link over verbs with this setting with whoever connects next: two connections, the session's and the one on
+    /// which verbs are set up.
+    Link {
+        /// The setting.
+        setting: Setting,
+        /// Whether rdma_cm is to join the queue pairs.
+        by_manager: bool,
+    },
     /// Start perftest's program for this case as a server.
     Perftest {
         /// What is measured.
@@ -136,7 +144,7 @@ pub enum Answer {
         /// The digest.
         digest: Option<u64>,
     },
-    /// To [`Request::Perftest`]: the server listens at this port.
+    /// To [`Request::Perftest`]: the server listens at this port; to [`Request::Link`]: this end does.
     Listening {
         /// The port.
         port: u16,

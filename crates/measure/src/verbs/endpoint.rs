@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use causeway_verbs::{
-    Access, Buffer, Capacity, CompletionQueue, Device, DeviceError, GidEntry, Libraries, Limits, LinkLayer,
-    LoadError, PathMtu, Port, PostError, ProtectionDomain, QueuePair, QueuePairError, Receive, RegisterError,
-    RemoteEnd, RemoteMemory, Settings, Status, Transport, choose,
+    Access, Buffer, Capacity, Completion, CompletionQueue, Device, DeviceError, GidEntry, Libraries, Limits,
+    LinkLayer, LoadError, PathMtu, Port, PostError, ProtectionDomain, QueuePair, QueuePairError, Receive,
+    RegisterError, RemoteEnd, RemoteMemory, Settings, Status, Transport, choose,
 };
 use thiserror::Error;
 
@@ -20,6 +21,11 @@ pub const MOST_INLINE: u32 = 128;
 
 /// Reads that a queue pair may have under way, where both devices allow as many.
 const MOST_READS: u32 = 128;
+
+/// How long queue pairs that end may take to give their requests back, and how long nothing may come before they are taken
+/// to have done so.
+const GIVING_BACK: Duration = Duration::from_millis(200);
+const QUIET: Duration = Duration::from_millis(2);
 
 /// Why there is no end, or it no longer works.
 #[derive(Debug, Error)]
@@ -150,6 +156,13 @@ impl Endpoint {
         self.buffer.as_ptr()
     }
 
+    /// What is sent through links.
+    pub fn content(&self, bytes: u64) -> &[u8] {
+        debug_assert!(bytes <= LONGEST);
+        // SAFETY: the bytes lie in the buffer, and nobody writes to them while they are sent.
+        unsafe { core::slice::from_raw_parts(self.source(), bytes as usize) }
+    }
+
     /// The first byte of where messages of the peer come.
     pub(super) fn sink(&self) -> *mut u8 {
         // SAFETY: the buffer is twice as long.
@@ -192,6 +205,27 @@ pub struct Joined<'a> {
     pub(super) inline: u32,
     /// The peer's memory.
     pub(super) peer: Option<RemoteMemory>,
+}
+
+impl Drop for Joined<'_> {
+    /// A queue pair is destroyed when it is idle: Soft-RoCE of Linux 6.1 can wait for itself otherwise, on a machine with
+    /// one processor.
+    fn drop(&mut self) {
+        for queue_pair in &self.queue_pairs {
+            // One that has failed has ended already.
+            let _ = queue_pair.end();
+        }
+        let deadline = Instant::now() + GIVING_BACK;
+        let mut completions = [Completion::default(); 32];
+        let mut came = Instant::now();
+        while Instant::now() < deadline && came.elapsed() < QUIET {
+            match self.completions.poll(&mut completions) {
+                Ok(0) => std::thread::yield_now(),
+                Ok(_) => came = Instant::now(),
+                Err(_) => break,
+            }
+        }
+    }
 }
 
 impl Joined<'_> {

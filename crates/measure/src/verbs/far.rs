@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::case::{Case, LONGEST, Operation, Setting};
 use super::control::{Answer, Control, ControlError, Request, VERSION};
 use super::endpoint::{Endpoint, EndpointError, Joined};
+use super::link::{self, LinkTrouble};
 use super::perftest::{self, Server};
 
 /// The most settings of one visitor: more than all sweeps have.
@@ -64,6 +65,8 @@ enum ServeError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     #[error(transparent)]
+    Link(#[from] LinkTrouble),
+    #[error(transparent)]
     Perftest(#[from] perftest::PerftestError),
     #[error("the address of the connection is not known: {0}")]
     Address(#[from] io::Error),
@@ -101,8 +104,9 @@ fn answer<'a>(
             control.send(&Answer::Hello { version: VERSION, end, mtu })?;
         }
         Request::Join { setting, queue_pairs, memory } => {
-            if !setting.is_sane() || setting.queue_pairs as usize != queue_pairs.len() {
-                return Err(ServeError::Senseless("a setting that makes no sense was asked for"));
+            must_be_sane_setting(setting)?;
+            if setting.queue_pairs as usize != queue_pairs.len() {
+                return Err(ServeError::Senseless("another number of queue pairs was named than asked for"));
             }
             if joined.len() == MOST_JOINED {
                 return Err(ServeError::Senseless("more settings were asked for than any sweep has"));
@@ -119,16 +123,30 @@ fn answer<'a>(
                 .ok_or(ServeError::Senseless("queue pairs were named that were not joined"))?;
             work(control, joined, case, is_check)?;
         }
+        Request::Link { setting, by_manager } => {
+            must_be_sane_setting(setting)?;
+            let local = SocketAddr::new(control.connection().local_addr()?.ip(), 0);
+            let listener = TcpListener::bind(local)?;
+            control.send(&Answer::Listening { port: listener.local_addr()?.port() })?;
+            // It ends when the other end goes.
+            drop(link::obey(&listener, setting, endpoint.device(), by_manager)?);
+        }
         Request::Perftest { case, setting } => {
             must_be_sane(case)?;
-            if !setting.is_sane() {
-                return Err(ServeError::Senseless("a setting that makes no sense was asked for"));
-            }
+            must_be_sane_setting(setting)?;
             run_perftest(control, endpoint, case, setting)?;
         }
         Request::Finished => return Err(ServeError::Senseless("an end came without a beginning")),
     }
     Ok(())
+}
+
+fn must_be_sane_setting(setting: Setting) -> Result<(), ServeError> {
+    if setting.is_sane() {
+        Ok(())
+    } else {
+        Err(ServeError::Senseless("a setting that makes no sense was asked for"))
+    }
 }
 
 fn must_be_sane(case: Case) -> Result<(), ServeError> {

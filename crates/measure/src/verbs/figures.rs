@@ -1,8 +1,8 @@
 //! Which pictures are drawn? Those of the paper: bandwidth by size for each setting of a sweep, and on a second axis the gain over its base.
 
-use super::case::{Case, LONGEST, Operation, Quantity, Setting};
+use super::case::{Case, LONGEST, Quantity, Setting};
 use super::report::short;
-use super::results::{Run, Tool};
+use super::results::{Run, Way};
 use super::sweep::{Sweep, Varied};
 use crate::plot::{Axis, Figure, Gains, Panel, Point, Series, size_place};
 
@@ -11,10 +11,8 @@ pub fn figures(run: &Run) -> Vec<Figure> {
     let mut all = Vec::new();
     for sweep in &run.sweeps {
         for quantity in Quantity::ALL.into_iter().filter(|quantity| sweep.varied.concerns(*quantity)) {
-            let panels: Vec<Panel> = Operation::ALL
-                .into_iter()
-                .filter_map(|operation| panel(run, sweep, operation, quantity))
-                .collect();
+            let panels: Vec<Panel> =
+                Way::ALL.into_iter().filter_map(|way| panel(run, sweep, way, quantity)).collect();
             if !panels.is_empty() {
                 let legend: Vec<String> =
                     sweep.settings.iter().map(|setting| short(sweep.varied, *setting)).collect();
@@ -61,16 +59,16 @@ fn capitalised(quantity: Quantity) -> &'static str {
     }
 }
 
-/// One operation: a line for each setting, and thin ones for the gains.
-fn panel(run: &Run, sweep: &Sweep, operation: Operation, quantity: Quantity) -> Option<Panel> {
+/// One way: a line for each setting, and thin ones for the gains.
+fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel> {
     let cases: Vec<Case> = run
         .cases()
         .into_iter()
-        .filter(|case| case.operation == operation && case.quantity == quantity)
+        .filter(|case| case.operation == way.operation && case.quantity == quantity)
         .collect();
     let line = |(target, setting): (usize, &Setting)| {
         let point = |case: &Case| {
-            let record = run.record(*case, *setting, Tool::Causeway)?;
+            let record = run.record(*case, *setting, way.tool)?;
             Some(Point::new(size_place(case.bytes), &record.summary))
         };
         Series { target, points: cases.iter().filter_map(point).collect() }
@@ -79,7 +77,8 @@ fn panel(run: &Run, sweep: &Sweep, operation: Operation, quantity: Quantity) -> 
     let points = || series.iter().flat_map(|series| &series.points);
     points().next()?;
     let gains = |(target, setting): (usize, &Setting)| {
-        let gain = |case: &Case| Some((size_place(case.bytes), run.gain(*case, sweep, *setting)? * 100.0));
+        let gain =
+            |case: &Case| Some((size_place(case.bytes), run.gain(way.tool, *case, sweep, *setting)? * 100.0));
         (target, cases.iter().filter_map(gain).collect::<Vec<_>>())
     };
     let lines: Vec<_> = sweep
@@ -91,7 +90,7 @@ fn panel(run: &Run, sweep: &Sweep, operation: Operation, quantity: Quantity) -> 
         .filter(|(_, points)| !points.is_empty())
         .collect();
     Some(Panel {
-        title: operation.to_string(),
+        title: way.to_string(),
         x: Axis::sizes(cases.iter().map(|case| case.bytes.min(LONGEST))),
         y: Axis::quantity(quantity.unit(), points()),
         gains: (!lines.is_empty()).then(|| Gains {
@@ -114,7 +113,7 @@ mod tests {
         let figures = figures(&example());
         assert_eq!(figures.len(), 7);
         let capacity = figures.iter().find(|figure| figure.name == "verbs-capacity").unwrap();
-        assert_eq!(capacity.panels.len(), 3);
+        assert_eq!(capacity.panels.len(), Way::ALL.len());
         let gains = capacity.panels[0].gains.as_ref().unwrap();
         assert_eq!(gains.lines.len(), 7);
         assert!(gains.axis.from <= 0.0 && gains.axis.to >= 700.0, "{:?}", gains.axis);

@@ -7,7 +7,9 @@
 //! | [`control`]  | What do the two ends say to each other?                                       |
 //! | [`endpoint`] | How is one end of a path made: device, memory, queue pairs?                   |
 //! | [`traffic`]  | How is one repetition carried out?                                            |
+//! | [`link`]     | How do the messages and the memory of Causeway's own links do?                |
 //! | [`near`]     | How is everything measured, from the end that asks?                           |
+//! | `ends`       | How are both ends joined, and one repetition carried out?                     |
 //! | [`far`]      | How does the other end take part?                                             |
 //! | [`perftest`] | How are perftest's programs run beside, and what do they say?                 |
 //! | [`results`]  | What was measured, and what follows from it?                                  |
@@ -17,8 +19,10 @@
 pub mod case;
 pub mod control;
 pub mod endpoint;
+mod ends;
 pub mod far;
 pub mod figures;
+pub mod link;
 pub mod near;
 pub mod perftest;
 pub mod report;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::case::{Case, Operation, Quantity, Setting};
+use super::case::{Case, Quantity, Setting};
 use super::figures::figures;
-use super::results::{Comparison, Record, Run, Tool};
+use super::results::{Comparison, Record, Run, Way};
 use super::sweep::{Sweep, Varied};
 use crate::files::{self, FilesError};
 use crate::plot;
@@ -26,11 +26,11 @@ pub fn text(run: &Run) -> String {
     }
     for sweep in &run.sweeps {
         for quantity in Quantity::ALL.into_iter().filter(|quantity| sweep.varied.concerns(*quantity)) {
-            for operation in Operation::ALL {
-                let table = table(run, sweep, operation, quantity);
+            for way in Way::ALL {
+                let table = table(run, sweep, way, quantity);
                 if table.len() > 1 {
                     let (unit, rows) = (quantity.unit(), aligned(&table));
-                    let _ = write!(out, "\n{operation}, {quantity} in {unit}, {}\n{rows}", sweep.varied);
+                    let _ = write!(out, "\n{way}, {quantity} in {unit}, {}\n{rows}", sweep.varied);
                 }
             }
         }
@@ -59,7 +59,7 @@ pub(super) fn short(varied: Varied, setting: Setting) -> String {
 }
 
 /// A line for each size, with mean, relative deviation and gain of each setting.
-fn table(run: &Run, sweep: &Sweep, operation: Operation, quantity: Quantity) -> Vec<Vec<String>> {
+fn table(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Vec<Vec<String>> {
     let mut head = vec!["size".to_owned(), "n".to_owned()];
     for (index, setting) in sweep.settings.iter().enumerate() {
         head.extend([short(sweep.varied, *setting), "deviation".to_owned()]);
@@ -68,10 +68,10 @@ fn table(run: &Run, sweep: &Sweep, operation: Operation, quantity: Quantity) -> 
         }
     }
     let mut rows = vec![head];
-    let wanted = |case: &Case| case.operation == operation && case.quantity == quantity;
+    let wanted = |case: &Case| case.operation == way.operation && case.quantity == quantity;
     for case in run.cases().into_iter().filter(wanted) {
         let records: Vec<_> =
-            sweep.settings.iter().map(|setting| run.record(case, *setting, Tool::Causeway)).collect();
+            sweep.settings.iter().map(|setting| run.record(case, *setting, way.tool)).collect();
         let Some(count) = records.iter().flatten().map(|record| record.summary.count).max() else { continue };
         let mut row = vec![Size(case.bytes).to_string(), count.to_string()];
         for (index, record) in records.into_iter().enumerate() {
@@ -82,7 +82,7 @@ fn table(run: &Run, sweep: &Sweep, operation: Operation, quantity: Quantity) -> 
                 None => row.extend(["-".to_owned(), "-".to_owned()]),
             }
             if index != sweep.base {
-                let gain = run.gain(case, sweep, sweep.settings[index]);
+                let gain = run.gain(way.tool, case, sweep, sweep.settings[index]);
                 row.push(gain.map_or("-".to_owned(), |gain| format!("{:+.1} %", gain * 100.0)));
             }
         }
@@ -92,13 +92,13 @@ fn table(run: &Run, sweep: &Sweep, operation: Operation, quantity: Quantity) -> 
 }
 
 fn compared(comparisons: &[Comparison]) -> Vec<Vec<String>> {
-    let head = ["operation", "quantity", "geometric mean", "worst", "at"].map(str::to_owned).to_vec();
+    let head = ["way", "quantity", "geometric mean", "worst", "at"].map(str::to_owned).to_vec();
     let mut rows = vec![head];
     for comparison in comparisons {
         let worst = comparison.worst();
         let at = comparison.ratios.iter().find(|(_, _, ratio)| *ratio == worst);
         rows.push(vec![
-            comparison.operation.to_string(),
+            comparison.way.to_string(),
             comparison.quantity.to_string(),
             format!("{:.3}", comparison.mean),
             format!("{worst:.3}"),
@@ -185,9 +185,13 @@ mod tests {
     #[test]
     fn tables_have_every_sweep_with_gains_and_the_comparison() {
         let text = text(&example());
-        for words in
-            ["send, bandwidth in GB/s, queue capacity", "RDMA read, latency in us", "+700.0 %", "perftest"]
-        {
+        for words in [
+            "send, bandwidth in GB/s, queue capacity",
+            "messages of a link, latency",
+            "RDMA read, latency in us",
+            "+700.0 %",
+            "perftest",
+        ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
         assert!(text.contains("1.111"), "{text}");
@@ -210,6 +214,6 @@ mod tests {
         let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&written[1]).unwrap()).unwrap();
         assert_eq!(value["records"][0]["operation"], "send");
         assert_eq!(value["records"][0]["samples"].as_array().map(Vec::len), Some(3));
-        assert_eq!(value["comparisons"].as_array().map(Vec::len), Some(6));
+        assert_eq!(value["comparisons"].as_array().map(Vec::len), Some(10));
     }
 }

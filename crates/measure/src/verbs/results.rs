@@ -13,18 +13,58 @@ use crate::statistics::Summary;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tool {
-    /// Causeway, by verbs.
-    Causeway,
+    /// Causeway on queue pairs, with nothing between.
+    Verbs,
+    /// Causeway's own links: their messages and their memory.
+    Link,
     /// The programs of perftest (`ib_send_bw` ...).
     Perftest,
+}
+
+impl Tool {
+    /// Whether it can measure an operation: a link reads nothing.
+    pub fn measures(self, operation: Operation) -> bool {
+        self != Self::Link || operation != Operation::Read
+    }
 }
 
 impl fmt::Display for Tool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Causeway => "causeway",
+            Self::Verbs => "verbs",
+            Self::Link => "link",
             Self::Perftest => "perftest",
         })
+    }
+}
+
+/// What is measured of Causeway: an operation of queue pairs, or what links make of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Way {
+    /// Queue pairs or links.
+    pub tool: Tool,
+    /// What moves the bytes. The messages of a link are sent, its memory is written.
+    pub operation: Operation,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self { tool: Tool::Verbs, operation: Operation::Send },
+        Self { tool: Tool::Verbs, operation: Operation::Read },
+        Self { tool: Tool::Verbs, operation: Operation::Write },
+        Self { tool: Tool::Link, operation: Operation::Send },
+        Self { tool: Tool::Link, operation: Operation::Write },
+    ];
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.tool, self.operation) {
+            (Tool::Link, Operation::Send) => f.pad("messages of a link"),
+            (Tool::Link, _) => f.pad("memory of a link"),
+            (_, operation) => operation.fmt(f),
+        }
     }
 }
 
@@ -77,11 +117,12 @@ pub struct Record {
     pub samples: Vec<f64>,
 }
 
-/// How Causeway does beside perftest, for one operation and quantity.
+/// How Causeway does beside perftest, in one way and quantity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// What moves the bytes.
-    pub operation: Operation,
+    #[serde(flatten)]
+    pub way: Way,
     /// What is compared: medians, Causeway's over perftest's.
     pub quantity: Quantity,
     /// The ratio of each size and setting.
@@ -110,9 +151,9 @@ impl Run {
     }
 
     /// How much more bandwidth, or less latency below 0, a setting has than the base of its sweep, by the means: 0.05 is 5 % more.
-    pub fn gain(&self, case: Case, sweep: &Sweep, setting: Setting) -> Option<f64> {
-        let base = self.record(case, sweep.settings[sweep.base], Tool::Causeway)?;
-        let this = self.record(case, setting, Tool::Causeway)?;
+    pub fn gain(&self, tool: Tool, case: Case, sweep: &Sweep, setting: Setting) -> Option<f64> {
+        let base = self.record(case, sweep.settings[sweep.base], tool)?;
+        let this = self.record(case, setting, tool)?;
         (base.summary.mean > 0.0).then(|| this.summary.mean / base.summary.mean - 1.0)
     }
 
@@ -131,11 +172,11 @@ impl Run {
     pub fn comparisons(&self) -> Vec<Comparison> {
         let mut all = Vec::new();
         for quantity in Quantity::ALL {
-            for operation in Operation::ALL {
+            for way in Way::ALL {
                 let wanted = |record: &&Record| {
-                    record.tool == Tool::Causeway
+                    record.tool == way.tool
                         && record.case.quantity == quantity
-                        && record.case.operation == operation
+                        && record.case.operation == way.operation
                 };
                 let ratio = |record: &Record| {
                     let theirs = self.record(record.case, record.setting, Tool::Perftest)?;
@@ -146,7 +187,7 @@ impl Run {
                 if !ratios.is_empty() {
                     let logarithms: f64 = ratios.iter().map(|(_, _, ratio)| ratio.ln()).sum();
                     let mean = (logarithms / ratios.len() as f64).exp();
-                    all.push(Comparison { operation, quantity, ratios, mean });
+                    all.push(Comparison { way, quantity, ratios, mean });
                 }
             }
         }
@@ -168,7 +209,7 @@ pub(super) mod tests {
             for operation in Operation::ALL {
                 for bytes in [2, 4096, 8 << 20] {
                     for setting in settings(&sweeps, quantity) {
-                        for (tool, share) in [(Tool::Causeway, 1.0), (Tool::Perftest, 0.9)] {
+                        for (tool, share) in [(Tool::Verbs, 1.0), (Tool::Link, 1.0), (Tool::Perftest, 0.9)] {
                             let base = match quantity {
                                 Quantity::Bandwidth => f64::from(setting.capacity).log2(),
                                 Quantity::Latency => 10.0,
@@ -200,8 +241,11 @@ pub(super) mod tests {
         let run = example();
         let sweep = sweep(Varied::Capacity, 4096);
         let case = Case { operation: Operation::Read, quantity: Quantity::Bandwidth, bytes: 4096 };
-        let gains: Vec<_> =
-            sweep.settings.iter().map(|setting| run.gain(case, &sweep, *setting).unwrap()).collect();
+        let gains: Vec<_> = sweep
+            .settings
+            .iter()
+            .map(|setting| run.gain(Tool::Verbs, case, &sweep, *setting).unwrap())
+            .collect();
         // The logarithms of 2 to 256 are 1 to 8.
         for (index, gain) in gains.iter().enumerate() {
             assert!((gain - index as f64).abs() < 1e-9, "{gains:?}");
@@ -216,12 +260,12 @@ pub(super) mod tests {
             record.summary.median = 1.0;
         }
         let comparisons = run.comparisons();
-        assert_eq!(comparisons.len(), 6);
+        assert_eq!(comparisons.len(), 2 * Way::ALL.len());
         let sends = &comparisons[0];
         assert!((sends.worst() - 1.0).abs() < 1e-9 && sends.mean > 1.0 && sends.mean < 1.0 / 0.9);
         let latencies = comparisons.last().unwrap();
         assert!((latencies.worst() - 1.0 / 0.9).abs() < 1e-9);
-        run.records.retain(|record| record.tool == Tool::Causeway);
+        run.records.retain(|record| record.tool != Tool::Perftest);
         assert!(run.comparisons().is_empty());
     }
 }

@@ -17,7 +17,7 @@ const LOOKS: u32 = 300;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Round trips that are timed together: reading the clock must not be part of what is measured.
-const GROUP: u32 = 8;
+pub(super) const GROUP: u32 = 8;
 
 /// At least so many bytes in a row are signalled.
 const SIGNALLED_BYTES: u64 = 1 << 20;
@@ -218,8 +218,7 @@ impl Joined<'_> {
             times.push(begun.elapsed().as_secs_f64() / count as f64);
         }
         dialogue.settle()?;
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        Ok(median(times))
     }
 
     /// The other end's part in round trips.
@@ -328,22 +327,28 @@ impl Dialogue<'_> {
     }
 }
 
+/// The middle one of some times; 0 without any.
+pub(super) fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
 /// The mark of a message, another one than that of the message before, and never 0.
 fn mark(number: u32) -> u8 {
     (number % 255) as u8 + 1
 }
 
 /// The FNV-1a hash of bytes that nobody writes to now, taken as words where they last.
-fn digest(memory: *const u8, bytes: u64) -> u64 {
+pub(super) fn digest(memory: *const u8, bytes: u64) -> u64 {
     let mix = |state: u64, value: u64| (state ^ value).wrapping_mul(0x0000_0100_0000_01b3);
     let words = bytes as usize / 8;
     let mut state = 0xcbf2_9ce4_8422_2325;
     for word in 0..words {
-        // SAFETY: the word lies in the buffer, which is aligned to pages.
-        state = mix(state, unsafe { memory.cast::<u64>().add(word).read_volatile() });
+        // SAFETY: the word lies in the memory.
+        state = mix(state, unsafe { memory.cast::<u64>().add(word).read_unaligned() });
     }
     for offset in words * 8..bytes as usize {
-        // SAFETY: the byte lies in the buffer.
+        // SAFETY: the byte lies there, too.
         state = mix(state, u64::from(unsafe { memory.add(offset).read_volatile() }));
     }
     state

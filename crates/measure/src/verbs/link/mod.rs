@@ -1,0 +1,324 @@
+//! How do the messages and the memory of Causeway's own links do?
+//!
+//! One end *asks* and takes the time, the other one *obeys*: what it is to do stands in the messages themselves, so that
+//! it needs no state but a count of transfers. Messages are commands as a program's calls are; their payload is what is
+//! counted. Transfers go from memory of the process through staging into the peer's arena, where the peer has them in place,
+//! as a worker has what it gives to a GPU.
+
+mod obeying;
+
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use causeway_fabric::tcp::channel::Connection;
+use causeway_fabric::verbs::join::{Chance, chance_with};
+use causeway_fabric::verbs::{JoinError, Settings};
+use causeway_fabric::{Carriage, Lease, Link, LinkError, LinkEvents, Receiver};
+use causeway_wire::codec::{Decode as _, Decoder};
+use causeway_wire::frame::MAX_OPENING;
+use causeway_wire::handshake::Answer;
+use causeway_wire::message::{ClientMessage, Command, CommandHead, Messages, begin_command};
+use thiserror::Error;
+
+pub use obeying::obey;
+
+use crate::verbs::case::{Case, Operation, Quantity, Setting};
+use crate::verbs::traffic::{GROUP, digest, median};
+
+/// How long each end waits for the other one until they are joined.
+const JOINING: Duration = Duration::from_secs(10);
+
+/// The number of the first transfer that goes to and fro; others have smaller ones.
+const FIRST_BALL: u64 = 1 << 32;
+
+/// How long a thread looks for what comes before it sleeps: perftest's programs never sleep.
+const LOOKING: Duration = Duration::from_millis(10);
+
+/// Why a link over verbs cannot be measured.
+#[derive(Debug, Error)]
+pub enum LinkTrouble {
+    /// The two ends do not come together.
+    #[error("no link over verbs could be made: {0}")]
+    Join(#[from] JoinError),
+    /// The connections beside it fail.
+    #[error("the connections for a link over verbs could not be made: {0}")]
+    Connection(#[from] std::io::Error),
+    /// The link is lost.
+    #[error("the link over verbs was lost: {0}")]
+    Lost(#[from] LinkError),
+    /// The other end says something else.
+    #[error("the other end of the link over verbs answered something else than it was asked")]
+    Senseless,
+}
+
+/// What a command wants of the end that obeys; its opcode.
+mod wish {
+    /// Nothing.
+    pub const NOTHING: u16 = 0;
+    /// An answer without payload.
+    pub const ANSWER: u16 = 1;
+    /// The digest of the payload.
+    pub const DIGEST: u16 = 2;
+    /// As many bytes back.
+    pub const RETURN: u16 = 3;
+    /// So many transfers follow when this has been answered: another answer when all have come.
+    pub const TRANSFERS: u16 = 4;
+    /// The same, with the digest of the last one.
+    pub const TRANSFER_DIGEST: u16 = 5;
+    /// The same, but each is to be sent back.
+    pub const TRANSFERS_BACK: u16 = 6;
+}
+
+/// A command without a wish of its own in its head: `number` is a count or a digest.
+fn head(wish: u16, number: u64) -> CommandHead {
+    CommandHead { call: 0, thread: 0, context: number, opcode: wish }
+}
+
+fn send(link: &Link, wish: u16, number: u64, payload: &[u8]) -> Result<(), LinkError> {
+    link.send(|out| encode(out, wish, number, payload))
+}
+
+fn encode(out: &mut Vec<u8>, wish: u16, number: u64, payload: &[u8]) {
+    let open = begin_command(out, &head(wish, number));
+    out.extend_from_slice(payload);
+    open.finish(out);
+}
+
+/// The settings of a link that is to be compared with queue pairs of this setting.
+fn settings(setting: Setting, device: &str) -> Result<Settings, JoinError> {
+    Ok(Settings {
+        device: Some(device.to_owned()),
+        queue_pairs: setting.queue_pairs,
+        depth: setting.capacity,
+        mtu: causeway_verbs::PathMtu::from_bytes(setting.mtu),
+        poll: LOOKING,
+        ..Settings::from_environment()?
+    })
+}
+
+/// What the end that asks is about to do, before the other one is told.
+#[derive(Debug)]
+pub struct Intention(Chance);
+
+impl Intention {
+    /// With this setting on a device; `local` is the address of the connection to the other end.
+    pub fn new(setting: Setting, device: &str, local: std::net::IpAddr) -> Result<Self, LinkTrouble> {
+        Ok(Self(chance_with(settings(setting, device)?, Some(local))?))
+    }
+
+    /// Whether rdma_cm is to join the queue pairs.
+    pub fn by_manager(&self) -> bool {
+        self.0.wish().0
+    }
+
+    /// Joins an end that [`obey`]s at this address.
+    pub fn join(self, at: std::net::SocketAddr) -> Result<Asking, LinkTrouble> {
+        let command = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
+        let mut setup = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
+        let body = setup.receive_handshake(MAX_OPENING, Instant::now() + JOINING);
+        let body = body.map_err(|error| JoinError::Connection(error.to_string()))?;
+        let worker = match Answer::decode(&mut Decoder::new(&body)) {
+            Ok(Answer::Verbs(worker)) => worker,
+            Ok(Answer::Refused { text }) => return Err(JoinError::Refused(text).into()),
+            _ => return Err(LinkTrouble::Senseless),
+        };
+        let (link, receiver) = self.0.join(setup, worker)?.link(&command)?;
+        let ball = Arc::new(Ball::default());
+        link.start(Arc::<Ball>::clone(&ball));
+        Ok(Asking { link, receiver, ball, transfers: 0 })
+    }
+}
+
+/// The end that asks.
+pub struct Asking {
+    link: Link,
+    receiver: Receiver,
+    ball: Arc<Ball>,
+    /// Transfers sent so far; their numbers.
+    transfers: u64,
+}
+
+impl core::fmt::Debug for Asking {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Asking").field("link", &self.link).finish_non_exhaustive()
+    }
+}
+
+impl Asking {
+    /// Carries one message or transfer from `source`; whether what came is what was sent.
+    pub fn check(&mut self, operation: Operation, source: &[u8]) -> Result<bool, LinkTrouble> {
+        let came = match operation {
+            Operation::Send => {
+                send(&self.link, wish::DIGEST, 0, source)?;
+                self.answer()?
+            }
+            _ => {
+                self.announce(wish::TRANSFER_DIGEST, 1)?;
+                self.transfer(source)?;
+                self.answer()?
+            }
+        };
+        Ok(came == digest(source.as_ptr(), source.len() as u64))
+    }
+
+    /// One repetition: the seconds of one message (bandwidth) or one round trip (latency).
+    pub fn measure(&mut self, case: Case, source: &[u8]) -> Result<f64, LinkTrouble> {
+        match (case.quantity, case.operation) {
+            (Quantity::Bandwidth, Operation::Send) => self.messages(case.messages(), source),
+            (Quantity::Bandwidth, _) => self.transfers(case.messages(), source),
+            (Quantity::Latency, Operation::Send) => self.returned_messages(case.messages(), source),
+            (Quantity::Latency, _) => self.returned_transfers(case.messages(), source),
+        }
+    }
+
+    fn messages(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
+        let begun = Instant::now();
+        for _ in 1..count {
+            self.link.append(|out| encode(out, wish::NOTHING, 0, source))?;
+        }
+        send(&self.link, wish::ANSWER, 0, source)?;
+        self.answer()?;
+        Ok(begun.elapsed().as_secs_f64() / f64::from(count))
+    }
+
+    fn transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
+        self.announce(wish::TRANSFERS, count)?;
+        let begun = Instant::now();
+        for _ in 0..count {
+            self.transfer(source)?;
+        }
+        self.answer()?;
+        Ok(begun.elapsed().as_secs_f64() / f64::from(count))
+    }
+
+    fn returned_messages(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
+        let mut times = Times::begin();
+        for _ in 0..count {
+            send(&self.link, wish::RETURN, 0, source)?;
+            self.answer()?;
+            times.round_trip();
+        }
+        Ok(times.median())
+    }
+
+    fn returned_transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
+        self.announce(wish::TRANSFERS_BACK, count)?;
+        self.ball.begin(&self.link, count, source)?;
+        // The last one that comes back is followed by word of it.
+        self.answer()?;
+        Ok(self.ball.times().median())
+    }
+
+    /// Says that transfers follow, and waits until the other end knows: they overtake messages.
+    fn announce(&mut self, wish: u16, count: u32) -> Result<(), LinkTrouble> {
+        send(&self.link, wish, count.into(), &[])?;
+        self.answer().map(drop)
+    }
+
+    fn transfer(&mut self, source: &[u8]) -> Result<(), LinkError> {
+        self.transfers += 1;
+        // SAFETY: the bytes are borrowed until this returns, when they have left.
+        let sent = unsafe {
+            self.link.begin_transfer(self.transfers, source.as_ptr(), source.len(), Carriage::default())
+        };
+        sent?.wait()
+    }
+
+    /// Waits for the next command of the other end: the number in its head.
+    fn answer(&mut self) -> Result<u64, LinkTrouble> {
+        match Messages::<ClientMessage>::new(self.receiver.recv()?).next() {
+            Some(Ok(ClientMessage::Command(Command { context, .. }))) => Ok(context),
+            _ => Err(LinkTrouble::Senseless),
+        }
+    }
+}
+
+/// When groups of round trips ended, each of which begins when the one before ends. The clock is not read for each of them: that
+/// must not be part of what is measured.
+#[derive(Default)]
+struct Times {
+    read: Vec<Instant>,
+    trips: u32,
+}
+
+impl Times {
+    fn begin() -> Self {
+        Self { read: vec![Instant::now()], trips: 0 }
+    }
+
+    fn round_trip(&mut self) {
+        self.trips += 1;
+        if self.trips.is_multiple_of(GROUP) {
+            self.read.push(Instant::now());
+        }
+    }
+
+    /// The seconds of a round trip, the median of the groups.
+    fn median(mut self) -> f64 {
+        let rest = self.trips % GROUP;
+        if self.read.len() == 1 {
+            self.read.push(Instant::now());
+        }
+        let group = if self.trips < GROUP { rest } else { GROUP };
+        median(
+            self.read.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() / f64::from(group)).collect(),
+        )
+    }
+}
+
+/// Sends a transfer of one piece, as a worker does that has it in place.
+fn throw(link: &Link, number: u64, bytes: &[u8]) -> Result<(), LinkTrouble> {
+    let mut piece = link.piece(bytes.len()).ok_or(LinkTrouble::Senseless)?;
+    // SAFETY: the piece is as long as the bytes.
+    unsafe { piece.fill(bytes.as_ptr(), 1) };
+    Ok(link.send_piece(number, piece)?)
+}
+
+/// A transfer that goes to and fro; the thread that finds it come back throws it again.
+#[derive(Default)]
+struct Ball(Mutex<Game>);
+
+#[derive(Default)]
+struct Game {
+    link: Option<Link>,
+    bytes: Vec<u8>,
+    left: u32,
+    times: Times,
+}
+
+impl Ball {
+    fn begin(&self, link: &Link, count: u32, bytes: &[u8]) -> Result<(), LinkTrouble> {
+        let mut game = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *game = Game { link: Some(link.clone()), bytes: bytes.to_vec(), left: count, times: Times::begin() };
+        throw(link, FIRST_BALL, bytes)
+    }
+
+    fn times(&self) -> Times {
+        core::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).times)
+    }
+}
+
+impl LinkEvents for Ball {
+    fn open_in_place(&self, _transfer: u64, lease: Lease) -> Result<(), Lease> {
+        drop(lease);
+        let mut game = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(link) = game.link.clone() else { return Ok(()) };
+        game.times.round_trip();
+        game.left -= 1;
+        let gone_on = if game.left > 0 {
+            throw(&link, FIRST_BALL + u64::from(game.left), &game.bytes)
+        } else {
+            game.link = None;
+            send(&link, wish::ANSWER, 0, &[]).map_err(LinkTrouble::from)
+        };
+        if gone_on.is_err() {
+            link.close();
+        }
+        Ok(())
+    }
+
+    fn lost(&self, _cause: &LinkError) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).link = None;
+    }
+}

@@ -1,0 +1,142 @@
+//! What does the end do that is asked?
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use causeway_fabric::tcp::channel::Connection;
+use causeway_fabric::verbs::join::offer_with;
+use causeway_fabric::{Lease, Link, LinkError, LinkEvents, Receiver};
+use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
+use causeway_wire::message::{ClientMessage, Command, Messages};
+
+use super::{JOINING, LinkTrouble, send, settings, throw, wish};
+use crate::verbs::case::Setting;
+use crate::verbs::traffic::digest;
+
+/// The end that obeys: lets an end join that [asks](super::Intention) over the connections which come next.
+pub fn obey(
+    listener: &TcpListener,
+    setting: Setting,
+    device: &str,
+    by_manager: bool,
+) -> Result<Link, LinkTrouble> {
+    let accept = || accept_by(listener, Instant::now() + JOINING);
+    let (command, setup) = (Connection::new(accept()?, None), Connection::new(accept()?, None));
+    let hello = VerbsHello {
+        session: SessionId([0; 16]),
+        token: LaneToken([0; 32]),
+        by_manager,
+        queue_pairs: setting.queue_pairs,
+        depth: setting.capacity,
+    };
+    let joined = offer_with(setup, &hello, || settings(setting, device))?;
+    let (link, receiver) = joined.link(&command)?;
+    let obeying = Arc::new(Obeying { link: Mutex::new(Some(link.clone())), ..Obeying::default() });
+    link.start(Arc::<Obeying>::clone(&obeying));
+    std::thread::spawn(move || obeying.serve(receiver));
+    Ok(link)
+}
+
+fn accept_by(listener: &TcpListener, deadline: Instant) -> std::io::Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((connection, _)) => {
+                connection.set_nonblocking(false)?;
+                connection.set_nodelay(true)?;
+                return Ok(connection);
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock || Instant::now() > deadline => {
+                return Err(error);
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// What the end that obeys was told.
+#[derive(Default)]
+struct Obeying {
+    link: Mutex<Option<Link>>,
+    /// Transfers that are still to come.
+    left: AtomicU32,
+    /// Whether they are to be sent back.
+    returns: AtomicBool,
+    /// Whether the digest of the last one is wanted.
+    digests: AtomicBool,
+}
+
+impl Obeying {
+    fn link(&self) -> Option<Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn serve(&self, mut receiver: Receiver) {
+        while let Ok(body) = receiver.recv() {
+            let done = Messages::<ClientMessage>::new(body).try_for_each(|message| match message {
+                Ok(ClientMessage::Command(command)) => self.carry_out(&command),
+                _ => Err(LinkTrouble::Senseless),
+            });
+            if done.is_err() {
+                break;
+            }
+        }
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(link) = link {
+            link.close();
+        }
+    }
+
+    fn carry_out(&self, command: &Command<'_>) -> Result<(), LinkTrouble> {
+        let Some(link) = self.link() else { return Ok(()) };
+        let Command { context: number, opcode, payload, .. } = *command;
+        match opcode {
+            wish::NOTHING => {}
+            wish::ANSWER => send(&link, wish::NOTHING, 0, &[])?,
+            wish::DIGEST => {
+                send(&link, wish::NOTHING, digest(payload.as_ptr(), payload.len() as u64), &[])?;
+            }
+            wish::RETURN => send(&link, wish::NOTHING, 0, payload)?,
+            wish::TRANSFERS | wish::TRANSFER_DIGEST | wish::TRANSFERS_BACK => {
+                self.returns.store(opcode == wish::TRANSFERS_BACK, Ordering::Relaxed);
+                self.digests.store(opcode == wish::TRANSFER_DIGEST, Ordering::Relaxed);
+                let count = u32::try_from(number).map_err(|_| LinkTrouble::Senseless)?;
+                self.left.store(count, Ordering::Release);
+                send(&link, wish::NOTHING, 0, &[])?;
+            }
+            _ => return Err(LinkTrouble::Senseless),
+        }
+        Ok(())
+    }
+
+    fn came(&self, link: &Link, number: u64, lease: Lease) -> Result<(), LinkTrouble> {
+        // SAFETY: the peer writes nothing there before it has been given back; it is the same program.
+        let bytes = || unsafe { core::slice::from_raw_parts(lease.as_ptr(), lease.len()) };
+        let is_last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
+        if self.returns.load(Ordering::Relaxed) {
+            return throw(link, number, bytes());
+        }
+        if is_last {
+            let digests = self.digests.load(Ordering::Relaxed);
+            let digest = if digests { digest(lease.as_ptr(), lease.len() as u64) } else { 0 };
+            drop(lease);
+            send(link, wish::NOTHING, digest, &[])?;
+        }
+        Ok(())
+    }
+}
+
+impl LinkEvents for Obeying {
+    fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
+        if let Some(link) = self.link()
+            && self.came(&link, transfer, lease).is_err()
+        {
+            link.close();
+        }
+        Ok(())
+    }
+
+    fn lost(&self, _cause: &LinkError) {}
+}
