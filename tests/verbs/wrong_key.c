@@ -1,5 +1,5 @@
-// A hostile client, for tests: preloaded into a program, it puts a key that the peer has never given out into every RDMA write after
-// the first few. libibverbs is loaded by dlopen, so that it is dlsym that has to be stood in for.
+// A hostile end, for tests: preloaded into a program or a server, it puts a key that the peer has never given out into every RDMA
+// write and read after the first few. libibverbs is loaded by dlopen, so that it is dlsym that has to be stood in for.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -13,7 +13,7 @@ static int writes;
 
 static int post_with_wrong_key(struct ibv_qp *qp, struct ibv_send_wr *request, struct ibv_send_wr **refused) {
     for (struct ibv_send_wr *one = request; one; one = one->next)
-        if (one->opcode == IBV_WR_RDMA_WRITE && ++writes > HONEST_WRITES)
+        if ((one->opcode == IBV_WR_RDMA_WRITE || one->opcode == IBV_WR_RDMA_READ) && ++writes > HONEST_WRITES)
             one->wr.rdma.rkey ^= 0x5a5a5a00;
     return post_send(qp, request, refused);
 }

@@ -5,6 +5,8 @@ use crate::sys::{CUarray_format, CUgraphEdgeData};
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::record;
 
+pub use causeway_wire::lent::LentMemory;
+
 /// Bulk data of a command: inside the command, sent over the lanes as a numbered transfer, or named by its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
@@ -27,6 +29,15 @@ pub enum Payload<'a> {
         /// The BLAKE3 hash of the bytes.
         hash: [u8; 32],
     },
+    /// The bytes of a copy lie in memory of the client, which the server's network card reads when it is the copy's turn.
+    Lent {
+        /// A number that no transfer of the session has.
+        number: u64,
+        /// How many bytes there are.
+        length: u64,
+        /// Where they are.
+        memory: LentMemory,
+    },
 }
 
 impl Encode for Payload<'_> {
@@ -47,6 +58,12 @@ impl Encode for Payload<'_> {
                 length.encode(out);
                 hash.encode(out);
             }
+            Self::Lent { number, length, memory } => {
+                3u8.encode(out);
+                number.encode(out);
+                length.encode(out);
+                memory.encode(out);
+            }
         }
     }
 }
@@ -57,6 +74,7 @@ impl<'a> Decode<'a> for Payload<'a> {
             0 => Ok(Self::Inline(input.value()?)),
             1 => Ok(Self::Transfer { number: input.value()?, length: input.value()? }),
             2 => Ok(Self::Image { number: input.value()?, length: input.value()?, hash: input.value()? }),
+            3 => Ok(Self::Lent { number: input.value()?, length: input.value()?, memory: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "payload", value: u64::from(other) }),
         }
     }

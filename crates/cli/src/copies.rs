@@ -18,8 +18,9 @@ const MANY_SHORT: u64 = 100;
 const SHORT_SHARE: f64 = 0.5;
 
 /// What carries copies: its name in the report, and for people.
-const PATHS: [(&str, &str); 5] = [
+const PATHS: [(&str, &str); 6] = [
     ("gpudirect", "by GPUDirect"),
+    ("registered", "by RDMA of pinned memory"),
     ("zero_copy", "without a copy"),
     ("staged", "through staging"),
     ("tcp", "over TCP"),
@@ -65,7 +66,7 @@ pub fn paths(report: &Value) -> Vec<String> {
             .iter()
             .filter_map(|(path, words)| {
                 let Count { copies, bytes } = Count::of(report, direction, path);
-                // What goes by GPUDirect is counted by the link, in bytes alone.
+                // What network cards do by themselves is counted by the link, in bytes alone.
                 match (copies, bytes) {
                     (0, 0) => None,
                     (0, _) => Some(format!("{} {words}", binary(bytes))),
@@ -127,6 +128,7 @@ mod tests {
         let report = json!({ "copies": {
             "to_device": {
                 "gpudirect": { "bytes": 3_u64 << 30 },
+                "registered": { "bytes": 2 << 20 },
                 "zero_copy": { "copies": 2, "bytes": 1 << 20 },
                 "with_commands": { "copies": 5, "bytes": 100 },
                 "staged": { "copies": 0, "bytes": 0 },
@@ -135,7 +137,7 @@ mod tests {
             "between_servers": { "shm": { "copies": 3, "bytes": 2 << 20 }, "tcp": { "copies": 0, "bytes": 0 } },
         }});
         let expected = [
-            "to the device: 3 GiB by GPUDirect, 1 MiB without a copy (2x), 100 bytes with commands (5x)",
+            "to the device: 3 GiB by GPUDirect, 2 MiB by RDMA of pinned memory, 1 MiB without a copy (2x), 100 bytes with commands (5x)",
             "between servers: 2 MiB through shared memory (3x)",
         ];
         assert_eq!(paths(&report), expected);

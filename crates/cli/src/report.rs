@@ -113,6 +113,9 @@ impl Report {
         for line in copies::paths(&self.0) {
             let _ = writeln!(out, "  {line}");
         }
+        if let ("verbs", Some(direct)) = (self.text("via"), self.0["gpudirect"].as_str()) {
+            let _ = writeln!(out, "  cards    {direct}");
+        }
         let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
         let _ = writeln!(
             out,

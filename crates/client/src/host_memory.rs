@@ -4,6 +4,7 @@
 
 use crate::context;
 use crate::memory;
+use crate::registered;
 use crate::session::transfers;
 use crate::visible::{self, window};
 use causeway_api::handle::{Context, Handle};
@@ -72,6 +73,7 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
     let base = address as usize;
     let range = take(base, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     transfers::wait_for_range(base, base + range.size);
+    registered::forget(&range);
     let forgotten = if range.is_shared { visible::shared::forget(&range) } else { visible::forget(base) };
     if window::contains(base) {
         window::release(base, range.size);
@@ -105,6 +107,7 @@ pub fn unregister(address: *mut c_void) -> Result<(), CUresult> {
     let base = address as usize;
     let range = take(base, true).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
     transfers::wait_for_range(base, base + range.size);
+    registered::forget(&range);
     visible::forget(base)
 }
 

@@ -51,6 +51,7 @@ mod pipeline;
 mod pool;
 mod private;
 mod process;
+mod registered;
 mod session;
 mod statistics;
 mod stream;

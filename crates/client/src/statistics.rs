@@ -94,6 +94,8 @@ pub struct Way<'a> {
     pub backend: &'a str,
     /// Where the plans for copies came from.
     pub pipeline: &'a str,
+    /// How network cards reach the devices' memory, or why not; nothing where the server has not said.
+    pub gpudirect: String,
     /// When the session was opened.
     pub started: Instant,
 }
@@ -107,11 +109,12 @@ impl Way<'_> {
             .map(|reason| format!("\"{}\": {}", reason.via, quoted(&reason.text)))
             .collect();
         format!(
-            "\"backend\": {}, \"via\": \"{}\", \"not_via\": {{{}}}, \"pipeline\": {}",
+            "\"backend\": {}, \"via\": \"{}\", \"not_via\": {{{}}}, \"pipeline\": {}, \"gpudirect\": {}",
             quoted(self.backend),
             self.via,
             not_via.join(", "),
-            quoted(self.pipeline)
+            quoted(self.pipeline),
+            quoted(&self.gpudirect)
         )
     }
 }
@@ -195,14 +198,23 @@ mod tests {
         let link = Counters { direct_bytes_sent: 7, ..Counters::default() };
         let (opening, started) = (&["connection", "hello"], Instant::now());
         let (via, backend) = (Via::Tcp, "none\n");
-        let way = Way { via, reasons: &reasons, link, opening, backend, pipeline: "", started };
+        let way = Way {
+            via,
+            reasons: &reasons,
+            link,
+            opening,
+            backend,
+            pipeline: "",
+            gpudirect: String::new(),
+            started,
+        };
         let text = report("a \"device\"", &[way]);
         for part in [
             r#""opening": ["connection", "hello"]"#,
             r#""before_first_launch": {"cuCtxSynchronize": 1}"#,
             r#""all": {"cuCtxSynchronize": 2}"#,
             r#""via": "tcp""#,
-            r#""to_device": {"gpudirect": {"bytes": 7}, "zero_copy": {"copies": 0, "bytes": 0}"#,
+            r#""to_device": {"gpudirect": {"bytes": 7}, "registered": {"bytes": 0}, "zero_copy": {"copies": 0, "bytes": 0}"#,
             r#""not_via": {"shm": "far"}"#,
         ] {
             assert!(text.contains(part), "no {part} in {text}");

@@ -36,6 +36,12 @@ pub(crate) trait Staged: Send + Sync + 'static {
         offset: u64,
         total: u64,
     ) -> Result<(), LinkError>;
+
+    /// Sends an order whose memory needs no staging, or gives it back. Waits for pieces, not for the bytes.
+    fn send_known(&self, link: &Arc<Shared>, order: Order) -> Result<Result<Sending, LinkError>, Order> {
+        let _ = link;
+        Err(order)
+    }
 }
 
 /// The ends of the two threads' queues, as long as the threads are there.
@@ -81,15 +87,21 @@ impl Line {
 pub(crate) fn send(module: &impl Staged, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
     let orders = if order.keeper.is_some() { module.line().orders.lock().clone() } else { None };
     match orders {
-        Some(orders) => orders.send(order).or_else(|refused| carry_out(module, link, refused.into_inner())),
+        Some(orders) => match orders.send(order) {
+            Ok(()) => Ok(Sending::done()),
+            Err(refused) => carry_out(module, link, refused.into_inner()),
+        },
         None => carry_out(module, link, order),
-    }?;
-    Ok(Sending::done())
+    }
 }
 
 /// Copies the bytes of a transfer into staging memory, as far as there is room, and waits for more; whoever gave the order
 /// keeps its memory readable until then.
-fn carry_out(module: &impl Staged, link: &Arc<Shared>, order: Order) -> Result<(), LinkError> {
+fn carry_out(module: &impl Staged, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
+    let order = match module.send_known(link, order) {
+        Ok(sent) => return sent,
+        Err(order) => order,
+    };
     let Order { transfer, start: Address(start), length, carriage, keeper } = order;
     let longest = module.longest_piece();
     let step = if length <= longest { length } else { LONG_STEP.min(longest) };
@@ -110,5 +122,5 @@ fn carry_out(module: &impl Staged, link: &Arc<Shared>, order: Order) -> Result<(
     }
     // The bytes have left the memory.
     drop(keeper);
-    Ok(())
+    Ok(Sending::done())
 }

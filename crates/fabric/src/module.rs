@@ -18,6 +18,7 @@ pub(crate) use crate::link::{Order, Pending, Sending};
 use crate::shm::SealedMemory;
 use crate::staging::{Piece, Region};
 use crate::tcp::channel::{Connection, shut_down};
+use crate::verbs::state::State;
 use crate::via::Via;
 
 /// The direction to the peer of an ordered stream of bytes.
@@ -82,6 +83,11 @@ pub(crate) trait Memory: Send + Sync {
     /// The memory in which pieces lie, for whoever registers it with a device: those of this side, and those of the
     /// peer.
     fn regions(&self) -> Option<[Region; 2]> {
+        None
+    }
+
+    /// The network cards by which it moves bytes, where they know more memory than the module's own.
+    fn cards(&self) -> Option<&Arc<State>> {
         None
     }
 

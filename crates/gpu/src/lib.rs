@@ -119,10 +119,10 @@ pub trait Gpu: Calls {
     /// says nothing about others.
     fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory>;
 
-    /// To be called after a network card is known to have written to memory of the current context's device, and before
-    /// work that reads it is given to the device: where a GPU may still see what was there before, waits until it
-    /// does not.
-    fn finish_direct_writes(&self) -> CuResult<()>;
+    /// To be called after a network card is known to have written to memory of the context's device, and before work that
+    /// reads it begins there: where a GPU may still see what was there before, waits until it does not. The calling
+    /// thread's context stays as it is.
+    fn finish_direct_writes(&self, context: Native<Context>) -> CuResult<()>;
 
     /// Calls `done` when everything that `stream` holds now is done. An error here means that `done` is not called;
     /// the same goes for [`Gpu::after_event`] and [`Gpu::after_context`].

@@ -357,7 +357,7 @@ fn network_cards_get_whole_pages_of_device_memory() {
     assert!(fake.driver.direct_memory(DirectWay::HostMemory, 0x20_0010, 8192).is_err());
     assert_eq!(fake.log(), "");
     // The fake's ordering is less than the owner's.
-    fake.driver.finish_direct_writes().unwrap();
+    fake.driver.finish_direct_writes(fake.context).unwrap();
     assert_eq!(fake.log(), "flush 0 100\n");
 }
 

@@ -10,6 +10,7 @@
 //! | [`sequence`]  | Did a frame get lost or come twice, and what has the peer already dealt with?   |
 //! | [`message`]   | What does a client say to its worker, and the worker to its client?             |
 //! | [`chunk`]     | How do large copies travel on the bulk lanes?                                   |
+//! | [`lent`]      | Which memory may the other end's network card read or write?                   |
 //! | [`diagnosis`] | What does a client ask about the server's machine?                             |
 //! | [`codec`]     | How is a value written as bytes and read back without trusting them?            |
 
@@ -19,5 +20,6 @@ pub mod compressed;
 pub mod diagnosis;
 pub mod frame;
 pub mod handshake;
+pub mod lent;
 pub mod message;
 pub mod sequence;

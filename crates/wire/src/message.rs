@@ -127,6 +127,13 @@ pub enum WorkerMessage<'a> {
         /// The number of the transfer that the command offered.
         transfer: u64,
     },
+    /// How copies of this session reach the devices' memory.
+    Direct {
+        /// Whether the server's network card reads what the client lends straight into it.
+        is_on: bool,
+        /// By which way, or why not, for people.
+        text: &'a str,
+    },
     /// The worker cannot go on; nothing follows.
     Fatal {
         /// Why, as a sentence for the user.
@@ -149,6 +156,7 @@ mod tag {
     pub const IMAGE_WANTED: u8 = 8;
     pub const IMAGE_KNOWN: u8 = 9;
     pub const ERROR_OUTPUT: u8 = 10;
+    pub const DIRECT: u8 = 11;
 }
 
 /// A message whose payload is being appended to a batch.
@@ -285,6 +293,11 @@ impl Encode for WorkerMessage<'_> {
                 tag::IMAGE_KNOWN.encode(out);
                 transfer.encode(out);
             }
+            Self::Direct { is_on, text } => {
+                tag::DIRECT.encode(out);
+                is_on.encode(out);
+                text.encode(out);
+            }
             Self::Fatal { text } => {
                 tag::FATAL.encode(out);
                 text.encode(out);
@@ -309,6 +322,7 @@ impl<'a> Decode<'a> for WorkerMessage<'a> {
             }
             tag::IMAGE_WANTED => Ok(Self::ImageWanted { transfer: input.value()? }),
             tag::IMAGE_KNOWN => Ok(Self::ImageKnown { transfer: input.value()? }),
+            tag::DIRECT => Ok(Self::Direct { is_on: input.value()?, text: input.value()? }),
             tag::FATAL => Ok(Self::Fatal { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
         }

@@ -4,6 +4,7 @@ use super::pieces::pieces;
 use super::{HostRegion, Mode};
 use crate::completion;
 use crate::entry::{self, Carried};
+use crate::registered;
 use crate::session::transfers::{self, Landing, Transfer};
 use crate::session::{self, INLINE_BYTES};
 use crate::statistics::copies::By;
@@ -44,6 +45,7 @@ pub(super) unsafe fn from_device(
         return stream.fetch(newest);
     }
     let session = session::of(stream.context)?;
+    registered::note(session, &destination);
     let plan = session.plans.plan(Direction::FromDevice, bytes);
     let parts = pieces(source, destination, plan.buffer_bytes);
     if !waits {
@@ -97,7 +99,9 @@ unsafe fn expect_piece(
     stream: &StreamState,
     plan: &Plan,
 ) -> Result<Arc<Transfer>, CUresult> {
+    let mut into = None;
     let landing = if part.is_contiguous() {
+        into = session::of(stream.context)?.link().lend(part.address, part.bytes());
         Landing::Direct(part.address, part.bytes())
     } else {
         let (start, end) = part.span();
@@ -109,7 +113,8 @@ unsafe fn expect_piece(
     // SAFETY: as this function demands.
     let transfer = unsafe { transfers::expect(stream.context, landing, plan.threads) }?;
     let (transfer_number, lanes) = (transfer.number(), plan.lanes as u32);
-    let request = calls::copy_from_device { source, stream: stream.handle, transfer: transfer_number, lanes };
+    let request =
+        calls::copy_from_device { source, stream: stream.handle, transfer: transfer_number, lanes, into };
     session::post_in(stream.context, &request)
         .inspect_err(|status| transfers::failed(transfer_number, *status))?;
     Ok(transfer)

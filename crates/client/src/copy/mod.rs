@@ -15,11 +15,13 @@
 //! | `region`      | Where does the program's memory begin and end, and how is it packed?               |
 //! | `pieces`      | Which pieces has a copy, by the plan for its size?                                 |
 //! | `to_device`   | When is the source read, and how does it get to the server?                        |
+//! | `lent`        | What does the server's network card read by itself?                                |
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
 //! | `across`      | Which server carries a copy out, where devices of several are concerned?          |
 
 mod across;
 mod from_device;
+mod lent;
 mod pieces;
 mod region;
 mod to_device;

@@ -1,10 +1,11 @@
 //! When is the source of a copy to a device read, and how does it get to the server?
 
 use super::pieces::{Part, pieces};
-use super::{HostRegion, Mode};
+use super::{HostRegion, Mode, lent};
 use crate::array;
 use crate::dedup;
 use crate::memory;
+use crate::registered;
 use crate::session::callbacks::{self, Task};
 use crate::session::faults::LOST;
 use crate::session::transfers;
@@ -56,6 +57,12 @@ pub(super) unsafe fn to_device(
         {
             dedup::copy(region.address, source.address, bytes, stream)?;
             return if mode == Mode::Synchronous { stream.synchronize() } else { Ok(()) };
+        }
+        let is_stable = is_pinned || mode == Mode::Synchronous && source.is_pinned();
+        if source.is_contiguous()
+            && lent::suits(session::of(stream.context)?, &destination, &source, is_stable)
+        {
+            return lent::lend(destination, source, stream, mode);
         }
         if is_pinned && source.is_contiguous() {
             return put_in_line(destination, source, stream);
@@ -128,6 +135,7 @@ unsafe fn put_in_line(
     stream: &StreamState,
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
+    registered::note(session, &source);
     let plan = plan(session, source.bytes());
     let carriage = Carriage::planned(&plan, stream.id);
     let (start, end) = source.span();
@@ -167,6 +175,7 @@ unsafe fn send_now(
     mode: Mode,
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
+    registered::note(session, &source);
     let _bar = session.watch_upload(source.bytes());
     let plan = plan(session, source.bytes());
     let numbered =
@@ -259,6 +268,7 @@ unsafe fn read_later(
     stream: &StreamState,
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
+    registered::note(session, &source);
     let (plan, flow) = (plan(session, source.bytes()), stream.id);
     let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes)
         .map(|part| (transfers::fresh_number(), part))

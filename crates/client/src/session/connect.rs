@@ -1,6 +1,6 @@
 //! Opening the sessions: from `CAUSEWAY_ON` to running connections.
 
-use super::{SESSIONS, Session, faults::Faults, receive, replies::Replies};
+use super::{Direct, SESSIONS, Session, faults::Faults, receive, replies::Replies};
 use crate::address::window;
 use crate::completion::Tickets;
 use crate::log::{Level, debug, info};
@@ -161,6 +161,9 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
     for reason in &opened.reasons {
         info!("not via {}: {}", reason.via, reason.text);
     }
+    if let Some(shortage) = opened.link.shortage() {
+        info!("copies are slower than they could be: {shortage}");
+    }
     let first = snapshot.devices.first().map(|device| device.uuid_text()).unwrap_or_default();
     let module = match opened.link.via() {
         Via::Tcp => Module::Tcp,
@@ -184,6 +187,7 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
         synchronous: environment::is_on("CAUSEWAY_SYNC"),
         launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),
         started,
+        direct: Direct::default(),
         end: Once::new(),
         opening: opened.round_trips,
     }));

@@ -35,10 +35,11 @@ use causeway_wire::handshake::Locality;
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use core::cell::Cell;
 use faults::{Faults, LOST};
+use parking_lot::Mutex;
 use progress::Upload;
 use replies::Replies;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Commands and replies with more bulk data than this carry it as a transfer over the bulk lanes.
@@ -72,10 +73,28 @@ pub struct Session {
     /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
     pub launches_wait: bool,
     started: Instant,
+    /// Whether network cards reach the devices' memory.
+    direct: Direct,
     /// Its loss has been said.
     end: Once,
     /// The round trips that opening it took.
     opening: Vec<&'static str>,
+}
+
+/// Whether the server's network card reads what this process lends straight into the memory of devices.
+#[derive(Default)]
+struct Direct {
+    is_on: AtomicBool,
+    /// What the server says of it.
+    text: Mutex<String>,
+}
+
+impl Direct {
+    fn set(&self, is_on: bool, text: &str) {
+        info!("copies of this session: {text}");
+        text.clone_into(&mut self.text.lock());
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
 }
 
 /// By server. All of them are there from the end of `cuInit` on.
@@ -255,8 +274,14 @@ impl Session {
             opening: &self.opening,
             backend: &self.snapshot.backend,
             pipeline: self.plans.source(),
+            gpudirect: self.direct.text.lock().clone(),
             started: self.started,
         }
+    }
+
+    /// Whether the server's network card reads lent memory straight into that of devices.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_on.load(Ordering::Relaxed)
     }
 
     /// Whether memory of this process can be the worker's, too.

@@ -72,6 +72,7 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
         }
         WorkerMessage::ImageWanted { transfer } => offers::wanted(session.server, transfer),
         WorkerMessage::ImageKnown { transfer } => offers::known(transfer),
+        WorkerMessage::Direct { is_on, text } => session.direct.set(is_on, text),
         WorkerMessage::Fatal { text } => session.lose(format_args!("the server ended the session: {text}")),
     }
 }

@@ -135,6 +135,11 @@ pub fn of_context(context: Handle<Context>) -> Vec<Arc<Transfer>> {
 /// Waits for every transfer into or from this range of the program's memory, which is about to be freed.
 pub fn wait_for_range(start: usize, end: usize) {
     uploads::wait_for_range(start, end);
+    wait_for_writes(start, end);
+}
+
+/// Waits for every transfer into this range of the program's memory.
+pub fn wait_for_writes(start: usize, end: usize) {
     if !any_pending() {
         return;
     }

@@ -88,23 +88,28 @@ pub fn bytes(direction: Direction) -> u64 {
     CARRIED[direction as usize].iter().map(|count| count.bytes.load(Relaxed)).sum()
 }
 
-/// The counts as a JSON object. Bytes that went by GPUDirect are counted by the link, a transfer at a time.
+/// The counts as a JSON object. Bytes that network cards moved by themselves, by GPUDirect or from and into registered memory, are counted by the link, a transfer at a time.
 pub fn report(via: Via, link: &Counters) -> String {
     let directions = [
-        ("to_device", Direction::ToDevice, link.direct_bytes_sent),
-        ("from_device", Direction::FromDevice, link.direct_bytes_received),
+        ("to_device", Direction::ToDevice, link.direct_bytes_sent, link.registered_bytes_sent),
+        ("from_device", Direction::FromDevice, link.direct_bytes_received, link.registered_bytes_received),
     ];
-    let objects = directions.map(|(name, direction, direct)| {
+    let objects = directions.map(|(name, direction, direct, registered)| {
         let counts = &CARRIED[direction as usize];
         let (transferred, transferred_bytes) = counts[By::Transfers as usize].now();
-        let others = (transferred, transferred_bytes.saturating_sub(direct));
+        let others = match transferred_bytes.saturating_sub(direct + registered) {
+            0 => (0, 0),
+            bytes => (transferred, bytes),
+        };
         let fields = [
             ("zero_copy", counts[By::Common as usize].now()),
             ("with_commands", counts[By::Command as usize].now()),
             (if via == Via::Tcp { "tcp" } else { "staged" }, others),
             ("pageable", PAGEABLE[direction as usize].now()),
         ];
-        format!("\n    \"{name}\": {{\"gpudirect\": {{\"bytes\": {direct}}}, {}}}", listed(fields))
+        let by_cards =
+            format!("\"gpudirect\": {{\"bytes\": {direct}}}, \"registered\": {{\"bytes\": {registered}}}");
+        format!("\n    \"{name}\": {{{by_cards}, {}}}", listed(fields))
     });
     let between = Between::ALL.iter().zip(&BETWEEN).map(|((_, name), count)| (*name, count.now()));
     let between = format!("\n    \"between_servers\": {{{}}}", listed(between));

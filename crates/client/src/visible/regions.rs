@@ -3,7 +3,7 @@
 use super::{window, written};
 use crate::copy::Place;
 use crate::host_memory::Range;
-use crate::session;
+use crate::session::{self, transfers};
 use causeway_api::calls::{self, Opcode};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -72,6 +72,8 @@ pub fn fetch(server: usize) -> Result<(), CUresult> {
 /// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
 pub fn mirror(range: &Range) -> Result<u64, CUresult> {
     let address = if window::contains(range.base) { range.base as u64 } else { 0 };
+    // What a network card writes there without this process is noticed by nobody; copies that begin later go to the mirror.
+    transfers::wait_for_writes(range.base, range.base + range.size);
     create(range.context, range.base, range.size, address, false)
 }
 

@@ -193,7 +193,8 @@ fn memlock(facts: &Facts) -> Option<Finding> {
         About::Rdma,
         format!(
             "Only {} of memory may be locked (`ulimit -l`), and registering memory with a card locks it: staging wants \
-             {}, pinned memory of programs comes on top.",
+             {}, pinned memory of programs comes on top. Sessions make do with less staging, down to 1 MiB for each direction, and \
+             copy pinned memory that is refused through it.",
             binary(limit),
             binary(ENOUGH_LOCKED)
         ),

@@ -6,6 +6,7 @@
 //! | `receiver`    | How do the peer's frames come in, and when is the peer gone?                      |
 //! | `sending`     | What is sent as a transfer, how, and until when is its memory in use?              |
 //! | `transfers`   | Where do the bytes of a transfer go, and who hears of its end?                    |
+//! | `one_sided`   | What is moved without a copy, where network cards reach memory?                   |
 //! | `error`       | What can go wrong?                                                               |
 //!
 //! How frames and transfers move is the business of the link's [module](crate::module).
@@ -16,6 +17,7 @@
 
 mod batch;
 mod error;
+mod one_sided;
 mod receiver;
 mod sending;
 mod transfers;
@@ -39,6 +41,7 @@ use crate::via::Via;
 use crate::{tcp, threads};
 
 pub use error::{DescriptorError, LaneError, LinkError, TransferError};
+pub use one_sided::{DeviceMemory, NotRegistered, Then};
 pub use receiver::{Meanwhile, Receiver};
 pub(crate) use sending::{Address, Keeper, Order, Pending};
 pub use sending::{Carriage, Sending};
@@ -93,6 +96,10 @@ pub struct Counters {
     pub direct_bytes_sent: u64,
     /// Of the bytes received, likewise.
     pub direct_bytes_received: u64,
+    /// Of the other bytes sent, those that a network card took out of registered memory of the program.
+    pub registered_bytes_sent: u64,
+    /// Of the other bytes received, those that the peer's card put there.
+    pub registered_bytes_received: u64,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +112,8 @@ pub(crate) struct AtomicCounters {
     pub(crate) transfer_bytes_received: AtomicU64,
     pub(crate) direct_bytes_sent: AtomicU64,
     pub(crate) direct_bytes_received: AtomicU64,
+    pub(crate) registered_bytes_sent: AtomicU64,
+    pub(crate) registered_bytes_received: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, amount: usize) {
@@ -363,6 +372,8 @@ impl Link {
             transfer_bytes_received,
             direct_bytes_sent,
             direct_bytes_received,
+            registered_bytes_sent,
+            registered_bytes_received,
         } = &self.0.counters;
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counters {
@@ -374,6 +385,8 @@ impl Link {
             transfer_bytes_received: now(transfer_bytes_received),
             direct_bytes_sent: now(direct_bytes_sent),
             direct_bytes_received: now(direct_bytes_received),
+            registered_bytes_sent: now(registered_bytes_sent),
+            registered_bytes_received: now(registered_bytes_received),
         }
     }
 }

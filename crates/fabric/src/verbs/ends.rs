@@ -9,6 +9,7 @@ use causeway_verbs::{
 
 use super::JoinError;
 use super::message::CONTROL;
+use super::path::send_layout;
 use super::settings::{Room, Settings};
 use crate::shm::layout::SLOT;
 
@@ -107,7 +108,7 @@ pub struct Prepared {
     pub queue_pairs: Vec<QueuePair>,
     pub completions: CompletionQueue,
     pub receives: Buffer,
-    pub arena: Buffer,
+    pub memory: Memory,
     pub domain: ProtectionDomain,
     pub local: LocalPort,
     pub limits: Limits,
@@ -159,12 +160,12 @@ impl Prepared {
         let completions = CompletionQueue::new(&local.device, room.completions)?;
         let layout = ReceiveLayout::new(counts.depth);
         let receives = Buffer::new(&domain, layout.bytes(counts.queue_pairs), Access::LOCAL_WRITE)?;
-        let arena = staging(&domain, settings.staging, Access::REMOTE_WRITE)?;
+        let memory = Memory::new(&domain, settings.staging, counts)?;
         Ok(Self {
             queue_pairs: Vec::new(),
             completions,
             receives,
-            arena,
+            memory,
             domain,
             local,
             limits,
@@ -212,17 +213,48 @@ impl Prepared {
     }
 }
 
-/// Staging memory of at most `wanted` bytes; less where the limit of locked memory leaves no more.
-pub fn staging(domain: &ProtectionDomain, wanted: usize, access: Access) -> Result<Buffer, RegisterError> {
-    let mut bytes = wanted.max(LEAST_STAGING);
-    loop {
-        match Buffer::new(domain, bytes, access) {
-            Err(error) if bytes / 2 < LEAST_STAGING => return Err(error),
-            Err(error) => {
-                tracing::debug!("{error}; trying with half of it");
-                bytes = bytes / 2 / SLOT * SLOT;
+/// What an end writes from and what it is written to, registered.
+#[derive(Debug)]
+pub struct Memory {
+    /// Where the peer writes transfers to.
+    pub arena: Buffer,
+    /// Where transfers are filled.
+    pub staging: Buffer,
+    /// Where messages are sent from.
+    pub messages: Buffer,
+    /// How much less staging there is than there should be, and why, as a sentence without its full stop.
+    pub shortage: Option<String>,
+}
+
+impl Memory {
+    /// Arena and staging of at most `wanted` bytes each; less where the limit of locked memory leaves no more.
+    fn new(domain: &ProtectionDomain, wanted: usize, counts: Counts) -> Result<Self, RegisterError> {
+        let messages = send_layout(counts.queue_pairs as usize, counts.depth as usize);
+        let make = |bytes| {
+            Ok(Self {
+                arena: Buffer::new(domain, bytes, Access::REMOTE_WRITE)?,
+                staging: Buffer::new(domain, bytes, Access::LOCAL_WRITE | Access::REMOTE_READ)?,
+                messages: Buffer::new(domain, messages, Access::LOCAL_WRITE)?,
+                shortage: None,
+            })
+        };
+        let mut bytes = wanted.max(LEAST_STAGING);
+        let mut refused: Option<RegisterError> = None;
+        loop {
+            match make(bytes) {
+                Ok(made) => {
+                    let shortage = refused.map(|why| {
+                        let (bytes, wanted) = (bytes >> 10, wanted >> 10);
+                        format!("there are {bytes} KiB of staging for each direction instead of {wanted}, because {why}")
+                    });
+                    return Ok(Self { shortage, ..made });
+                }
+                Err(error) if bytes / 2 < LEAST_STAGING => return Err(error),
+                Err(error) => {
+                    bytes = bytes / 2 / SLOT * SLOT;
+                    refused.get_or_insert(error);
+                }
             }
-            made => return made,
         }
     }
 }

@@ -20,7 +20,7 @@ use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{Answer, VerbsEnd, VerbsHello};
 
 use super::JoinError;
-use super::ends::{Counts, Prepared, local_port, port_of, staging};
+use super::ends::{Counts, Memory, Prepared, local_port, port_of};
 use super::path::{Path, send_layout};
 use super::settings::{MOST_DEPTH, MOST_QUEUE_PAIRS, Method, Settings};
 use super::state::{Materials, State};
@@ -272,7 +272,8 @@ fn first_packet() -> u32 {
 
 /// What an end tells the other one.
 fn describe(prepared: &Prepared, packet: u32, manager_port: u16) -> VerbsEnd {
-    let Prepared { queue_pairs, arena, local, limits, counts, settings, .. } = prepared;
+    let Prepared { queue_pairs, memory: Memory { arena, .. }, local, limits, counts, settings, .. } =
+        prepared;
     let own = arena.region().remote(0);
     VerbsEnd {
         numbers: queue_pairs.iter().map(|queue_pair| queue_pair.number()).collect(),
@@ -328,11 +329,12 @@ fn bring_up(prepared: &Prepared, packet: u32, peer: &VerbsEnd) -> Result<(), Joi
 
 /// Everything of a link over queue pairs that are joined.
 fn assemble(prepared: Prepared, peer: &VerbsEnd) -> Result<Arc<State>, JoinError> {
-    let Prepared { queue_pairs, completions, receives, arena, domain, counts, settings, .. } = prepared;
+    let Prepared { queue_pairs, completions, receives, memory, domain, counts, settings, .. } = prepared;
+    let Memory { arena, staging, mut messages, shortage } = memory;
     let bytes = send_layout(counts.queue_pairs as usize, peer.depth as usize);
-    let messages = Buffer::new(&domain, bytes, Access::LOCAL_WRITE)?;
-    let wanted = settings.staging.min(peer.arena_slots as usize * SLOT);
-    let staging = staging(&domain, wanted, Access::LOCAL_WRITE)?;
+    if bytes > messages.len() {
+        messages = Buffer::new(&domain, bytes, Access::LOCAL_WRITE)?;
+    }
     let path = |(index, pair)| {
         Path::new(pair, index, counts.depth, peer.depth, settings.signal_interval, settings.inline)
     };
@@ -345,6 +347,9 @@ fn assemble(prepared: Prepared, peer: &VerbsEnd) -> Result<Arc<State>, JoinError
         staging,
         peer_arena: RemoteMemory { address: peer.arena, key: peer.arena_key },
         peer_slots: peer.arena_slots,
+        domain,
+        prefers: settings.prefers,
+        shortage,
         depth: counts.depth,
         poll: settings.poll,
     };

@@ -4,6 +4,7 @@
 //! sender that has no credits, and, while the receiver is busy with a command, a thread of ours now and then. Looking is
 //! done by one of them at a time; what the others find, they find in what that one has put down.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use causeway_verbs::{Completion, Outcome, Receive};
@@ -12,14 +13,15 @@ use parking_lot::MutexGuard;
 
 use super::credit::Class;
 use super::ends::{RECEIVE_MARK, ReceiveLayout};
-use super::message::{Announcement, HEADER, Header, Kind, parse_returns};
+use super::message::{Announcement, GivenBack, HEADER, Header, Kind, Offer, parse_returns};
 use super::messages::Filled;
+use super::operation::Operation;
 use super::parts::Joins;
 use super::path::Path;
 use super::pieces::slots_for;
 use super::state::State;
 use super::{Failure, Violation};
-use crate::link::LinkError;
+use crate::link::{Keeper, LinkError};
 use crate::shm::layout::LARGEST_PIECE;
 use crate::staging::Lease;
 
@@ -30,8 +32,24 @@ pub const AT_ONCE: usize = 32;
 pub struct Looking {
     completions: [Completion; AT_ONCE],
     joins: Joins,
+    /// Those of transfers that come where they belong.
+    placed: Joins,
     /// For each path: receives to be posted again, and of what they were.
     again: Vec<Vec<(Receive, Was)>>,
+}
+
+/// What a look has found that is dealt with under no lock.
+#[derive(Default)]
+pub struct Found {
+    pub pieces: Vec<(ChunkHeader, Lease)>,
+    pub offers: Vec<(Offer, Lease)>,
+    /// Transfers that lie where they belong, and whether they came straight from a GPU.
+    pub placed: Vec<(ChunkHeader, bool)>,
+    pub operations: Vec<Arc<Operation>>,
+    /// What kept memory that is given back.
+    pub keepers: Vec<Keeper>,
+    /// Bytes of it that went straight to a GPU.
+    pub direct_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,7 +63,8 @@ impl Looking {
     /// Nobody has looked yet, on so many paths.
     pub fn new(paths: usize) -> Self {
         let completions = [Completion::default(); AT_ONCE];
-        Self { completions, joins: Joins::default(), again: (0..paths).map(|_| Vec::new()).collect() }
+        let (joins, placed) = Default::default();
+        Self { completions, joins, placed, again: (0..paths).map(|_| Vec::new()).collect() }
     }
 }
 
@@ -61,7 +80,7 @@ impl State {
     }
 
     fn look_as(&self, mut looking: MutexGuard<'_, Looking>) -> bool {
-        let Looking { completions, joins, again } = &mut *looking;
+        let Looking { completions, joins, placed, again } = &mut *looking;
         let count = match self.completions.poll(completions) {
             Ok(0) => return false,
             Ok(count) => count,
@@ -75,9 +94,9 @@ impl State {
         };
         let flushed = completions[..count].iter().filter(is_flushed).count();
         self.flushed.fetch_add(flushed as u32, Ordering::Relaxed);
-        let mut pieces = Vec::new();
+        let mut found = Found::default();
         for completion in &completions[..count] {
-            if let Err(error) = self.deal_with(completion, joins, again, &mut pieces) {
+            if let Err(error) = self.deal_with(completion, [&mut *joins, &mut *placed], again, &mut found) {
                 drop(looking);
                 self.fail(error);
                 return true;
@@ -89,11 +108,7 @@ impl State {
         if let Err(failure) = posted {
             self.fail(failure.into());
         }
-        for (chunk, lease) in pieces {
-            if let Err(error) = self.hand_over(chunk, lease) {
-                self.fail(error);
-            }
-        }
+        self.follow(found);
         self.pump();
         if self.waiting.load(Ordering::SeqCst) > 0 {
             let _held = self.changed.0.lock();
@@ -105,9 +120,9 @@ impl State {
     fn deal_with(
         &self,
         completion: &Completion,
-        joins: &mut Joins,
+        [joins, placed]: [&mut Joins; 2],
         again: &mut [Vec<(Receive, Was)>],
-        pieces: &mut Vec<(ChunkHeader, Lease)>,
+        found: &mut Found,
     ) -> Result<(), LinkError> {
         if !completion.status().is_success() {
             return Err(Failure::Request(completion.status()).into());
@@ -117,7 +132,8 @@ impl State {
         let index = index.ok_or(Failure::Violation(Violation::Completion))?;
         let path = &self.paths[index];
         if completion.id() & RECEIVE_MARK == 0 {
-            return Ok(path.complete(completion.id())?);
+            found.operations.extend(path.complete(completion.id())?);
+            return Ok(());
         }
         // A write with an immediate number would take up a receive, too; no honest peer makes one.
         if completion.outcome() != Outcome::Received {
@@ -139,14 +155,43 @@ impl State {
             Kind::Frame => return Err(Failure::Violation(Violation::Message).into()),
             Kind::Announcement => {
                 let announcement = Announcement::parse(content).map_err(Failure::from)?;
-                pieces.extend(self.announced(announcement, joins)?);
+                self.check_piece(&announcement)?;
+                let come = joins.came(announcement.first.into(), announcement).map_err(Failure::from)?;
+                if let Some(chunk) = come {
+                    found.pieces.push((chunk, self.lease(announcement.first, chunk.length)?));
+                }
+                Was::Control
+            }
+            Kind::Offer => {
+                let offer = Offer::parse(content).map_err(Failure::from)?;
+                let Announcement { first, chunk, .. } = offer.announcement;
+                self.check_piece(&offer.announcement)?;
+                found.offers.push((offer, self.lease(first, chunk.length)?));
+                Was::Control
+            }
+            Kind::Placed => {
+                let announcement = Announcement::parse(content).map_err(Failure::from)?;
+                check_chunk(&announcement.chunk)?;
+                let transfer = announcement.chunk.transfer;
+                let come = placed.came(transfer, announcement).map_err(Failure::from)?;
+                found.placed.extend(come.map(|chunk| (chunk, announcement.is_direct)));
                 Was::Control
             }
             Kind::Returns => {
-                let mut lent = self.lent.lock();
-                for first in parse_returns(content).map_err(Failure::from)? {
-                    let taken = lent.take_back(first.into());
-                    taken.map_err(|_| Failure::Violation(Violation::NotLent(first)))?;
+                for back in parse_returns(content).map_err(Failure::from)? {
+                    match back {
+                        GivenBack::Slots(first) => {
+                            let taken = self.lent.lock().take_back(first.into());
+                            taken.map_err(|_| Failure::Violation(Violation::NotLent(first)))?;
+                        }
+                        GivenBack::Lent { number, is_direct } => {
+                            let kept = self.lendings.lock().end(number);
+                            let (bytes, keeper) =
+                                kept.ok_or(Failure::Violation(Violation::NotLent(number)))?;
+                            found.direct_bytes += if is_direct { bytes } else { 0 };
+                            found.keepers.push(keeper);
+                        }
+                    }
                 }
                 Was::Control
             }
@@ -190,28 +235,27 @@ impl State {
         Ok(())
     }
 
-    /// A part of a piece has come: the piece, when all of it has.
-    fn announced(
-        &self,
-        announcement: Announcement,
-        joins: &mut Joins,
-    ) -> Result<Option<(ChunkHeader, Lease)>, LinkError> {
-        let Announcement { chunk: ChunkHeader { length, total, offset, transfer }, first, .. } = announcement;
+    /// Whether an announced piece lies in the arena and in its transfer.
+    fn check_piece(&self, announcement: &Announcement) -> Result<(), LinkError> {
+        let Announcement { chunk: chunk @ ChunkHeader { length, .. }, first, .. } = *announcement;
         let slots = slots_for(length as usize);
         let is_inside =
             first < self.arena_slots && slots <= self.arena_slots - first && length as usize <= LARGEST_PIECE;
         if !is_inside {
             return Err(Failure::Violation(Violation::Piece { slot: first, length }).into());
         }
-        if offset.checked_add(length.into()).is_none_or(|end| end > total) {
-            return Err(ChunkError::BeyondEnd { offset, length, total }.into());
-        }
-        if length == 0 && total > 0 {
-            return Err(ChunkError::Empty(transfer).into());
-        }
-        match joins.came(announcement).map_err(Failure::from)? {
-            Some(chunk) => Ok(Some((chunk, self.lease(first, length)?))),
-            None => Ok(None),
-        }
+        check_chunk(&chunk)
     }
+}
+
+/// Whether a chunk lies in its transfer.
+fn check_chunk(chunk: &ChunkHeader) -> Result<(), LinkError> {
+    let ChunkHeader { transfer, offset, total, length } = *chunk;
+    if offset.checked_add(length.into()).is_none_or(|end| end > total) {
+        return Err(ChunkError::BeyondEnd { offset, length, total }.into());
+    }
+    if length == 0 && total > 0 {
+        return Err(ChunkError::Empty(transfer).into());
+    }
+    Ok(())
 }

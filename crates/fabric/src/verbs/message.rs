@@ -3,6 +3,7 @@
 //! Each begins with a header of eight bytes: kind, acknowledged extras, returned credits for frames and for control messages.
 //! All numbers are little-endian.
 
+use causeway_verbs::RemoteMemory;
 use causeway_wire::chunk::ChunkHeader;
 
 use super::Violation;
@@ -12,9 +13,11 @@ use super::credit::Returned;
 pub const HEADER: usize = 8;
 /// Bytes of an announcement, header included.
 pub const ANNOUNCEMENT: usize = 48;
+/// Bytes of an offer, header included.
+pub const OFFER: usize = ANNOUNCEMENT + 16;
 /// The longest control message.
 pub const CONTROL: usize = 256;
-/// Slots that one message can give back.
+/// What one message can give back.
 pub const MOST_RETURNS: usize = (CONTROL - HEADER) / 4;
 
 /// What a message is.
@@ -24,12 +27,16 @@ pub enum Kind {
     Frame = 1,
     /// An [`Announcement`] follows.
     Announcement = 2,
-    /// The first slots of runs that are given back follow, four bytes each.
+    /// What is [given back](GivenBack) follows, four bytes each.
     Returns = 3,
     /// Nothing follows; the header's credits are what matters.
     Credits = 4,
     /// Nothing follows; the first message on a queue pair.
     Hello = 5,
+    /// An [`Offer`] follows.
+    Offer = 6,
+    /// An [`Announcement`] follows, of bytes that lie where the transfer belongs; its slot says nothing.
+    Placed = 7,
 }
 
 /// The beginning of a message.
@@ -62,6 +69,8 @@ impl Header {
             3 => Kind::Returns,
             4 => Kind::Credits,
             5 => Kind::Hello,
+            6 => Kind::Offer,
+            7 => Kind::Placed,
             _ => return Err(Violation::Message),
         };
         let returned = Returned {
@@ -82,7 +91,12 @@ pub struct Announcement {
     pub first: u32,
     /// Parts of which the piece consists.
     pub parts: u32,
+    /// Whether a card took the bytes out of a GPU's memory.
+    pub is_direct: bool,
 }
+
+/// In the number of parts: the bytes come straight from a GPU's memory.
+const DIRECT_PARTS: u32 = 1 << 31;
 
 impl Announcement {
     /// As it travels, behind the header.
@@ -92,7 +106,8 @@ impl Announcement {
         for (place, number) in [transfer, offset, total].into_iter().enumerate() {
             bytes[place * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
-        for (place, number) in [length, self.first, self.parts].into_iter().enumerate() {
+        let parts = self.parts | if self.is_direct { DIRECT_PARTS } else { 0 };
+        for (place, number) in [length, self.first, parts].into_iter().enumerate() {
             bytes[24 + place * 4..][..4].copy_from_slice(&number.to_le_bytes());
         }
         bytes
@@ -108,17 +123,93 @@ impl Announcement {
         };
         let short = |place: usize| (long(place) & 0xffff_ffff) as u32;
         let chunk = ChunkHeader { transfer: long(0), offset: long(8), total: long(16), length: short(24) };
-        Ok(Self { chunk, first: short(28), parts: short(32) })
+        let parts = short(32);
+        let is_direct = parts & DIRECT_PARTS != 0;
+        Ok(Self { chunk, first: short(28), parts: parts & !DIRECT_PARTS, is_direct })
     }
 }
 
-/// The slots that a message gives back.
-pub fn parse_returns(content: &[u8]) -> Result<impl Iterator<Item = u32> + '_, Violation> {
-    let (slots, rest) = content.as_chunks::<4>();
-    if !rest.is_empty() || slots.is_empty() {
+/// A piece that the receiver's card is to read from the sender's memory into a run of the receiver's slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// The piece, and the slots.
+    pub announcement: Announcement,
+    /// Where its bytes are.
+    pub from: RemoteMemory,
+}
+
+impl Offer {
+    /// As it travels, behind the header.
+    pub fn to_bytes(self) -> [u8; OFFER - HEADER] {
+        let mut bytes = [0; OFFER - HEADER];
+        let (announcement, from) = bytes.split_at_mut(ANNOUNCEMENT - HEADER);
+        announcement.copy_from_slice(&self.announcement.to_bytes());
+        from[..8].copy_from_slice(&self.from.address.to_le_bytes());
+        from[8..12].copy_from_slice(&self.from.key.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the content of a message.
+    pub fn parse(content: &[u8]) -> Result<Self, Violation> {
+        let (announcement, from) =
+            content.split_at_checked(ANNOUNCEMENT - HEADER).ok_or(Violation::Message)?;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0] = *from else { return Err(Violation::Message) };
+        Ok(Self {
+            announcement: Announcement::parse(announcement)?,
+            from: RemoteMemory {
+                address: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+                key: u32::from_le_bytes([i, j, k, l]),
+            },
+        })
+    }
+}
+
+/// What an end does not use any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenBack {
+    /// The run of slots that begins with this one.
+    Slots(u32),
+    /// Memory that was lent to be read, by its number: that of an offer is its first slot.
+    Lent {
+        /// The number, less than [`MOST_NUMBER`].
+        number: u32,
+        /// Whether a card brought the bytes straight to a GPU's memory.
+        is_direct: bool,
+    },
+}
+
+/// Marks memory that was lent, and such whose bytes went straight to a GPU.
+const LENT: u32 = 1 << 31;
+const DIRECT: u32 = 1 << 30;
+/// Slots and numbers are less than this.
+pub const MOST_NUMBER: u32 = DIRECT;
+
+impl GivenBack {
+    /// As it travels.
+    pub fn to_bytes(self) -> [u8; 4] {
+        let word = match self {
+            Self::Slots(first) => first,
+            Self::Lent { number, is_direct } => number | LENT | if is_direct { DIRECT } else { 0 },
+        };
+        word.to_le_bytes()
+    }
+
+    fn from_bytes(bytes: [u8; 4]) -> Self {
+        let word = u32::from_le_bytes(bytes);
+        if word & LENT == 0 {
+            return Self::Slots(word);
+        }
+        Self::Lent { number: word & (MOST_NUMBER - 1), is_direct: word & DIRECT != 0 }
+    }
+}
+
+/// What a message gives back.
+pub fn parse_returns(content: &[u8]) -> Result<impl Iterator<Item = GivenBack> + '_, Violation> {
+    let (words, rest) = content.as_chunks::<4>();
+    if !rest.is_empty() || words.is_empty() {
         return Err(Violation::Message);
     }
-    Ok(slots.iter().map(|bytes| u32::from_le_bytes(*bytes)))
+    Ok(words.iter().map(|bytes| GivenBack::from_bytes(*bytes)))
 }
 
 #[cfg(test)]
@@ -130,11 +221,13 @@ mod tests {
         #[test]
         fn messages_survive_a_round_trip(
             frames: u16, control: u16, extras: u8, transfer: u64, offset: u64, total: u64, length: u32, first: u32,
-            parts: u32,
+            parts in 0_u32..1 << 31, is_direct: bool, address: u64, key: u32,
         ) {
             let header = Header { kind: Kind::Announcement, returned: Returned { frames, control, extras } };
             let chunk = ChunkHeader { transfer, offset, total, length };
-            let announcement = Announcement { chunk, first, parts };
+            let announcement = Announcement { chunk, first, parts, is_direct };
+            let offer = Offer { announcement, from: RemoteMemory { address, key } };
+            prop_assert_eq!(Offer::parse(&offer.to_bytes()), Ok(offer));
             let mut bytes = header.to_bytes().to_vec();
             bytes.extend(announcement.to_bytes());
             prop_assert_eq!(bytes.len(), ANNOUNCEMENT);
@@ -147,6 +240,7 @@ mod tests {
         fn nonsense_is_refused_and_never_more(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             if let Ok((_, content)) = Header::parse(&bytes) {
                 let _ = Announcement::parse(content);
+                let _ = Offer::parse(content);
                 let _ = parse_returns(content).map(Iterator::count);
             }
         }
@@ -154,7 +248,12 @@ mod tests {
 
     #[test]
     fn returns_are_whole_numbers() {
-        assert_eq!(parse_returns(&[1, 0, 0, 0, 2, 1, 0, 0]).unwrap().collect::<Vec<_>>(), [1, 258]);
+        let slots = [GivenBack::Slots(1), GivenBack::Slots(258)];
+        assert_eq!(parse_returns(&[1, 0, 0, 0, 2, 1, 0, 0]).unwrap().collect::<Vec<_>>(), slots);
+        for is_direct in [false, true] {
+            let lent = GivenBack::Lent { number: MOST_NUMBER - 1, is_direct };
+            assert_eq!(parse_returns(&lent.to_bytes()).unwrap().collect::<Vec<_>>(), [lent]);
+        }
         assert!(parse_returns(&[1, 0, 0]).is_err() && parse_returns(&[]).is_err());
         assert!(Header::parse(&[9, 0, 0, 0, 0, 0, 0, 0]).is_err());
     }

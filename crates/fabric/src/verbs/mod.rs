@@ -23,6 +23,9 @@
 //! | `look`         | Who looks for completions, and what follows from them?                           |
 //! | `waiting`      | How does a thread wait for something that a completion brings?                   |
 //! | `pieces`       | Which slots are lent to whom, and who is told of pieces that have come?          |
+//! | `operation`    | When is work done that consists of several requests, and what follows?          |
+//! | `known`        | Which memory of the link's owner do cards reach?                                 |
+//! | `one_sided`    | How do bytes move where both ends' cards know the memory?                         |
 //! | `messages`     | How do the frames of a link travel?                                              |
 //! | `transfers`    | How do the bytes of a transfer travel?                                           |
 //!
@@ -32,15 +35,18 @@
 mod credit;
 mod ends;
 pub mod join;
+mod known;
 mod look;
 mod message;
 mod messages;
+pub(crate) mod one_sided;
+mod operation;
 mod parts;
 mod path;
 mod pieces;
 mod queue;
 pub mod settings;
-mod state;
+pub(crate) mod state;
 mod transfers;
 mod waiting;
 

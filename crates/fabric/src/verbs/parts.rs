@@ -16,6 +16,13 @@ const LEAST_PART: usize = 64 << 10;
 /// The boundaries of parts, so that none begins within a page.
 const PART_UNIT: usize = 4096;
 
+/// The most bytes of one request: less than any device's longest message, and short enough that a frame behind it does not
+/// wait long.
+const LONGEST_REQUEST: usize = 4 << 20;
+
+/// The most pieces of which some parts are missing.
+const MOST_PARTIAL: usize = 1 << 14;
+
 /// The most parts of a piece.
 pub const MOST_PARTS: usize = super::settings::MOST_QUEUE_PAIRS as usize;
 
@@ -25,6 +32,15 @@ pub fn split(length: usize, queue_pairs: usize) -> impl ExactSizeIterator<Item =
     let step = length.div_ceil(count).next_multiple_of(PART_UNIT).max(1);
     let count = length.div_ceil(step).max(1);
     (0..count).map(move |part| (part * step, step.min(length - (part * step).min(length))))
+}
+
+/// Offset and length of each request for a part of `length` bytes at `offset`, and whether it is the last one.
+pub fn requests(offset: usize, length: usize) -> impl ExactSizeIterator<Item = (usize, usize, bool)> {
+    let count = length.div_ceil(LONGEST_REQUEST).max(1);
+    (0..count).map(move |request| {
+        let before = request * LONGEST_REQUEST;
+        (offset + before, LONGEST_REQUEST.min(length - before), request + 1 == count)
+    })
 }
 
 /// The queue pairs in the order in which they are to get the parts of a piece: those with the fewest bytes ahead first, of equals
@@ -39,22 +55,25 @@ pub fn order(backlogs: &[usize], turn: usize) -> Vec<usize> {
 /// Pieces of which some parts have come.
 #[derive(Debug, Default)]
 pub struct Joins {
-    /// By first slot: what was announced, and how many parts have come.
-    partial: HashMap<u32, (Announcement, u32)>,
+    /// By first slot, or by transfer: what was announced, and how many parts have come.
+    partial: HashMap<u64, (Announcement, u32)>,
 }
 
 impl Joins {
-    /// Takes in the announcement of a part; the piece, if all of it has come. The announcement's slots have been checked.
-    pub fn came(&mut self, announcement: Announcement) -> Result<Option<ChunkHeader>, Violation> {
-        let Announcement { first, parts, .. } = announcement;
+    /// Takes in the announcement of a part of the piece called `name`; the piece, if all of it has come.
+    pub fn came(&mut self, name: u64, announcement: Announcement) -> Result<Option<ChunkHeader>, Violation> {
+        let parts = announcement.parts;
         if parts == 0 || parts as usize > MOST_PARTS {
             return Err(Violation::Parts(parts));
         }
         if parts == 1 {
-            let is_new = !self.partial.contains_key(&first);
+            let is_new = !self.partial.contains_key(&name);
             return if is_new { Ok(Some(announcement.chunk)) } else { Err(Violation::Parts(parts)) };
         }
-        let (known, come) = self.partial.entry(first).or_insert((announcement, 0));
+        if self.partial.len() >= MOST_PARTIAL && !self.partial.contains_key(&name) {
+            return Err(Violation::TooManyPieces);
+        }
+        let (known, come) = self.partial.entry(name).or_insert((announcement, 0));
         if *known != announcement {
             return Err(Violation::Parts(parts));
         }
@@ -62,7 +81,7 @@ impl Joins {
         if *come < parts {
             return Ok(None);
         }
-        self.partial.remove(&first);
+        self.partial.remove(&name);
         Ok(Some(announcement.chunk))
     }
 }
@@ -95,6 +114,15 @@ mod tests {
     }
 
     #[test]
+    fn no_request_is_longer_than_devices_take() {
+        let of = |offset, length| requests(offset, length).collect::<Vec<_>>();
+        assert_eq!(of(5, 0), [(5, 0, true)]);
+        assert_eq!(of(5, LONGEST_REQUEST), [(5, LONGEST_REQUEST, true)]);
+        let two = [(0, LONGEST_REQUEST, false), (LONGEST_REQUEST, 1, true)];
+        assert_eq!(of(0, LONGEST_REQUEST + 1), two);
+    }
+
+    #[test]
     fn the_least_loaded_queue_pair_is_first_and_equals_take_turns() {
         assert_eq!(order(&[5, 0, 9], 0), [1, 0, 2]);
         assert_eq!(order(&[0, 0, 0], 2), [2, 0, 1]);
@@ -103,15 +131,17 @@ mod tests {
     #[test]
     fn a_piece_is_complete_with_its_last_part_in_any_order() {
         let chunk = ChunkHeader { transfer: 7, offset: 0, total: 300, length: 300 };
-        let part = |first, parts| Announcement { chunk, first, parts };
+        let part = |first, parts| Announcement { chunk, first, parts, is_direct: false };
         let mut joins = Joins::default();
-        assert_eq!(joins.came(part(3, 1)), Ok(Some(chunk)));
-        assert_eq!(joins.came(part(0, 2)), Ok(None));
-        assert_eq!(joins.came(part(9, 2)), Ok(None));
-        assert_eq!(joins.came(part(0, 2)), Ok(Some(chunk)));
+        assert_eq!(joins.came(3, part(3, 1)), Ok(Some(chunk)));
+        assert_eq!(joins.came(0, part(0, 2)), Ok(None));
+        assert_eq!(joins.came(9, part(9, 2)), Ok(None));
+        assert_eq!(joins.came(0, part(0, 2)), Ok(Some(chunk)));
         let other = Announcement { chunk: ChunkHeader { transfer: 8, ..chunk }, ..part(9, 2) };
-        assert!(joins.came(other).is_err());
-        assert!(Joins::default().came(part(0, 0)).is_err());
-        assert!(Joins::default().came(part(0, 1000)).is_err());
+        assert!(joins.came(9, other).is_err());
+        assert!(Joins::default().came(0, part(0, 0)).is_err());
+        assert!(Joins::default().came(0, part(0, 1000)).is_err());
+        let begun = (0..).find_map(|name| joins.came(name + 100, part(0, 2)).err().map(|_| name));
+        assert!(begun.is_some_and(|begun| begun < MOST_PARTIAL as u64), "a peer that only begins is stopped");
     }
 }

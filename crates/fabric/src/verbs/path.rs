@@ -1,24 +1,68 @@
-//! How do messages and writes get into one queue pair?
+//! How do messages, writes and reads get into one queue pair?
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use causeway_verbs::{
-    Buffer, Operation, PostError, QueuePair, RemoteMemory, Segment, SendBatch, SendRequest,
+    Buffer, Operation as Request, PostError, QueuePair, RemoteMemory, Segment, SendBatch, SendRequest,
 };
 use parking_lot::Mutex;
 
 use super::Failure;
 use super::credit::{Class, Credits, EXTRA_RECEIVES};
 use super::ends::FRAME_MESSAGE;
-use super::message::{Announcement, CONTROL, HEADER, Header, Kind, MOST_RETURNS};
+use super::message::{Announcement, CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS, Offer};
+use super::operation::Operation;
 use super::queue::SendQueue;
 
-/// A part of a piece that is to be written and announced.
+/// What moves the bytes of a part.
+#[derive(Debug, Clone, Copy)]
+pub enum Work {
+    /// They are written to memory of the peer.
+    Write(RemoteMemory),
+    /// They are read from memory of the peer.
+    Read(RemoteMemory),
+    /// The peer's card, if any.
+    None,
+}
+
+/// What the peer is told behind a part.
+#[derive(Debug, Clone, Copy)]
+pub enum Said {
+    /// It lies in the peer's arena.
+    Announcement(Announcement),
+    /// It lies where it belongs.
+    Placed(Announcement),
+    /// It is to be read.
+    Offer(Offer),
+}
+
+/// A part of a piece.
 pub struct Part {
-    pub announcement: Announcement,
-    pub source: Segment,
-    pub destination: RemoteMemory,
+    /// Its bytes in memory of this side.
+    pub segment: Segment,
+    pub work: Work,
+    pub said: Option<Said>,
+    /// What follows when its bytes have been moved.
+    pub operation: Option<Arc<Operation>>,
+}
+
+impl Part {
+    fn length(&self) -> usize {
+        match self.work {
+            Work::Write(_) | Work::Read(_) => self.segment.length as usize,
+            Work::None => 0,
+        }
+    }
+}
+
+/// Bytes that are being moved.
+struct Moving {
+    /// The id of the request.
+    id: u64,
+    bytes: usize,
+    operation: Option<Arc<Operation>>,
 }
 
 /// What posting needs, under one short lock.
@@ -28,8 +72,8 @@ struct Book {
     batch: SendBatch,
     /// Parts that wait for room.
     waiting: VecDeque<Part>,
-    /// Bytes of the writes under way, by the id of their request.
-    writing: VecDeque<(u64, usize)>,
+    /// The writes and reads under way, in the order of their requests.
+    moving: VecDeque<Moving>,
     /// Messages sent so far that only carried credits.
     extras: u64,
 }
@@ -40,7 +84,7 @@ pub struct Path {
     /// Whether frames go here.
     carries_frames: bool,
     book: Mutex<Book>,
-    /// Bytes that wait or are being written.
+    /// Bytes that wait or are being moved.
     backlog: AtomicUsize,
     /// The first byte of this path's part of the buffer for messages.
     start: usize,
@@ -72,7 +116,7 @@ impl Path {
             credits: Credits::new(depth, peer_depth),
             batch: SendBatch::with_capacity(capacity.sends as usize),
             waiting: VecDeque::new(),
-            writing: VecDeque::new(),
+            moving: VecDeque::new(),
             extras: 0,
         };
         Self {
@@ -90,7 +134,7 @@ impl Path {
         &self.pair
     }
 
-    /// Bytes of transfers that wait or are being written.
+    /// Bytes of transfers that wait or are being moved.
     pub fn backlog(&self) -> usize {
         self.backlog.load(Ordering::Relaxed)
     }
@@ -128,7 +172,7 @@ impl Path {
         book.batch.push(&SendRequest {
             is_signalled: entry.is_signalled,
             is_inline: length <= self.inline,
-            ..SendRequest::new(entry.id, Operation::Send { immediate: None }, segment)
+            ..SendRequest::new(entry.id, Request::Send { immediate: None }, segment)
         });
     }
 
@@ -158,13 +202,13 @@ impl Path {
 
     /// Puts parts in line.
     pub fn enqueue(&self, part: Part) {
-        self.backlog.fetch_add(part.source.length as usize, Ordering::Relaxed);
+        self.backlog.fetch_add(part.length(), Ordering::Relaxed);
         self.book.lock().waiting.push_back(part);
     }
 
-    /// Posts what waits, as far as there are credits and room, with one doorbell: credits that are due, slots that are given
-    /// back (which are taken out of `returns`), parts.
-    pub fn pump(&self, buffer: &Buffer, returns: Option<&Mutex<Vec<u32>>>) -> Result<(), Failure> {
+    /// Posts what waits, as far as there are credits and room, with one doorbell: credits that are due, what is given
+    /// back (which is taken out of `returns`), parts.
+    pub fn pump(&self, buffer: &Buffer, returns: Option<&Mutex<Vec<GivenBack>>>) -> Result<(), Failure> {
         let mut book = self.book.lock();
         if let Some(returns) = returns {
             let mut returns = returns.lock();
@@ -172,27 +216,38 @@ impl Path {
                 let Some(number) = book.credits.spend(Class::Control) else { break };
                 let some = returns.len().min(MOST_RETURNS);
                 let mut content = [0; MOST_RETURNS * 4];
-                for (bytes, slot) in content.as_chunks_mut::<4>().0.iter_mut().zip(returns.drain(..some)) {
-                    *bytes = slot.to_le_bytes();
+                for (bytes, back) in content.as_chunks_mut::<4>().0.iter_mut().zip(returns.drain(..some)) {
+                    *bytes = back.to_bytes();
                 }
                 let place = self.place(Class::Control, number);
                 self.push_message(&mut book, buffer, place, Kind::Returns, &content[..some * 4]);
             }
         }
-        while !book.waiting.is_empty() && book.queue.room() >= 2 + self.kept_for_frames() {
-            let Some(number) = book.credits.spend(Class::Control) else { break };
+        while let Some(part) = book.waiting.front()
+            && book.queue.room() >= 2 + self.kept_for_frames()
+        {
+            let place = match part.said {
+                None => None,
+                Some(_) => match book.credits.spend(Class::Control) {
+                    Some(number) => Some(self.place(Class::Control, number)),
+                    None => break,
+                },
+            };
             let Some(part) = book.waiting.pop_front() else { break };
-            if part.source.length > 0 {
-                let entry = book.queue.post();
-                let operation = Operation::Write { to: part.destination, immediate: None };
-                book.batch.push(&SendRequest {
-                    is_signalled: entry.is_signalled,
-                    ..SendRequest::new(entry.id, operation, part.source)
-                });
-                book.writing.push_back((entry.id, part.source.length as usize));
+            self.push_work(&mut book, &part);
+            match part.said.zip(place) {
+                None => {}
+                Some((Said::Announcement(announcement), place)) => {
+                    let content = announcement.to_bytes();
+                    self.push_message(&mut book, buffer, place, Kind::Announcement, &content);
+                }
+                Some((Said::Placed(announcement), place)) => {
+                    self.push_message(&mut book, buffer, place, Kind::Placed, &announcement.to_bytes());
+                }
+                Some((Said::Offer(offer), place)) => {
+                    self.push_message(&mut book, buffer, place, Kind::Offer, &offer.to_bytes());
+                }
             }
-            let (place, content) = (self.place(Class::Control, number), part.announcement.to_bytes());
-            self.push_message(&mut book, buffer, place, Kind::Announcement, &content);
         }
         if book.credits.is_extra_due() && book.queue.room() > 0 {
             book.credits.send_extra();
@@ -201,6 +256,22 @@ impl Path {
             self.push_message(&mut book, buffer, place, Kind::Credits, &[]);
         }
         self.ring(&mut book)
+    }
+
+    /// Appends the request that moves the bytes of a part to the batch, if there is one.
+    fn push_work(&self, book: &mut Book, part: &Part) {
+        let request = match part.work {
+            _ if part.segment.length == 0 => return,
+            Work::Write(to) => Request::Write { to, immediate: None },
+            Work::Read(from) => Request::Read { from },
+            Work::None => return,
+        };
+        let entry = book.queue.post();
+        // Who waits for the end must not wait for later requests as well.
+        let is_signalled = entry.is_signalled || part.operation.is_some();
+        book.batch.push(&SendRequest { is_signalled, ..SendRequest::new(entry.id, request, part.segment) });
+        let (bytes, operation) = (part.segment.length as usize, part.operation.clone());
+        book.moving.push_back(Moving { id: entry.id, bytes, operation });
     }
 
     /// Entries that transfers leave to frames, so that a command does not wait for a long copy.
@@ -213,21 +284,33 @@ impl Path {
             return Ok(());
         }
         // SAFETY: messages lie in the buffer for messages, which outlives the queue pair, at places that are not used again
-        // before the peer has received them; writes are made from staging, which is not given up before the peer has them.
+        // before the peer has received them; writes and reads are made from and into staging, which is not given up before,
+        // and registered memory, which its owner keeps until the operation is over.
         let posted = unsafe { self.pair.post(&mut book.batch) };
         posted.map_err(|error: PostError| Failure::Device(error.to_string()))
     }
 
-    /// A send request, and all before it, are done.
-    pub fn complete(&self, id: u64) -> Result<(), Failure> {
+    /// A send request, and all before it, are done. The operations that had a part in them.
+    pub fn complete(&self, id: u64) -> Result<Vec<Arc<Operation>>, Failure> {
         let mut book = self.book.lock();
         book.queue.complete(id)?;
         let mut bytes = 0;
-        while book.writing.front().is_some_and(|(writing, _)| *writing <= id) {
-            bytes += book.writing.pop_front().map_or(0, |(_, bytes)| bytes);
+        let mut operations = Vec::new();
+        while let Some(moved) = book.moving.pop_front_if(|moving| moving.id <= id) {
+            bytes += moved.bytes;
+            operations.extend(moved.operation);
         }
         self.backlog.fetch_sub(bytes, Ordering::Relaxed);
-        Ok(())
+        Ok(operations)
+    }
+
+    /// The operations that have a part in anything that waits or is under way, when nothing of it will be done any more.
+    pub fn abandon(&self) -> Vec<Arc<Operation>> {
+        let mut book = self.book.lock();
+        let waiting = core::mem::take(&mut book.waiting).into_iter().filter_map(|part| part.operation);
+        let mut operations: Vec<_> = waiting.collect();
+        operations.extend(book.moving.iter_mut().filter_map(|moving| moving.operation.take()));
+        operations
     }
 
     /// Takes in what a message of the peer returns.
@@ -254,7 +337,7 @@ impl Path {
             return Ok(None);
         }
         let entry = book.queue.post();
-        let operation = Operation::Write { to, immediate: None };
+        let operation = Request::Write { to, immediate: None };
         book.batch.push(&SendRequest::new(entry.id, operation, Segment::EMPTY));
         self.ring(&mut book)?;
         Ok(Some(entry.id))

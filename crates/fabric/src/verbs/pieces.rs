@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use causeway_wire::chunk::ChunkHeader;
 
+use super::message::GivenBack;
 use super::state::State;
 use super::{Failure, Violation};
 use crate::link::{LinkError, Shared};
@@ -61,6 +62,14 @@ impl State {
         deliver(&link, chunk, lease, self.line.copies())
     }
 
+    /// The link, once its owner can be told of what comes.
+    pub(super) fn link(&self) -> Option<Arc<Shared>> {
+        match &*self.owner.lock() {
+            Owner::Early(_) => None,
+            Owner::Known(link) => link.upgrade(),
+        }
+    }
+
     /// The link's owner can be told of pieces from now on.
     pub fn start(&self, link: &Arc<Shared>) {
         let before = core::mem::replace(&mut *self.owner.lock(), Owner::Known(Arc::downgrade(link)));
@@ -83,8 +92,15 @@ impl Lends for State {
 
 impl Owns for State {
     fn give_back(&self, first: u32) {
-        self.returns.lock().push(first);
         self.leases.fetch_sub(1, Ordering::Relaxed);
+        self.say_given_back(GivenBack::Slots(first));
+    }
+}
+
+impl State {
+    /// Tells the peer that something of its own is not used any more.
+    pub(super) fn say_given_back(&self, back: GivenBack) {
+        self.returns.lock().push(back);
         if self.is_over() {
             return;
         }

@@ -33,6 +33,8 @@ const POLL: Duration = Duration::from_micros(20);
 /// the start.
 const STAGING: usize = 16 << 20;
 const LEAST_STAGING: usize = 1 << 20;
+/// From so many bytes on registered memory is read by the peer.
+const READ_FROM: usize = 1 << 20;
 const MOST_STAGING: usize = 4 << 30;
 
 /// How queue pairs are joined.
@@ -44,6 +46,28 @@ pub enum Method {
     Manager,
     /// By their numbers.
     Numbers,
+}
+
+/// Which end's card moves memory that the client has registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preference {
+    /// As is better for so many bytes.
+    BySize,
+    /// The end that has the memory writes it.
+    Writes,
+    /// The end that wants the memory reads it.
+    Reads,
+}
+
+impl Preference {
+    /// Whether `bytes` of registered memory are read by the peer, and not written to it.
+    pub fn reads(self, bytes: usize) -> bool {
+        match self {
+            Self::BySize => bytes >= READ_FROM,
+            Self::Writes => false,
+            Self::Reads => true,
+        }
+    }
 }
 
 /// The settings of one end, as the user has them.
@@ -69,6 +93,8 @@ pub struct Settings {
     pub staging: usize,
     /// How queue pairs are joined.
     pub method: Method,
+    /// How registered memory goes to a device.
+    pub prefers: Preference,
 }
 
 /// A variable that cannot be used.
@@ -110,6 +136,12 @@ impl Settings {
             Some("numbers") => Method::Numbers,
             Some(other) => return Err(error("CONNECT", other, "give auto, rdma_cm or numbers")),
         };
+        let prefers = match text("TO_DEVICE").as_deref() {
+            None | Some("auto") => Preference::BySize,
+            Some("read") => Preference::Reads,
+            Some("write") => Preference::Writes,
+            Some(other) => return Err(error("TO_DEVICE", other, "give auto, read or write")),
+        };
         let staging = match text("STAGING") {
             None => STAGING,
             Some(value) => match crate::shm::staging::parse_size(&value) {
@@ -130,6 +162,7 @@ impl Settings {
             poll: poll.unwrap_or(POLL.min(crate::awake::between_commands())),
             staging: staging / SLOT * SLOT,
             method,
+            prefers,
         })
     }
 
@@ -200,17 +233,31 @@ mod tests {
             ("POLL_US", "0"),
             ("STAGING", "4M"),
             ("CONNECT", "rdma_cm"),
+            ("TO_DEVICE", "read"),
         ])
         .unwrap();
         assert_eq!((settings.queue_pairs, settings.depth, settings.gid), (4, 1, Some(3)));
         assert_eq!((settings.mtu, settings.staging), (Some(PathMtu::Mtu2048), 4 << 20));
-        assert_eq!(settings.method, Method::Manager);
-        for (name, text) in
-            [("MTU", "1500"), ("QUEUE_PAIRS", "0"), ("DEPTH", "x"), ("STAGING", "1K"), ("CONNECT", "udp")]
-        {
+        assert_eq!((settings.method, settings.prefers), (Method::Manager, Preference::Reads));
+        for (name, text) in [
+            ("MTU", "1500"),
+            ("QUEUE_PAIRS", "0"),
+            ("DEPTH", "x"),
+            ("STAGING", "1K"),
+            ("CONNECT", "udp"),
+            ("TO_DEVICE", "ask"),
+        ] {
             let text = read(&[(name, text)]).unwrap_err().to_string();
             assert!(text.starts_with(PREFIX) && text.contains("cannot be used: give "), "{text}");
         }
+    }
+
+    #[test]
+    fn long_memory_is_read_unless_something_else_was_asked_for() {
+        let reads =
+            |preference: Preference| [1, READ_FROM - 1, READ_FROM].map(|bytes| preference.reads(bytes));
+        assert_eq!(reads(Preference::BySize), [false, false, true]);
+        assert_eq!((reads(Preference::Reads), reads(Preference::Writes)), ([true; 3], [false; 3]));
     }
 
     #[test]

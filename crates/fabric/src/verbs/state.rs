@@ -1,6 +1,6 @@
 //! What do the threads of a link over verbs have in common, and how does it end?
 //!
-//! Locks, in the order in which they may be taken: `looking`; a path's, `returns`; `incoming`, `lent`. Owners of the link are
+//! Locks, in the order in which they may be taken: `looking`; a path's, `returns`; `incoming`, `lent`, `lendings`, `known`. Owners of the link are
 //! told of transfers under none of them.
 
 use std::collections::VecDeque;
@@ -11,15 +11,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use causeway_verbs::{Buffer, CompletionQueue, RemoteMemory};
-use parking_lot::{Condvar, Mutex};
+use causeway_verbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, RemoteMemory};
+use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::ends::ReceiveLayout;
+use super::known::Known;
 use super::look::Looking;
+use super::message::GivenBack;
 use super::messages::Filled;
+use super::one_sided::Lendings;
 use super::path::Path;
 use super::pieces::Owner;
+use super::settings::Preference;
 use crate::line::Line;
 use crate::link::LinkError;
 use crate::shm::layout::SLOT;
@@ -44,14 +48,23 @@ pub struct State {
     pub(super) staging: Arc<Buffer>,
     pub(super) staging_slots: u32,
     pub(super) peer_arena: RemoteMemory,
+    /// Whose memory can be registered for these queue pairs.
+    pub(super) domain: ProtectionDomain,
+    /// Memory of this side's owner that the card knows.
+    pub(super) known: RwLock<Known<MemoryRegion>>,
+    /// What is lent to the peer to be read.
+    pub(super) lendings: Mutex<Lendings>,
+    pub(super) prefers: Preference,
+    /// Why there is less staging than there should be.
+    pub shortage: Option<String>,
     pub(super) depth: u32,
     me: Weak<State>,
     pub(super) looking: Mutex<Looking>,
     pub(super) incoming: Mutex<VecDeque<Filled>>,
     /// Runs of the peer's arena that are lent to this side.
     pub(super) lent: Mutex<Slots>,
-    /// Slots of the arena that the peer is to be given back.
-    pub(super) returns: Mutex<Vec<u32>>,
+    /// What the peer is to be given back.
+    pub(super) returns: Mutex<Vec<GivenBack>>,
     /// Pieces of the peer that have not been given back.
     pub(super) leases: AtomicU32,
     pub(super) owner: Mutex<Owner>,
@@ -84,6 +97,9 @@ pub struct Materials {
     pub staging: Buffer,
     pub peer_arena: RemoteMemory,
     pub peer_slots: u32,
+    pub domain: ProtectionDomain,
+    pub prefers: Preference,
+    pub shortage: Option<String>,
     pub depth: u32,
     pub poll: Duration,
 }
@@ -91,7 +107,7 @@ pub struct Materials {
 impl State {
     pub fn new(materials: Materials) -> io::Result<Arc<Self>> {
         let Materials { paths, completions, receives, messages, arena, staging, .. } = materials;
-        let Materials { peer_arena, peer_slots, depth, poll, .. } = materials;
+        let Materials { peer_arena, peer_slots, domain, prefers, shortage, depth, poll, .. } = materials;
         let staging_slots = peer_slots.min((staging.len() / SLOT) as u32);
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Arc::new_cyclic(|me| Self {
@@ -107,6 +123,11 @@ impl State {
             staging: Arc::new(staging),
             staging_slots,
             peer_arena,
+            domain,
+            known: RwLock::default(),
+            lendings: Mutex::default(),
+            prefers,
+            shortage,
             depth,
             incoming: Mutex::default(),
             returns: Mutex::default(),
@@ -148,7 +169,7 @@ impl State {
         if self.is_over() { Err(self.cause()) } else { Ok(()) }
     }
 
-    fn cause(&self) -> LinkError {
+    pub(super) fn cause(&self) -> LinkError {
         self.failure.get().cloned().unwrap_or(LinkError::PeerGone)
     }
 
@@ -175,6 +196,7 @@ impl State {
             let _ = socket.shutdown(Shutdown::Both);
         }
         self.line.end();
+        self.abandon();
         self.wake_receiver();
         let _held = self.changed.0.lock();
         self.changed.1.notify_all();

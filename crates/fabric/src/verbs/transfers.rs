@@ -10,16 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use causeway_verbs::RemoteMemory;
-use causeway_wire::chunk::ChunkHeader;
-
-use super::message::Announcement;
 use super::messages::{Receiving, Sending};
-use super::parts::{order, split};
-use super::path::Part;
 use super::state::State;
 use crate::line::{self, Line, Staged};
-use crate::link::{LinkError, Shared, count, spawn_or_lose};
+use crate::link::{LinkError, Shared, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
 use crate::shm::layout::SLOT;
 use crate::staging::{Piece, Region};
@@ -88,26 +82,16 @@ impl Staged for State {
         offset: u64,
         total: u64,
     ) -> Result<(), LinkError> {
-        let (first, length) = (piece.first(), piece.len());
-        let backlogs: Vec<usize> = self.paths.iter().map(|path| path.backlog()).collect();
-        let order = order(&backlogs, self.turn.fetch_add(1, Ordering::Relaxed));
-        let parts = split(length, self.paths.len());
-        let chunk = ChunkHeader { transfer, offset, total, length: length as u32 };
-        let announcement = Announcement { chunk, first, parts: parts.len() as u32 };
-        let start = first as usize * SLOT;
-        for ((offset, part), path) in parts.zip(order) {
-            let RemoteMemory { address, key } = self.peer_arena;
-            self.paths[path].enqueue(Part {
-                announcement,
-                source: self.staging.region().segment(start + offset, part),
-                destination: RemoteMemory { address: address + (start + offset) as u64, key },
-            });
-        }
-        // From here on the peer gives the slots back.
-        piece.sent();
-        self.pump();
-        count(&link.counters().transfer_bytes_sent, length);
+        let source = self.slot(piece.first(), piece.len());
+        self.write_piece(link, piece, source, (transfer, offset, total), false, None);
         Ok(())
+    }
+
+    fn send_known(&self, link: &Arc<Shared>, order: Order) -> Result<Result<Sent, LinkError>, Order> {
+        match self.known(order.start.0, order.length) {
+            Some(region) => Ok(self.send_from(link, order, &region)),
+            None => Err(order),
+        }
     }
 }
 
@@ -152,6 +136,10 @@ impl Memory for Writes {
         link.check()?;
         let total = piece.len() as u64;
         self.0.send_part(link, piece, transfer, 0, total)
+    }
+
+    fn cards(&self) -> Option<&Arc<State>> {
+        Some(&self.0)
     }
 
     fn regions(&self) -> Option<[Region; 2]> {

@@ -252,7 +252,7 @@ impl Gpu for SoftwareGpu {
         }
     }
 
-    fn finish_direct_writes(&self) -> CuResult<()> {
+    fn finish_direct_writes(&self, _context: Native<handle::Context>) -> CuResult<()> {
         // The processor that runs kernels sees what a card has written to memory.
         Ok(())
     }

@@ -232,8 +232,8 @@ impl Gpu for Driver {
         self.make_direct(way, address, bytes)
     }
 
-    fn finish_direct_writes(&self) -> CuResult<()> {
-        self.flush_direct_writes()
+    fn finish_direct_writes(&self, context: Native<Context>) -> CuResult<()> {
+        context::within(self.functions, context, || self.flush_direct_writes())
     }
 
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {

@@ -1,7 +1,7 @@
 //! What the steps share: a session's objects, commands through `dispatch`, and waiting.
 
 use causeway_api::calls::{self, Call, Opcode, Request};
-use causeway_api::handle::{Function, Handle, Kind, Library, Module, Stream};
+use causeway_api::handle::{Context, Function, Handle, Kind, Library, Module, Native, Stream};
 use causeway_api::image::Form;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{FunctionInfo, JitOptions, LaunchAttribute, LaunchShape, Payload, Region};
@@ -51,16 +51,20 @@ pub fn check(condition: bool, text: impl FnOnce() -> String) -> Result<(), Failu
 pub struct Session {
     pub driver: Driver,
     pub objects: Objects,
+    /// The primary context of device 0.
+    pub context: Native<Context>,
     next: Cell<u32>,
 }
 
 impl Session {
     /// Retains the primary context of device 0 and makes it current.
     pub fn open(driver: Driver) -> Result<Self, Failure> {
-        let session = Self { driver, objects: Objects::default(), next: Cell::new(0) };
+        let (objects, context) = (Objects::default(), Native::NULL);
+        let mut session = Self { driver, objects, context, next: Cell::new(0) };
         let context = session.handle();
         session.call(calls::primary_context_retain { context, device: 0, flags: 0 })?;
-        session.driver.make_current(session.objects.native(context)?)?;
+        session.context = session.objects.native(context)?;
+        session.driver.make_current(session.context)?;
         Ok(session)
     }
 

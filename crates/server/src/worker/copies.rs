@@ -85,7 +85,17 @@ impl Engine {
     }
 
     /// Starts a copy of the client's bytes into device memory.
-    pub(super) fn copy_to_device(&self, state: &mut State, request: &copy_to_device<'_>) -> CuResult<()> {
+    pub(super) fn copy_to_device(
+        &self,
+        state: &mut State,
+        head: Head,
+        request: &copy_to_device<'_>,
+    ) -> CuResult<()> {
+        if let Payload::Lent { number, .. } = request.data
+            && !self.incoming.knows(number)
+        {
+            return self.read_lent(head, request);
+        }
         let stream = self.objects.native(request.stream)?;
         let buffer = match request.data {
             Payload::Inline(bytes) => {
@@ -93,7 +103,9 @@ impl Engine {
                 staging.as_mut_slice().copy_from_slice(bytes);
                 Buffer::Staged(staging)
             }
-            Payload::Transfer { number, length } => self.incoming.take(number, length)?,
+            Payload::Transfer { number, length } | Payload::Lent { number, length, .. } => {
+                self.incoming.take(number, length)?
+            }
             Payload::Image { number, length, hash } => {
                 self.keep_copied(self.incoming.take(number, length)?, hash)
             }
@@ -181,15 +193,21 @@ impl Engine {
         request: &copy_from_device,
     ) -> CuResult<()> {
         let transfer = request.transfer;
+        if self.send_from_device(request)? {
+            return Ok(());
+        }
         let carriage =
             Carriage { flow: request.stream.value(), lanes: request.lanes as usize, ..Carriage::default() };
         let started = self.start_from_device(state, request.source, request.stream, Self::landing, {
-            let engine = Arc::clone(self);
+            let (engine, into) = (Arc::clone(self), request.into);
             move |outcome| match outcome {
                 Ok(Landing::Shared(piece)) => {
                     let bytes = piece.len();
                     // A lost link is noticed by the receiving thread.
-                    let _ = engine.link.send_piece(transfer, piece);
+                    let _ = match into {
+                        Some(into) => engine.link.put_piece(transfer, piece, into),
+                        None => engine.link.send_piece(transfer, piece),
+                    };
                     engine.outgoing.fetch_sub(bytes, Ordering::Relaxed);
                     engine.wake();
                 }
@@ -293,7 +311,7 @@ impl Engine {
         }
     }
 
-    fn transfer_failed(&self, transfer: u64, error: CUresult) {
+    pub(super) fn transfer_failed(&self, transfer: u64, error: CUresult) {
         let status = error.0;
         // A lost link is noticed by the receiving thread.
         let _ = self.link.send(|out| WorkerMessage::TransferFailed { transfer, status }.encode(out));

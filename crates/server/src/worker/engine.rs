@@ -8,6 +8,7 @@
 use super::arena::Arena;
 use super::client_memory::ClientMemory;
 use super::copies::Lent;
+use super::direct::Direct;
 use super::execute::Answer;
 use super::fences::Fences;
 use super::gates::Gates;
@@ -106,6 +107,8 @@ pub struct Engine {
     pub(super) incoming: Incoming,
     /// Memory shared with the client, where the link has any.
     pub(super) arena: Option<Arc<Arena>>,
+    /// Device memory that network cards reach, or why there is none.
+    pub(super) direct: Result<Direct, String>,
     pub(super) mirrors: Mirrors,
     pub(super) client_memory: ClientMemory,
     pub(super) peers: Peers,
@@ -139,8 +142,10 @@ impl Engine {
         exchange: Arc<Exchange>,
     ) -> Arc<Self> {
         let arena = link.regions().map(Arena::new);
+        let direct = Direct::new(&link, &*gpu);
         Arc::new(Self {
             gpu,
+            direct,
             objects: Objects::default(),
             arena,
             link,
@@ -171,6 +176,9 @@ impl Engine {
         let place = order::place(&request);
         if let Some(Payload::Image { number, length, hash }) = request.payload() {
             self.seek_image(number, length, hash, matches!(request, Request::copy_to_device(_)));
+        }
+        if let Request::copy_to_device(copy) = &request {
+            self.see_to_lent(copy);
         }
         let mut state = self.state.lock();
         match &request {
@@ -271,6 +279,12 @@ impl Engine {
         {
             return false;
         }
+        if let Some(Payload::Lent { number, .. }) = request.payload()
+            && self.incoming.knows(number)
+            && !self.incoming.is_settled(number)
+        {
+            return false;
+        }
         if let Request::client_memory_map(map) = request
             && !self.client_memory.has_arrived(map.number)
         {
@@ -303,6 +317,7 @@ impl Engine {
         let outcome = self
             .enter_context(head.context)
             .and_then(|()| self.pass_fences(state, head.context, place))
+            .inspect_err(|_| self.let_go_of_lent(request.payload()))
             .and_then(|()| self.execute(state, head, request, arguments));
         tracing::trace!(command = head.opcode.name(), call = head.call, status = status(&outcome), "issued");
         if let Request::stream_destroy(destroy) = request {
@@ -369,6 +384,16 @@ impl Engine {
             return Ok(());
         }
         self.gpu.make_current(self.objects.native(context)?)
+    }
+
+    /// Tells the client whether network cards reach the devices' memory.
+    pub(super) fn tell_of_direct(&self) {
+        let (is_on, text) = match &self.direct {
+            Ok(direct) => (true, direct.explain()),
+            Err(why) => (false, why.clone()),
+        };
+        // A lost link is noticed by the receiving thread.
+        let _ = self.link.append(|out| WorkerMessage::Direct { is_on, text: &text }.encode(out));
     }
 
     /// Answers a call, or reports the failure of a posted one.

@@ -53,7 +53,7 @@ impl Engine {
             }
             Request::copy_from_device(copy) => self.copy_from_device(state, copy)?,
             Request::copy_to_device(copy) => {
-                self.copy_to_device(state, copy)?;
+                self.copy_to_device(state, head, copy)?;
                 if copy.publish {
                     let stream = self.objects.native(copy.stream)?;
                     state.fences.set(&*self.gpu, head.context, copy.stream, stream)?;
@@ -126,17 +126,32 @@ impl Engine {
             // The client was told that the load went well, and learnt the error when it used the module.
             Request::module_unload(unload) if self.objects.forget_failed(unload.module.value()) => {}
             Request::library_unload(unload) if self.objects.forget_failed(unload.library.value()) => {}
+            Request::memory_block_create(block) => {
+                self.dispatch(state, request)?;
+                if let Ok(direct) = &self.direct {
+                    direct.add(block);
+                }
+            }
+            Request::memory_block_release(block) => {
+                if let Ok(direct) = &self.direct {
+                    direct.remove(block);
+                }
+                self.dispatch(state, request)?;
+            }
             _ if head.opcode.is_aside() => {
                 self.execute_aside(state, head, request, arguments)?;
                 return Ok(Answer::Later);
             }
-            _ => {
-                let mut reply = core::mem::take(&mut state.reply);
-                let outcome = dispatch(&*self.gpu, &self.objects, request, &[], &mut reply);
-                state.reply = reply;
-                outcome?;
-            }
+            _ => self.dispatch(state, request)?,
         }
         Ok(Answer::Now)
+    }
+
+    /// Has the back end carry out a command, whose results go to the reply.
+    fn dispatch(&self, state: &mut State, request: &Request<'_>) -> CuResult<()> {
+        let mut reply = core::mem::take(&mut state.reply);
+        let outcome = dispatch(&*self.gpu, &self.objects, request, &[], &mut reply);
+        state.reply = reply;
+        outcome
     }
 }

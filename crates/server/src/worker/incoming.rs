@@ -177,6 +177,34 @@ impl Incoming {
         table.slots.insert(number, slot);
     }
 
+    /// Lent bytes that were [sought](Self::seek) are there, or never will be.
+    pub fn brought(&self, number: u64, outcome: Result<Buffer, CUresult>) {
+        let mut table = self.table.lock();
+        let slot = match outcome {
+            Ok(buffer) => {
+                table.waiting += buffer.len() as u64;
+                Slot::Arrived(buffer)
+            }
+            Err(error) => Slot::Failed(error),
+        };
+        table.slots.insert(number, slot);
+    }
+
+    /// Whether anything is known of a transfer.
+    pub fn knows(&self, number: u64) -> bool {
+        self.table.lock().slots.contains_key(&number)
+    }
+
+    /// Forgets a transfer that is settled; false where nothing is known of it.
+    pub fn forget(&self, number: u64) -> bool {
+        let mut table = self.table.lock();
+        let known = table.slots.remove(&number);
+        if let Some(Slot::Arrived(buffer)) = &known {
+            table.waiting -= buffer.len() as u64;
+        }
+        known.is_some()
+    }
+
     /// Takes in the bytes of an image that the client was asked for; false when it was not.
     pub fn put(&self, number: u64, bytes: &[u8]) -> bool {
         let mut table = self.table.lock();

@@ -2,7 +2,8 @@
 //!
 //! `order` decides what may be issued; `engine` issues it and answers; `execute` carries it out, with `copies`, `waits` and
 //! `gates` for what is the engine's own business; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk
-//! data until its command comes; `arena` is memory shared with a client of the same host; `mirrors` and `client_memory` are
+//! data until its command comes; `lent` and `turns` are copies that network cards make, to and from the memory that `direct`
+//! registers with them; `arena` is memory shared with a client of the same host; `mirrors` and `client_memory` are
 //! memory of the client that kernels reach; `peers` copies from and to the devices of other servers; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or
 //! a leak ends with its owner.
 
@@ -10,16 +11,19 @@ mod arena;
 mod aside;
 mod client_memory;
 mod copies;
+mod direct;
 mod engine;
 mod execute;
 mod exports;
 mod fences;
 mod gates;
 mod incoming;
+mod lent;
 mod mirrors;
 mod order;
 mod peers;
 mod pool;
+mod turns;
 mod waits;
 
 pub use peers::Arrival;
@@ -131,6 +135,10 @@ fn serve(
     let mut looking = Looking(Arc::clone(&gpu));
     let engine = Engine::new(gpu, link.clone(), cache, exchange);
     link.start(Arc::new(Events(Arc::clone(&engine))));
+    if let Some(shortage) = link.shortage() {
+        tracing::warn!("copies are slower than they could be: {shortage}");
+    }
+    engine.tell_of_direct();
     let code = loop {
         let body = match receiver.recv_meanwhile(&mut looking) {
             Ok(body) => body,

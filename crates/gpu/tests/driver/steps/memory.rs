@@ -186,7 +186,7 @@ pub fn direct(session: &Session) -> Outcome {
         };
         check(is_right, || format!("{way} gave {memory:?}"))?;
     }
-    session.driver.finish_direct_writes()?;
+    session.driver.finish_direct_writes(session.context)?;
     session.free(address)?;
     Ok(ways.to_string())
 }
