@@ -1,7 +1,14 @@
 //! Arguments and results of the session's own operations.
 
-use crate::handle::{Array, Handle, MipmappedArray};
-use crate::sys::{CUarray_format, CUgraphEdgeData};
+mod graph;
+mod jit;
+mod texture;
+
+pub use graph::{Fill, GraphEdge, ValueOperation};
+pub use jit::{JitOptions, JitReport, is_plain_jit_option};
+pub use texture::TextureSource;
+
+use crate::handle::{Array, Handle};
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::record;
 
@@ -247,76 +254,6 @@ impl<'a> Decode<'a> for DevicePlace {
     }
 }
 
-/// What a texture or a surface looks into. `A` and `M` are what names arrays and mipmapped arrays.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TextureSource<A = Handle<Array>, M = Handle<MipmappedArray>> {
-    /// An array.
-    Array(A),
-    /// A mipmapped array.
-    Mipmapped(M),
-    /// Elements in a row.
-    Linear {
-        /// Device address of the first one.
-        address: u64,
-        /// Their format.
-        format: CUarray_format,
-        /// Numbers in an element.
-        channels: u32,
-        /// Their size in bytes.
-        bytes: u64,
-    },
-    /// Rows of elements.
-    Rows {
-        /// Device address of the first one.
-        address: u64,
-        /// Their format.
-        format: CUarray_format,
-        /// Numbers in an element.
-        channels: u32,
-        /// Elements of a row.
-        width: u64,
-        /// Rows.
-        height: u64,
-        /// Bytes from a row to the next.
-        pitch: u64,
-    },
-}
-
-impl Encode for TextureSource {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Array(array) => (0u8, *array).encode(out),
-            Self::Mipmapped(array) => (1u8, *array).encode(out),
-            Self::Linear { address, format, channels, bytes } => {
-                (2u8, *format, *channels).encode(out);
-                [*address, *bytes].encode(out);
-            }
-            Self::Rows { address, format, channels, width, height, pitch } => {
-                (3u8, *format, *channels).encode(out);
-                [*address, *width, *height, *pitch].encode(out);
-            }
-        }
-    }
-}
-
-impl<'a> Decode<'a> for TextureSource {
-    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        match input.value::<u8>()? {
-            0 => Ok(Self::Array(input.value()?)),
-            1 => Ok(Self::Mipmapped(input.value()?)),
-            2 => {
-                let ((format, channels), [address, bytes]) = (input.value()?, input.value()?);
-                Ok(Self::Linear { address, format, channels, bytes })
-            }
-            3 => {
-                let ((format, channels), [address, width, height, pitch]) = (input.value()?, input.value()?);
-                Ok(Self::Rows { address, format, channels, width, height, pitch })
-            }
-            other => Err(DecodeError::UnknownTag { what: "source of a texture", value: u64::from(other) }),
-        }
-    }
-}
-
 /// Grid, blocks and dynamic shared memory of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct LaunchShape {
@@ -340,109 +277,6 @@ pub struct LaunchAttribute {
 }
 
 record!(LaunchAttribute { id, value });
-
-/// What a program asks of the compiler or the linker, as far as another machine can do it.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct JitOptions {
-    /// Pairs of `CUjit_option` and its value, for options whose value is a number.
-    pub values: Vec<(u32, u64)>,
-    /// Device addresses by the names of the symbols that they stand for (`CU_JIT_GLOBAL_SYMBOL_NAMES`).
-    pub symbols: Vec<(String, u64)>,
-    /// Room for the information log, in bytes; 0 when the program wants none.
-    pub information_bytes: u32,
-    /// Room for the error log, in bytes; 0 when the program wants none.
-    pub error_bytes: u32,
-    /// Names what is to be kept for `jit_report`; 0 when nothing is.
-    pub report: u64,
-}
-
-record!(JitOptions { values, symbols, information_bytes, error_bytes, report });
-
-/// Whether the value of a `CUjit_option` is a number that means the same on every machine: not an address, and not the
-/// size of something at one.
-pub fn is_plain_jit_option(option: u32) -> bool {
-    matches!(option, 0 | 1 | 7..=16 | 20..=24 | 29..=33)
-}
-
-/// What the compiler or the linker said.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct JitReport {
-    /// The information log.
-    pub information: String,
-    /// The error log.
-    pub errors: String,
-    /// How long it took (`CU_JIT_WALL_TIME`), in milliseconds.
-    pub milliseconds: f32,
-    /// Threads of a block that the code was really compiled for (`CU_JIT_THREADS_PER_BLOCK`).
-    pub threads_per_block: u32,
-}
-
-record!(JitReport { information, errors, milliseconds, threads_per_block });
-
-/// An edge of a graph, as the node at its end has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct GraphEdge {
-    /// The number of the node where it begins.
-    pub from: u32,
-    /// The outgoing port of that node (`CUgraphEdgeData::from_port`).
-    pub from_port: u8,
-    /// The incoming port of the node at its end.
-    pub to_port: u8,
-    /// `CUgraphDependencyType`.
-    pub kind: u8,
-}
-
-record!(GraphEdge { from, from_port, to_port, kind });
-
-impl GraphEdge {
-    /// Whether the whole of one node comes before the whole of the other.
-    pub fn is_plain(&self) -> bool {
-        (self.from_port, self.to_port, self.kind) == (0, 0, 0)
-    }
-}
-
-/// What two edges say is the same when these are; the reserved bytes mean nothing.
-impl PartialEq for CUgraphEdgeData {
-    fn eq(&self, other: &Self) -> bool {
-        (self.from_port, self.to_port, self.type_) == (other.from_port, other.to_port, other.type_)
-    }
-}
-
-impl Eq for CUgraphEdgeData {}
-
-/// A fill of device memory by a node of a graph: `height` rows of `width` elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fill {
-    /// Device address of the first element.
-    pub address: u64,
-    /// Bytes from a row to the next; of no meaning when `height` is 1.
-    pub pitch: u64,
-    /// The value; its low bytes count.
-    pub value: u32,
-    /// Bytes of an element: 1, 2 or 4.
-    pub element: u32,
-    /// Elements of a row.
-    pub width: u64,
-    /// Rows.
-    pub height: u64,
-}
-
-record!(Fill { address, pitch, value, element, width, height });
-
-/// A stream memory operation (`CUstreamBatchMemOpParams`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ValueOperation {
-    /// `CUstreamBatchMemOpType`.
-    pub kind: u32,
-    /// The device address that is written or compared.
-    pub address: u64,
-    /// The value; for 32-bit operations its low half.
-    pub value: u64,
-    /// Flags of the operation.
-    pub flags: u32,
-}
-
-record!(ValueOperation { kind, address, value, flags });
 
 /// A resource of a device. The driver's own structure has parts that only it understands: it stays on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,12 @@
 //! | --- | --- |
 //! | what does a node do | [`work`], [`copying`] |
 //! | in which order are nodes carried out, and by whom | [`order`] |
-//! | what is launched, and what may change of it | [`executable`], [`build`], [`changes`] |
+//! | what is launched, and what may change of it | [`executable`], [`build`] |
 //! | where does memory of allocation nodes come from | [`memory`] |
 //! | what lives as long as a graph | [`objects`] |
 //! | what does it look like | [`dot`] |
 
 pub mod build;
-mod changes;
 mod copying;
 pub mod dot;
 pub mod executable;

@@ -1,7 +1,8 @@
 //! Attributes of kernel nodes.
 
 use super::Outcome;
-use super::nodes::{INVALID, given, set, work_of};
+use super::described::{INVALID, given};
+use super::nodes::{set, work_of};
 use crate::entry::give;
 use crate::graph::work::{Kernel, Work, is_node_attribute};
 use causeway_api::sys::{

@@ -1,7 +1,7 @@
 //! Nodes of any kind, described by one structure.
 
 use super::structure::{add, edges};
-use super::{Outcome, nodes};
+use super::{Outcome, described, nodes};
 use crate::entry::refuse_use;
 use crate::graph::executable;
 use crate::graph::work::Work;
@@ -25,7 +25,7 @@ unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresul
         match parameters.type_ {
             Type::CU_GRAPH_NODE_TYPE_KERNEL => {
                 let given = of.kernel;
-                nodes::kernel(&CUDA_KERNEL_NODE_PARAMS {
+                described::kernel(&CUDA_KERNEL_NODE_PARAMS {
                     func: given.func,
                     gridDimX: given.gridDimX,
                     gridDimY: given.gridDimY,
@@ -40,7 +40,7 @@ unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresul
                     ctx: given.ctx,
                 })
             }
-            Type::CU_GRAPH_NODE_TYPE_MEMCPY => nodes::copy(&of.memcpy.copyParams, of.memcpy.copyCtx),
+            Type::CU_GRAPH_NODE_TYPE_MEMCPY => described::copy(&of.memcpy.copyParams, of.memcpy.copyCtx),
             Type::CU_GRAPH_NODE_TYPE_MEMSET => {
                 let given = of.memset;
                 let parameters = CUDA_MEMSET_NODE_PARAMS {
@@ -51,18 +51,18 @@ unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresul
                     width: given.width,
                     height: given.height,
                 };
-                nodes::fill(&parameters, given.ctx)
+                described::fill(&parameters, given.ctx)
             }
             Type::CU_GRAPH_NODE_TYPE_HOST => {
                 let given = of.host;
-                nodes::host(&CUDA_HOST_NODE_PARAMS { fn_: given.fn_, userData: given.userData })
+                described::host(&CUDA_HOST_NODE_PARAMS { fn_: given.fn_, userData: given.userData })
             }
             Type::CU_GRAPH_NODE_TYPE_EMPTY => Ok(Work::Empty),
-            Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => nodes::wait(of.eventWait.event),
-            Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD => nodes::record(of.eventRecord.event),
+            Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => described::wait(of.eventWait.event),
+            Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD => described::record(of.eventRecord.event),
             Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
                 let given = of.memOp;
-                nodes::values(&causeway_api::sys::CUDA_BATCH_MEM_OP_NODE_PARAMS {
+                described::values(&causeway_api::sys::CUDA_BATCH_MEM_OP_NODE_PARAMS {
                     ctx: given.ctx,
                     count: given.count,
                     paramArray: given.paramArray,
@@ -77,11 +77,11 @@ unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresul
                     bytesize: of.alloc.bytesize,
                     dptr: 0,
                 };
-                let work = nodes::allocation(&mut given)?;
+                let work = described::allocation(&mut given)?;
                 of.alloc.dptr = given.dptr;
                 Ok(work)
             }
-            Type::CU_GRAPH_NODE_TYPE_MEM_FREE => nodes::free(of.free.dptr),
+            Type::CU_GRAPH_NODE_TYPE_MEM_FREE => described::free(of.free.dptr),
             Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL | Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => {
                 Err(refuse_use!("external semaphores in graphs: they belong to this machine"))
             }

@@ -1,118 +1,19 @@
 //! What nodes do: added, asked for, changed in a graph and in executable graphs.
 
 use super::Outcome;
+use super::described::{
+    INVALID, context_of, copy, fill, given, host, kernel, of_functions, record, values, wait, without_context,
+};
 use super::structure::{add, edges};
-use crate::context;
-use crate::entry::{give, list};
-use crate::event;
+use crate::entry::give;
 use crate::graph::executable;
-use crate::graph::memory::Allocation;
-use crate::graph::work::{Calling, Copying, Filling, Kernel, Values, Work};
+use crate::graph::work::Work;
 use crate::graph::{self, build, world};
-use crate::launch::Arguments;
-use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
-    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphConditionalHandle, CUgraphExec, CUgraphNode,
-    CUresult,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph,
+    CUgraphConditionalHandle, CUgraphExec, CUgraphNode, CUresult,
 };
-use causeway_api::types::LaunchShape;
-
-pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
-
-/// The context that a node is given, the current one when it is null.
-fn context_of(raw: CUcontext) -> Result<Handle<Context>, CUresult> {
-    if raw.is_null() { context::current() } else { Ok(context::given(raw)?.handle) }
-}
-
-/// # Safety
-/// `parameters` must be what `cuGraphAddKernelNode` demands.
-pub(super) unsafe fn kernel(parameters: &CUDA_KERNEL_NODE_PARAMS) -> Result<Work, CUresult> {
-    let context = context_of(parameters.ctx)?;
-    let function = if parameters.func.is_null() { parameters.kern as CUfunction } else { parameters.func };
-    let shape = LaunchShape {
-        grid: [parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ],
-        block: [parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ],
-        shared_bytes: parameters.sharedMemBytes,
-    };
-    let arguments = Arguments { addresses: parameters.kernelParams.cast(), extra: parameters.extra.cast() };
-    // SAFETY: as this function demands.
-    let kernel = unsafe { Kernel::new(function, context, shape, Vec::new(), arguments) }?;
-    Ok(Work::Kernel(kernel.into()))
-}
-
-/// The form before CUDA 12, which knows functions only.
-fn without_context(parameters: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS {
-    CUDA_KERNEL_NODE_PARAMS {
-        func: parameters.func,
-        gridDimX: parameters.gridDimX,
-        gridDimY: parameters.gridDimY,
-        gridDimZ: parameters.gridDimZ,
-        blockDimX: parameters.blockDimX,
-        blockDimY: parameters.blockDimY,
-        blockDimZ: parameters.blockDimZ,
-        sharedMemBytes: parameters.sharedMemBytes,
-        kernelParams: parameters.kernelParams,
-        extra: parameters.extra,
-        ..CUDA_KERNEL_NODE_PARAMS::default()
-    }
-}
-
-pub(super) fn copy(parameters: &CUDA_MEMCPY3D, context: CUcontext) -> Result<Work, CUresult> {
-    let copying = Copying { parameters: *parameters, context: context_of(context)? };
-    crate::calls::places(&copying.parameters)?;
-    Ok(Work::Copy(copying))
-}
-
-pub(super) fn fill(parameters: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> Result<Work, CUresult> {
-    let context = context_of(context)?;
-    let filling = Filling::new(*parameters, context)?;
-    let fill = filling.fill();
-    let row = fill.width.saturating_mul(fill.element.into());
-    let rest = fill.pitch.saturating_mul(fill.height.saturating_sub(1));
-    crate::memory::check_range(fill.address, rest.saturating_add(row))?;
-    Ok(Work::Fill(filling))
-}
-
-pub(super) fn host(parameters: &CUDA_HOST_NODE_PARAMS) -> Result<Work, CUresult> {
-    let function = parameters.fn_.ok_or(INVALID)?;
-    Ok(Work::Host(Calling { function, data: parameters.userData }))
-}
-
-pub(super) fn record(event: CUevent) -> Result<Work, CUresult> {
-    Ok(Work::Record(event::named(event)?))
-}
-
-pub(super) fn wait(event: CUevent) -> Result<Work, CUresult> {
-    Ok(Work::Wait(event::named(event)?))
-}
-
-/// # Safety
-/// The list of operations must be as long as it says, each of the form that its kind says.
-pub(super) unsafe fn values(parameters: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Result<Work, CUresult> {
-    let context = context_of(parameters.ctx)?;
-    // SAFETY: as this function demands.
-    let values = unsafe {
-        let operations = list(parameters.paramArray.cast_const(), parameters.count as usize)?;
-        Values::new(operations, parameters.flags, context)?
-    };
-    Ok(Work::Values(values.into()))
-}
-
-/// # Safety
-/// The list of access descriptions must be as long as it says.
-pub(super) unsafe fn allocation(parameters: &mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Result<Work, CUresult> {
-    // SAFETY: as this function demands.
-    let allocation = unsafe { Allocation::new(parameters) }?;
-    parameters.dptr = allocation.address;
-    Ok(Work::Allocate(allocation))
-}
-
-pub(super) fn free(address: CUdeviceptr) -> Result<Work, CUresult> {
-    // Graphs may free only what graphs allocate.
-    if graph::memory::is_ours(address) { Ok(Work::Free(address)) } else { Err(INVALID) }
-}
 
 /// What a node does.
 pub(super) fn work_of(hNode: CUgraphNode) -> Result<Work, CUresult> {
@@ -132,15 +33,6 @@ pub(super) fn set(hNode: CUgraphNode, work: Work) -> Outcome {
     // Dropped without the lock.
     drop(replaced);
     Ok(())
-}
-
-/// A parameter structure that the program passes.
-///
-/// # Safety
-/// `pointer` must be null or valid.
-pub(super) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, CUresult> {
-    // SAFETY: as this function demands.
-    unsafe { pointer.as_ref() }.ok_or(INVALID)
 }
 
 /// The four calls that every kind of node has, for parameters that are read as they are.
@@ -205,21 +97,7 @@ node_calls! {
     cuGraphAddKernelNode, cuGraphKernelNodeGetParams, cuGraphKernelNodeSetParams,
     cuGraphExecKernelNodeSetParams: CUDA_KERNEL_NODE_PARAMS_v1 {
         parameters => kernel(&without_context(parameters)),
-        Work::Kernel(kernel) => {
-            let described = kernel.describe();
-            CUDA_KERNEL_NODE_PARAMS_v1 {
-                func: described.func,
-                gridDimX: described.gridDimX,
-                gridDimY: described.gridDimY,
-                gridDimZ: described.gridDimZ,
-                blockDimX: described.blockDimX,
-                blockDimY: described.blockDimY,
-                blockDimZ: described.blockDimZ,
-                sharedMemBytes: described.sharedMemBytes,
-                kernelParams: described.kernelParams,
-                extra: described.extra,
-            }
-        }
+        Work::Kernel(kernel) => of_functions(&kernel.describe())
     }
     cuGraphAddHostNode, cuGraphHostNodeGetParams, cuGraphHostNodeSetParams,
     cuGraphExecHostNodeSetParams: CUDA_HOST_NODE_PARAMS {
@@ -405,55 +283,6 @@ event_calls! {
     cuGraphExecEventRecordNodeSetEvent: record, Work::Record;
     cuGraphAddEventWaitNode, cuGraphEventWaitNodeGetEvent, cuGraphEventWaitNodeSetEvent,
     cuGraphExecEventWaitNodeSetEvent: wait, Work::Wait;
-}
-
-pub unsafe fn cuGraphAddMemAllocNode(
-    phGraphNode: *mut CUgraphNode,
-    hGraph: CUgraph,
-    dependencies: *const CUgraphNode,
-    numDependencies: usize,
-    nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
-) -> Outcome {
-    // SAFETY: what the program passes.
-    unsafe {
-        let parameters = nodeParams.as_mut().ok_or(INVALID)?;
-        let before = edges(dependencies, core::ptr::null(), numDependencies)?;
-        let work = allocation(parameters);
-        add(phGraphNode, hGraph, &before, |_| work)
-    }
-}
-
-pub unsafe fn cuGraphMemAllocNodeGetParams(
-    hNode: CUgraphNode,
-    params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
-) -> Outcome {
-    match work_of(hNode)? {
-        // SAFETY: room for the result, or null.
-        Work::Allocate(allocation) => unsafe { give(params_out, allocation.describe()) },
-        _ => Err(INVALID),
-    }
-}
-
-pub unsafe fn cuGraphAddMemFreeNode(
-    phGraphNode: *mut CUgraphNode,
-    hGraph: CUgraph,
-    dependencies: *const CUgraphNode,
-    numDependencies: usize,
-    dptr: CUdeviceptr,
-) -> Outcome {
-    // SAFETY: what the program passes.
-    unsafe {
-        let before = edges(dependencies, core::ptr::null(), numDependencies)?;
-        add(phGraphNode, hGraph, &before, |_| free(dptr))
-    }
-}
-
-pub unsafe fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) -> Outcome {
-    match work_of(hNode)? {
-        // SAFETY: room for the result, or null.
-        Work::Free(address) => unsafe { give(dptr_out, address) },
-        _ => Err(INVALID),
-    }
 }
 
 pub unsafe fn cuGraphConditionalHandleCreate(

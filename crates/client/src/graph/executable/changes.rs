@@ -1,7 +1,7 @@
 //! What may change in an executable graph, as CUDA has it.
 
-use super::work::{Copying, Work};
 use crate::calls as entry_points;
+use crate::graph::work::{Copying, Work};
 use causeway_api::sys::CUgraphExecUpdateResult;
 
 /// What keeps `new` from taking the place of `old` in an executable graph, if anything does.

@@ -1,0 +1,141 @@
+//! Launches of an executable graph.
+//!
+//! A launch is one command for each segment of the graph, and between them what the client does itself: copies from
+//! and to the program's memory, which is read or written at every launch, and host functions. All of it goes into the
+//! stream of the launch, so that whoever waits for that stream or for an event after the launch finds the bytes.
+
+use super::{Executable, Node, State, Step};
+use crate::calls as entry_points;
+use crate::capture;
+use crate::copy::{self, Mode};
+use crate::entry::refuse_use;
+use crate::event::{self, EventState};
+use crate::graph::work::Work;
+use crate::graph::{Edge, World, memory};
+use crate::session;
+use crate::session::callbacks::{self, Task};
+use crate::stream::StreamState;
+use causeway_api::calls;
+use causeway_api::handle::{Event, GraphNode, Handle};
+use causeway_api::sys::{CUevent_flags, CUgraphInstantiate_flags, CUresult};
+use std::sync::Arc;
+
+impl Executable {
+    /// Puts everything that it consists of into a stream.
+    pub fn launch(&self, stream: &Arc<StreamState>) -> Result<(), CUresult> {
+        if capture::of(stream) != 0 {
+            return capture::add_with(stream, |world| self.as_child(world));
+        }
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let frees_itself = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
+        for place in &state.concerned {
+            match &state.nodes[*place].work {
+                Work::Allocate(allocation) => {
+                    allocation.allocate(self.flags & u64::from(frees_itself) != 0)?;
+                }
+                Work::Wait(event) => event_of(*event)?.delay(stream, 0)?,
+                _ => {}
+            }
+        }
+        let is_whole = matches!(state.steps[..], [] | [Step::Launch(_)]) && state.held.is_empty();
+        if !is_whole
+            && let Some((last, event)) = &state.last
+            && *last != stream.handle
+        {
+            event.delay(stream, 0)?;
+        }
+        for step in &state.steps {
+            match *step {
+                Step::Launch(part) => {
+                    let request = calls::graph_launch { exec: self.parts[part].exec, stream: stream.handle };
+                    session::post_in(stream.context, &request)?;
+                }
+                Step::Client(place) => state.nodes[place].carry_out(stream)?,
+            }
+        }
+        for place in &state.concerned {
+            match &state.nodes[*place].work {
+                Work::Record(event) => event_of(*event)?.note_record(stream),
+                Work::Free(address) => {
+                    memory::free(*address);
+                }
+                Work::Values(_) => stream.add_hazard(),
+                _ => {}
+            }
+        }
+        if !is_whole {
+            self.note_launch(state, stream)?;
+        }
+        Ok(())
+    }
+
+    /// Remembers the end of a launch.
+    fn note_launch(&self, state: &mut State, stream: &Arc<StreamState>) -> Result<(), CUresult> {
+        let event = match state.last.take() {
+            Some((_, event)) => event,
+            None => event::given(event::create(CUevent_flags::CU_EVENT_DISABLE_TIMING.0)?.as_raw())?,
+        };
+        event.record(stream, 0)?;
+        state.last = Some((stream.handle, event));
+        Ok(())
+    }
+
+    /// Brings what it consists of to the server's GPU before the first launch.
+    pub fn upload(&self, stream: &StreamState) -> Result<(), CUresult> {
+        self.parts.iter().try_for_each(|part| {
+            session::post_in(stream.context, &calls::graph_upload { exec: part.exec, stream: stream.handle })
+        })
+    }
+
+    /// A child node that does what it does, for a launch in a captured stream.
+    fn as_child(&self, world: &mut World) -> Result<Work, CUresult> {
+        let state = self.state.lock();
+        let graph = world.create(None);
+        let mut made: Vec<Handle<GraphNode>> = Vec::new();
+        for node in &state.nodes {
+            let work = match &node.work {
+                _ if !node.is_enabled => Work::Empty,
+                Work::Child(_) => Work::Empty,
+                Work::Conditional(_) | Work::Allocate(_) | Work::Free(_) => {
+                    return Err(refuse_use!(
+                        "launches of graphs with conditional or memory nodes in a captured stream"
+                    ));
+                }
+                work => work.clone(),
+            };
+            let before: Vec<_> =
+                node.before.iter().map(|(place, data)| Edge { node: made[*place], data: *data }).collect();
+            made.push(world.add(graph, &before, work)?);
+        }
+        Ok(Work::Child(graph))
+    }
+}
+
+fn event_of(event: Handle<Event>) -> Result<Arc<EventState>, CUresult> {
+    event::given(event.as_raw())
+}
+
+impl Node {
+    /// Does the client's part of a launch.
+    fn carry_out(&self, stream: &Arc<StreamState>) -> Result<(), CUresult> {
+        if !self.is_enabled {
+            return Ok(());
+        }
+        match &self.work {
+            Work::Copy(copying) => match entry_points::places(&copying.parameters)? {
+                // SAFETY: the program keeps the memory of the node valid for as long as it launches the graph.
+                Some((destination, source)) => unsafe {
+                    copy::copy(destination, source, stream, Mode::InGraph)
+                },
+                None => Ok(()),
+            },
+            Work::Host(calling) => {
+                let data = callbacks::Address(calling.data);
+                let task = Task::Function { function: calling.function, data, after: stream.ahead() };
+                entry_points::post_task(stream, task)
+            }
+            _ => Ok(()),
+        }
+    }
+}
