@@ -1,0 +1,93 @@
+//! What a worker says to its broker.
+
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use causeway_wire::handshake::LaneToken;
+
+use crate::broker::board::Token;
+
+/// What a worker says to its broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToBroker {
+    /// The client is about to be answered; from here on the connection is the worker's alone.
+    Answering,
+    /// The client has gone.
+    ClientGone,
+    /// Let the worker of another server come with this ticket.
+    Ticket {
+        /// The number of the question.
+        number: u32,
+        /// The ticket.
+        ticket: LaneToken,
+    },
+    /// Keep something for other sessions; a descriptor may come with it.
+    Leave {
+        /// The number of the question.
+        number: u32,
+        /// What the other sessions will ask for.
+        token: Token,
+        /// What it is.
+        bytes: Vec<u8>,
+    },
+    /// What has a session left under this token?
+    Find {
+        /// The number of the question.
+        number: u32,
+        /// What the other session was told.
+        token: Token,
+    },
+    /// Give up what this session has left.
+    Withdraw {
+        /// What it was left under.
+        token: Token,
+    },
+}
+
+const ANSWERING: u8 = 1;
+const CLIENT_GONE: u8 = 2;
+const LEAVE: u8 = 3;
+const FIND: u8 = 4;
+const WITHDRAW: u8 = 5;
+const TICKET: u8 = 6;
+
+impl Encode for ToBroker {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Answering => ANSWERING.encode(out),
+            Self::ClientGone => CLIENT_GONE.encode(out),
+            Self::Ticket { number, ticket } => {
+                TICKET.encode(out);
+                number.encode(out);
+                ticket.encode(out);
+            }
+            Self::Leave { number, token, bytes } => {
+                LEAVE.encode(out);
+                number.encode(out);
+                token.encode(out);
+                bytes.encode(out);
+            }
+            Self::Find { number, token } => {
+                FIND.encode(out);
+                number.encode(out);
+                token.encode(out);
+            }
+            Self::Withdraw { token } => {
+                WITHDRAW.encode(out);
+                token.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToBroker {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            ANSWERING => Ok(Self::Answering),
+            CLIENT_GONE => Ok(Self::ClientGone),
+            LEAVE => Ok(Self::Leave { number: input.value()?, token: input.value()?, bytes: input.value()? }),
+            FIND => Ok(Self::Find { number: input.value()?, token: input.value()? }),
+            WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
+            TICKET => Ok(Self::Ticket { number: input.value()?, ticket: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What the broker says to its workers.
+
+use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId, VerbsHello};
+
+use crate::broker::config::GpuChoice;
+use crate::cache::CacheStart;
+
+/// What a worker needs to know of its session; comes first, with the command connection.
+#[derive(Debug, Clone)]
+pub struct SessionStart {
+    /// What the client said of itself; its encoding begins with the offer, which the broker has checked.
+    pub hello: ClientHello,
+    /// The protocol version to talk.
+    pub version: u16,
+    /// Names the session.
+    pub session: SessionId,
+    /// Proves that a lane belongs to it.
+    pub token: LaneToken,
+    /// How many lanes the client may open.
+    pub lanes: u32,
+    /// Which GPU to work with.
+    pub gpu: GpuChoice,
+    /// Where images of the client's identity are kept, if they are.
+    pub cache: Option<CacheStart>,
+    /// Where the client may find the broker on its own host.
+    pub locality: Locality,
+    /// The state of the encryption of the connection.
+    pub keys: Option<ConnectionKeys>,
+}
+
+impl Encode for SessionStart {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.version.encode(out);
+        self.session.encode(out);
+        self.token.encode(out);
+        self.lanes.encode(out);
+        self.gpu.to_string().encode(out);
+        self.cache.encode(out);
+        self.locality.encode(out);
+        self.keys.encode(out);
+        self.hello.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for SessionStart {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            version: input.value()?,
+            session: input.value()?,
+            token: input.value()?,
+            lanes: input.value()?,
+            gpu: gpu(input)?,
+            cache: input.value()?,
+            locality: input.value()?,
+            keys: input.value()?,
+            // It comes last, since only its end tells its length.
+            hello: {
+                let offer = input.value()?;
+                ClientHello::decode_rest(offer, input.take(input.remaining())?)?
+            },
+        })
+    }
+}
+
+/// Which GPU is meant, by its name.
+fn gpu(input: &mut Decoder<'_>) -> Result<GpuChoice, DecodeError> {
+    input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)
+}
+
+/// What the broker says to a worker. Its first message says what the process is for.
+#[derive(Debug)]
+pub enum ToWorker {
+    /// Start the GPU; the client comes later.
+    Prepare {
+        /// Which GPU.
+        gpu: GpuChoice,
+    },
+    /// Answer monitoring sessions; what follows are [`ToMonitor`](super::ToMonitor) messages.
+    Monitor {
+        /// Which GPU to tell of.
+        gpu: GpuChoice,
+    },
+    /// Tell the client, whose connection comes along, what this machine is like.
+    Diagnose {
+        /// The state of the encryption of the connection.
+        keys: Option<ConnectionKeys>,
+    },
+    /// Serve this client.
+    Start(Box<SessionStart>),
+    /// The client has opened a bulk lane.
+    Lane {
+        /// The state of the lane's encryption.
+        keys: Option<ConnectionKeys>,
+    },
+    /// The worker of another server has come with a ticket; its connection comes along.
+    Peer {
+        /// The ticket.
+        ticket: LaneToken,
+        /// Which of its connections it is: 0 carries messages, those from 1 on are lanes.
+        connection: u32,
+        /// The state of the encryption of the connection.
+        keys: Option<ConnectionKeys>,
+    },
+    /// The worker of another server, which has come with this ticket, has shown that it is on this host; its connection comes
+    /// along.
+    PeerJoin {
+        /// The ticket.
+        ticket: LaneToken,
+    },
+    /// The client has shown that it is on this host; its connection comes along.
+    Join,
+    /// The client would like to go on over verbs; the connection for setting them up comes along.
+    Verbs {
+        /// What it wants.
+        hello: VerbsHello,
+        /// The state of the connection's encryption.
+        keys: Option<ConnectionKeys>,
+    },
+    /// The answer to a question of the worker.
+    Answer {
+        /// The number of the question.
+        number: u32,
+        /// What was found; nothing when there is nothing, or when what was to be left is not taken.
+        bytes: Option<Vec<u8>>,
+    },
+}
+
+const START: u8 = 1;
+const LANE: u8 = 2;
+const MONITOR: u8 = 3;
+const ANSWER: u8 = 4;
+const PREPARE: u8 = 5;
+const JOIN: u8 = 6;
+const VERBS: u8 = 7;
+const DIAGNOSE: u8 = 8;
+const PEER: u8 = 9;
+const PEER_JOIN: u8 = 10;
+
+impl Encode for ToWorker {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Start(start) => {
+                START.encode(out);
+                start.encode(out);
+            }
+            Self::Lane { keys } => {
+                LANE.encode(out);
+                keys.encode(out);
+            }
+            Self::Diagnose { keys } => {
+                DIAGNOSE.encode(out);
+                keys.encode(out);
+            }
+            Self::Join => JOIN.encode(out),
+            Self::Verbs { hello, keys } => {
+                VERBS.encode(out);
+                hello.encode(out);
+                keys.encode(out);
+            }
+            Self::PeerJoin { ticket } => {
+                PEER_JOIN.encode(out);
+                ticket.encode(out);
+            }
+            Self::Peer { ticket, connection, keys } => {
+                PEER.encode(out);
+                ticket.encode(out);
+                connection.encode(out);
+                keys.encode(out);
+            }
+            Self::Monitor { gpu } => {
+                MONITOR.encode(out);
+                gpu.to_string().encode(out);
+            }
+            Self::Prepare { gpu } => {
+                PREPARE.encode(out);
+                gpu.to_string().encode(out);
+            }
+            Self::Answer { number, bytes } => {
+                ANSWER.encode(out);
+                number.encode(out);
+                bytes.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToWorker {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            START => Ok(Self::Start(Box::new(input.value()?))),
+            LANE => Ok(Self::Lane { keys: input.value()? }),
+            JOIN => Ok(Self::Join),
+            VERBS => Ok(Self::Verbs { hello: input.value()?, keys: input.value()? }),
+            DIAGNOSE => Ok(Self::Diagnose { keys: input.value()? }),
+            PEER_JOIN => Ok(Self::PeerJoin { ticket: input.value()? }),
+            PEER => {
+                Ok(Self::Peer { ticket: input.value()?, connection: input.value()?, keys: input.value()? })
+            }
+            MONITOR => Ok(Self::Monitor { gpu: gpu(input)? }),
+            PREPARE => Ok(Self::Prepare { gpu: gpu(input)? }),
+            ANSWER => Ok(Self::Answer { number: input.value()?, bytes: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
+        }
+    }
+}
