@@ -244,6 +244,32 @@ static void play_ping_pong() {
     }
 }
 
+// Memory that was copied from is given back, and what lies at its address afterwards is copied.
+static void copy_from_new_memory() {
+    constexpr size_t LARGE = 72 << 20;
+    for (unsigned turn = 0; turn < 4; turn++) {
+        const int to = turn % 2, from = 1 - to;
+        unsigned char *memory = nullptr;
+        select(from);
+        CHECK_CUDA(cudaMalloc(&memory, LARGE));
+        fill<<<8, 64>>>(memory, LARGE, 900 + turn);
+        CHECK_CUDA(cudaDeviceSynchronize());
+        const size_t bytes = 1 << 20, at = LARGE - bytes;
+        unsigned char *copied = devices[to].memory;
+        select(to);
+        CHECK_CUDA(cudaMemcpyPeerAsync(copied, to, memory + at, from, bytes, devices[to].stream));
+        std::vector<unsigned> words(bytes / 4);
+        CHECK_CUDA(cudaMemcpyAsync(words.data(), copied, bytes, cudaMemcpyDeviceToHost, devices[to].stream));
+        CHECK_CUDA(cudaStreamSynchronize(devices[to].stream));
+        for (size_t i = 0; i < words.size(); i++) {
+            const unsigned expected = ((unsigned)(at / 4 + i) + (900 + turn) * 40503u) * 2654435761u;
+            REQUIRE(words[i] == expected, "word %zu of turn %u is %#x", i, turn, words[i]);
+        }
+        select(from);
+        CHECK_CUDA(cudaFree(memory));
+    }
+}
+
 int main() {
     int count = 0;
     CHECK_CUDA(cudaGetDeviceCount(&count));
@@ -264,6 +290,7 @@ int main() {
     copy_arrays();
     copy_what_has_just_come();
     play_ping_pong();
+    copy_from_new_memory();
     for (int number = 0; number < 2; number++) {
         select(number);
         CHECK_CUDA(cudaStreamDestroy(devices[number].stream));

@@ -18,12 +18,20 @@ impl Tap {
     /// # Panics
     /// When no port can be listened on.
     pub fn on(server: &Target) -> Self {
+        Self::for_connections(server, usize::MAX)
+    }
+
+    /// Starts relaying so many connections to `server`, and ends those that come after them.
+    ///
+    /// # Panics
+    /// When no port can be listened on.
+    pub fn for_connections(server: &Target, most: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
         let port = listener.local_addr().expect("a listener has an address").port();
         let record = Arc::new(Mutex::new(Vec::new()));
         let (theirs, behind) = (Arc::clone(&record), server.clone());
         std::thread::spawn(move || {
-            for front in listener.incoming().flatten() {
+            for front in listener.incoming().take(most).flatten() {
                 let Ok(back) = TcpStream::connect((behind.host.as_str(), behind.port)) else { continue };
                 for (from, to) in [(&front, &back), (&back, &front)] {
                     let (from, to) = (from.try_clone(), to.try_clone());

@@ -60,6 +60,8 @@ fn copies_between_servers_are_complete_and_in_order() {
         ([&open, &locked], "CAUSEWAY_VIA", "auto"),
         ([&locked, &open], "CAUSEWAY_VIA", "tcp"),
         ([&open, &open], "CAUSEWAY_SYNC", "1"),
+        ([&open, &locked], "CAUSEWAY_BETWEEN_SERVERS", "link"),
+        ([&locked, &open], "CAUSEWAY_BETWEEN_SERVERS", "client"),
     ] {
         let mut command = through_run(Some(&list(&servers)), &cuda_program("peer_copies"));
         run(command.env(variable, value), LIMIT).must_succeed();
@@ -94,9 +96,25 @@ fn no_byte_of_a_copy_between_servers_passes_the_client() {
     }
 }
 
+/// The counts of a program that copies 4 times 16 MiB between the devices of two servers.
+fn counts_of_copies(on: &str, variables: &[(&str, &str)]) -> (Value, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let counts = folder.path().join("counts");
+    let mut command = by_itself(on, &cuda_program("peer_rate"));
+    command.args(["16", "2"]).env("CAUSEWAY_STATS", &counts).env("CAUSEWAY_LOG", "info");
+    let outcome = run(command.envs(variables.iter().copied()), LIMIT).must_succeed();
+    (serde_json::from_slice(&fs::read(counts).unwrap()).unwrap(), outcome.stderr)
+}
+
+/// Fails unless all of them went this way.
+fn must_have_gone(counts: &Value, way: &str) {
+    let between = &counts["copies"]["between_servers"];
+    assert_eq!(between[way]["copies"].as_u64(), Some(4), "{counts:#}");
+    assert_eq!(between[way]["bytes"].as_u64(), Some(64 << 20), "{counts:#}");
+}
+
 #[test]
-fn servers_of_one_host_share_memory_for_copies_between_their_devices() {
-    const MIB: usize = 16;
+fn on_one_host_devices_copy_by_themselves_or_through_memory_that_servers_share() {
     let folder = tempfile::tempdir().unwrap();
     let key_file = folder.path().join("key");
     let first = Server::start();
@@ -104,21 +122,43 @@ fn servers_of_one_host_share_memory_for_copies_between_their_devices() {
         Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", &key_file.display().to_string()]);
     let taps = [&first, &second].map(|server| Tap::on(server.target()));
     let on = taps.each_ref().map(|tap| tap.target().connect_string()).join(",");
-    let counts = folder.path().join("counts");
-    let mut command = by_itself(&on, &cuda_program("peer_rate"));
-    command.args([&MIB.to_string(), "2"]).env("CAUSEWAY_STATS", &counts).env("CAUSEWAY_LOG", "info");
-    let outcome = run(&mut command, LIMIT).must_succeed();
-    for says in ["of server 1 to those of server 2 go via shm", "of server 2 to those of server 1 go via shm"]
+    let via_shm = "copies from devices of server 1 to those of server 2 go via shm";
+    let by_itself = "device 1 copies from memory of device 0 by itself";
+    for (choice, way, sentences) in
+        [("auto", "device", &[via_shm, by_itself][..]), ("link", "shm", &[via_shm])]
     {
-        assert!(outcome.stderr.contains(says), "{outcome}");
+        let (counts, log) = counts_of_copies(&on, &[("CAUSEWAY_BETWEEN_SERVERS", choice)]);
+        must_have_gone(&counts, way);
+        let found = counts["between_servers"].as_array().expect("a list").iter().filter_map(Value::as_str);
+        let found: Vec<_> = found.collect();
+        for sentence in sentences {
+            assert!(found.contains(sentence) && log.contains(sentence), "{found:?} {log}");
+        }
+        assert_eq!(found.contains(&by_itself), way == "device", "{found:?}");
     }
-    let counts: Value = serde_json::from_slice(&fs::read(counts).unwrap()).unwrap();
-    let shared = &counts["copies"]["between_servers"]["shm"];
-    assert_eq!(shared["copies"].as_u64(), Some(4), "{counts:#}");
-    assert_eq!(shared["bytes"].as_u64(), Some((4 * MIB as u64) << 20), "{counts:#}");
     for tap in &taps {
         let passed = tap.bytes_seen() >> 10;
-        assert!(passed < 1024, "{passed} KiB passed over TCP for copies through shared memory");
+        assert!(passed < 1024, "{passed} KiB passed over TCP for copies on one host");
+    }
+    for server in [first, second] {
+        server.must_have_workers(0);
+        server.must_be_well();
+    }
+}
+
+#[test]
+fn where_servers_do_not_reach_each_other_copies_go_by_way_of_the_client() {
+    let (first, second) = (Server::start(), Server::start());
+    // A session and its one lane come through, and nothing after them.
+    let taps = [&first, &second].map(|server| Tap::for_connections(server.target(), 2));
+    let on = taps.each_ref().map(|tap| tap.target().connect_string()).join(",");
+    let (counts, log) = counts_of_copies(&on, &[("CAUSEWAY_VIA", "tcp"), ("CAUSEWAY_LANES", "1")]);
+    must_have_gone(&counts, "client");
+    let says = "devices of server 1 cannot be copied from by server 2";
+    assert_eq!(log.matches(says).count(), 1, "{log}");
+    for server in [first, second] {
+        server.must_have_workers(0);
+        server.must_be_well();
     }
 }
 

@@ -117,6 +117,17 @@ impl Region {
         self.width.checked_mul(self.height)?.checked_mul(self.depth)
     }
 
+    /// How many bytes there are from its first one to its last one, both included, or nothing when that overflows.
+    pub fn extent(&self) -> Option<u64> {
+        if self.bytes()? == 0 {
+            return Some(0);
+        }
+        let steps = |count: u64, pitch: u64| if count > 1 { pitch.checked_mul(count - 1) } else { Some(0) };
+        let rows = steps(self.height, self.row_pitch)?;
+        let slices = steps(self.depth, self.slice_pitch)?;
+        rows.checked_add(slices)?.checked_add(self.width)
+    }
+
     /// Whether its bytes lie one after the other without gaps.
     pub fn is_contiguous(&self) -> bool {
         (self.height <= 1 || self.row_pitch == self.width)

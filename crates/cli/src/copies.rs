@@ -28,8 +28,13 @@ const PATHS: [(&str, &str); 6] = [
 ];
 
 /// What carries copies between devices of two servers, likewise.
-const BETWEEN_SERVERS: [(&str, &str); 3] =
-    [("shm", "through shared memory"), ("verbs", "by RDMA"), ("tcp", "over TCP")];
+const BETWEEN_SERVERS: [(&str, &str); 5] = [
+    ("device", "by the device itself"),
+    ("shm", "through shared memory"),
+    ("verbs", "by RDMA"),
+    ("tcp", "over TCP"),
+    ("client", "by way of this machine"),
+];
 
 /// The directions: the name in the report, and for people, as the memory's part in it.
 const DIRECTIONS: [(&str, &str, &str); 2] =

@@ -116,6 +116,9 @@ impl Report {
         if let ("verbs", Some(direct)) = (self.text("via"), self.0["gpudirect"].as_str()) {
             let _ = writeln!(out, "  cards    {direct}");
         }
+        for sentence in self.0["between_servers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let _ = writeln!(out, "  {sentence}");
+        }
         let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
         let _ = writeln!(
             out,
@@ -184,7 +187,7 @@ mod tests {
             "bytes_to_device": 2048, "bytes_not_sent": 1024,
             "round_trips": { "opening": ["connection", "hello"], "all": { "cuMemAlloc": 1, "cuCtxSynchronize": 3 } },
             "copies": { "to_device": { "tcp": { "copies": 1, "bytes": 2 << 20 }, "pageable": { "copies": 1, "bytes": 2 << 20 } } },
-            "bytes_from_device": 1024, "module_bytes": 100,
+            "bytes_from_device": 1024, "module_bytes": 100, "between_servers": ["device 1 copies by itself"],
             "calls": { "cuLaunchKernel": { "posted": 5 }, "cuDeviceGetAttribute": { "local": 20, "called": 1 } },
         }));
         let text = report.summary();
@@ -195,6 +198,7 @@ mod tests {
             "2 KiB to the device, 1 KiB from the device, 100 bytes of code",
             "spared   1 KiB of those to the device",
             "to the device: 2 MiB over TCP (1x)",
+            "device 1 copies by itself",
             "warning: 2 MiB of the bytes to the device (100 %) went from pageable memory",
             "0.250 s of it in 4 waits",
             "waited for: connection, hello, cuCtxSynchronize 3x, cuMemAlloc 1x",

@@ -34,6 +34,10 @@ pub static VARIABLES: &[Variable] = &[
         "CAUSEWAY_CACHE_DIR",
         "where hashes of images are kept, instead of ~/.cache/causeway; nothing is kept when it is empty",
     ),
+    client(
+        "CAUSEWAY_BETWEEN_SERVERS",
+        "auto (the default), link or client: what carries copies between devices of two servers",
+    ),
     client("CAUSEWAY_DEDUP", "on: large copies to devices send only what the server does not have"),
     client("CAUSEWAY_LANES", "how many connections carry large copies"),
     client("CAUSEWAY_LOG", "off, error (the default), info, debug, or trace: lines on standard error"),

@@ -119,8 +119,9 @@ impl Way<'_> {
     }
 }
 
-/// The report. `device` is for people; of several servers the first is the one whose fields stand alone.
-pub fn report(device: &str, servers: &[Way<'_>]) -> String {
+/// The report. `device` is for people; of several servers the first is the one whose fields stand alone. `between` is what was found
+/// out about the ways between them.
+pub fn report(device: &str, servers: &[Way<'_>], between: &[String]) -> String {
     let Some(first) = servers.first() else { return "{}\n".to_owned() };
     let mut totals = [0_u64; 3];
     let mut calls = String::new();
@@ -147,7 +148,7 @@ pub fn report(device: &str, servers: &[Way<'_>]) -> String {
         "{{\n  \"device\": {},\n  {},\n  \"servers\": [{}],\n  \"local\": {local},\n  \"posted\": {posted},\n  \
          \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"round_trips\": {{\n    \"opening\": [{}],\n    \
          \"before_first_launch\": {},\n    \"all\": {}\n  }},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
-         \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \"copies\": {},\n  \
+         \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \"copies\": {},\n  \"between_servers\": [{}],\n  \
          \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
         quoted(device),
         first.fields(),
@@ -162,6 +163,7 @@ pub fn report(device: &str, servers: &[Way<'_>]) -> String {
         copies::bytes(Direction::FromDevice),
         MODULE_BYTES.load(Relaxed),
         copies::report(first.via, &first.link),
+        between.iter().map(|sentence| quoted(sentence)).collect::<Vec<_>>().join(", "),
         first.started.elapsed().as_secs_f64(),
     )
 }
@@ -208,7 +210,7 @@ mod tests {
             gpudirect: String::new(),
             started,
         };
-        let text = report("a \"device\"", &[way]);
+        let text = report("a \"device\"", &[way], &["device 1 \"far\"".to_owned()]);
         for part in [
             r#""opening": ["connection", "hello"]"#,
             r#""before_first_launch": {"cuCtxSynchronize": 1}"#,
@@ -216,6 +218,7 @@ mod tests {
             r#""via": "tcp""#,
             r#""to_device": {"gpudirect": {"bytes": 7}, "registered": {"bytes": 0}, "zero_copy": {"copies": 0, "bytes": 0}"#,
             r#""not_via": {"shm": "far"}"#,
+            r#""between_servers": ["device 1 \"far\""]"#,
         ] {
             assert!(text.contains(part), "no {part} in {text}");
         }

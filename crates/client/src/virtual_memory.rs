@@ -7,7 +7,8 @@ use crate::address::window::{self, Window};
 use crate::entry::refuse_use;
 use crate::handles::{self, Registry};
 use crate::memory::{self, Origin, Piece};
-use crate::{context, device, exchange, session};
+use crate::session::{self, loans};
+use crate::{context, device, exchange};
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{
@@ -284,6 +285,7 @@ impl AllocationState {
         }
         ALLOCATIONS.remove(self.handle);
         handles::drop_handle(self.handle);
+        loans::end(self.handle);
         session::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle })
     }
 }

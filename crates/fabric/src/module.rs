@@ -11,6 +11,7 @@
 //!
 //! A link holds the halves as trait objects: one indirect call for each frame and each transfer, none for a message.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::link::{LinkError, Shared};
@@ -99,6 +100,17 @@ pub(crate) trait Memory: Send + Sync {
         memory: &SealedMemory,
     ) -> Result<(), LinkError> {
         let _ = (link, number, memory);
+        Err(LinkError::NotWithThisModule(self.via()))
+    }
+
+    /// Hands a descriptor of device memory to the peer, which gets it under `number`.
+    fn send_allocation(
+        &self,
+        link: &Arc<Shared>,
+        number: u64,
+        allocation: BorrowedFd<'_>,
+    ) -> Result<(), LinkError> {
+        let _ = (link, number, allocation);
         Err(LinkError::NotWithThisModule(self.via()))
     }
 

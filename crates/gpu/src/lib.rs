@@ -3,6 +3,7 @@
 //! [`driver`] passes calls to NVIDIA's `libcuda.so.1`, loaded at run time; [`cpu`] is the software GPU. The
 //! worker knows only [`Gpu`]. Validation of handles happens once, in [`objects`]; a back end gets its own handles.
 
+pub mod borrowed;
 pub mod calls;
 pub mod cpu;
 pub mod direct;
@@ -16,6 +17,7 @@ mod unpack;
 pub use calls::Calls;
 pub use dispatch::dispatch;
 
+use borrowed::{BorrowError, Borrowed};
 use causeway_api::handle::{Allocation, Array, Context, Event, Library, MipmappedArray, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
@@ -177,6 +179,13 @@ pub trait Gpu: Calls {
 
     /// The allocation that a descriptor of [`Gpu::export_allocation`] in another process stands for.
     fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<Allocation>>;
+
+    /// Maps all of the allocation, of `size` bytes, that a descriptor of [`Gpu::export_allocation`] in another process stands for, so
+    /// that `device` copies from it. The other process's device need not be one of this process's.
+    fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError>;
+
+    /// Takes away what [`Gpu::borrow_memory`] mapped. Nothing may use it any more. May block shortly.
+    fn return_memory(&self, borrowed: Borrowed) -> CuResult<()>;
 
     /// The bytes that stand for an event in other processes of this machine.
     fn export_event(&self, event: Native<Event>) -> CuResult<Vec<u8>>;

@@ -5,7 +5,7 @@ pub use super::arena::Stamp;
 use super::arena::{Arena, UNIT};
 use super::window::{self, Window};
 use crate::log::info;
-use crate::session;
+use crate::session::{self, loans};
 use crate::stream::StreamState;
 use crate::{context, device, handles};
 use causeway_api::calls;
@@ -378,6 +378,7 @@ impl Heap {
         let Ok(nowhere) = self.without_context() else { return };
         for (base, Block { handle, size, token }) in blocks {
             handles::drop_handle(handle);
+            loans::end(handle);
             if let Some(token) = token {
                 // As below: an error means that the session is lost.
                 let _ = session::post_in(nowhere, &calls::export_withdraw { token });

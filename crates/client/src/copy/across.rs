@@ -1,22 +1,25 @@
 //! Which server carries a copy out, where devices of several are concerned?
 //!
 //! A copy between the program's memory and a device is that device's server's, whichever stream it is for. A copy between
-//! devices of two servers is the destination's, which reads from the source's server; no byte of it comes here. Where
+//! devices of two servers is the destination's: its device reads the source's memory itself where it reaches it, else its
+//! worker reads from the source's server; no byte of it comes here, unless the servers do not reach each other. Where
 //! the copy's stream is another server's, a stream of ours carries the copy, and the two wait for each other. Synchronous
 //! copies wait here instead, as they are in order with the work of both devices.
 
-use super::{Mode, Place, copy};
+use super::{Mode, Place, copy, detour};
 use crate::context::ContextState;
 use crate::entry::refuse_use;
 use crate::session;
-use crate::session::peers::{self, Path};
-use crate::statistics::copies;
+use crate::session::loans::{self, Source};
+use crate::session::peers::{self, Choice, Way};
+use crate::statistics::copies::{self, Between};
 use crate::stream::StreamState;
 use crate::{array, capture, context, event, memory};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUresult};
 use causeway_api::types::{DevicePlace, Region};
+use causeway_fabric::Via;
 use std::sync::Arc;
 
 /// Carries a copy out that its stream's server alone cannot; nothing when it can.
@@ -117,28 +120,43 @@ fn between_servers(
     mode: Mode,
 ) -> Result<(), CUresult> {
     let (to, from) = (context::state(to)?, context::state(from)?);
-    let Path { peer, via } = peers::way(to.handle.server(), from.handle.server())?;
-    let offer = peers::offer_number();
-    copies::count_between(copies::Between::Link(via), source.bytes().unwrap_or(0));
     let (destination, source) = in_one_row(destination, source);
-    let put = |reading: &StreamState, writing: &StreamState| {
-        let request = calls::peer_offer { offer, source, stream: reading.handle };
-        session::post_in(from.handle, &request)?;
+    let bytes = source.bytes().unwrap_or(0);
+    let link = match peers::way(to.handle.server(), from.handle.server())? {
+        Way::Link(link) => link,
+        Way::Client => {
+            copies::count_between(Between::Client, bytes);
+            return detour::by_way_of_client((destination, &to), (source, &from), stream, mode);
+        }
+    };
+    let is_here = mode != Mode::Synchronous && stream.context.server() == to.handle.server();
+    // The device that carries the copy out is that of the stream it is put into.
+    let carrier = if is_here { stream.context } else { to.handle };
+    let lent = if link.via == Via::Shm && peers::choice() == Choice::Auto {
+        loans::source(&source, carrier, (link.peer, link.ticket))?
+    } else {
+        None
+    };
+    copies::count_between(if lent.is_some() { Between::Device } else { Between::Link(link.via) }, bytes);
+    let put = |writing: &StreamState| {
+        if let Some(Source { loan, place }) = lent {
+            let request =
+                calls::peer_copy_borrowed { loan, destination, source: place, stream: writing.handle };
+            return session::post_in(writing.context, &request);
+        }
+        let (offer, reading) = (peers::offer_number(), from.reader()?);
+        session::post_in(from.handle, &calls::peer_offer { offer, source, stream: reading.handle })?;
         session::of(from.handle)?.flush()?;
-        let request = calls::peer_copy { peer, offer, destination, stream: writing.handle };
+        let request = calls::peer_copy { peer: link.peer, offer, destination, stream: writing.handle };
         session::post_in(to.handle, &request)
     };
-    let reading = from.reader()?;
     if mode == Mode::Synchronous {
         stream.synchronize()?;
         from.legacy_stream.synchronize()?;
-        put(&reading, &to.legacy_stream)?;
+        put(&to.legacy_stream)?;
         return to.legacy_stream.synchronize();
     }
-    if stream.context.server() == to.handle.server() {
-        return put(&reading, stream);
-    }
-    by_courier(to.handle, stream, |writing| put(&reading, writing))
+    if is_here { put(stream) } else { by_courier(to.handle, stream, put) }
 }
 
 /// Puts a synchronous copy between devices of one server into a stream, in order with what the default streams of the

@@ -18,8 +18,10 @@
 //! | `lent`        | What does the server's network card read by itself?                                |
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
 //! | `across`      | Which server carries a copy out, where devices of several are concerned?          |
+//! | `detour`      | What happens where their servers do not reach each other?                         |
 
 mod across;
+mod detour;
 mod from_device;
 mod lent;
 mod pieces;

@@ -10,6 +10,7 @@ pub mod answers;
 pub mod callbacks;
 mod connect;
 pub mod faults;
+pub mod loans;
 pub mod peers;
 mod progress;
 mod receive;
@@ -317,7 +318,7 @@ pub fn close() {
     if let Some(path) = environment::read("CAUSEWAY_STATS") {
         let device = device::all().first().map_or("", |device| device.info.name.as_str());
         let servers: Vec<_> = all().map(Session::way).collect();
-        if let Err(cause) = std::fs::write(&path, statistics::report(device, &servers)) {
+        if let Err(cause) = std::fs::write(&path, statistics::report(device, &servers, &peers::found())) {
             error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");
         }
     }

@@ -21,14 +21,23 @@ pub enum By {
 /// What carried a copy between devices of two servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Between {
+    /// The destination's device itself.
+    Device,
     /// A link between their workers.
     Link(Via),
+    /// This process.
+    Client,
 }
 
 impl Between {
     /// Every one, and its name in the report.
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::Link(Via::Shm), "shm"), (Self::Link(Via::Verbs), "verbs"), (Self::Link(Via::Tcp), "tcp")];
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Device, "device"),
+        (Self::Link(Via::Shm), "shm"),
+        (Self::Link(Via::Verbs), "verbs"),
+        (Self::Link(Via::Tcp), "tcp"),
+        (Self::Client, "client"),
+    ];
 }
 
 /// Copies and their bytes.

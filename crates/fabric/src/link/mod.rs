@@ -23,7 +23,7 @@ mod sending;
 mod transfers;
 
 use std::io;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
@@ -70,6 +70,12 @@ pub trait LinkEvents: Send + Sync {
     /// with messages and transfers.
     fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
         let _ = (number, memory);
+    }
+
+    /// The peer has handed over a descriptor of device memory with [`Link::send_allocation`], or tried to. What it really is
+    /// only a device's driver can tell.
+    fn allocation(&self, number: u64, allocation: Result<OwnedFd, DescriptorError>) {
+        let _ = (number, allocation);
     }
 
     /// The link is lost; runs once, on some thread, before transfers and calls fail because of it. Not called
@@ -310,6 +316,12 @@ impl Link {
     /// that.
     pub fn send_descriptor(&self, number: u64, memory: &SealedMemory) -> Result<(), LinkError> {
         self.0.memory.send_descriptor(&self.0, number, memory)
+    }
+
+    /// Hands a descriptor of device memory to the peer, which gets it under `number` ([`LinkEvents::allocation`]). Only a module
+    /// of one host can do that.
+    pub fn send_allocation(&self, number: u64, allocation: BorrowedFd<'_>) -> Result<(), LinkError> {
+        self.0.memory.send_allocation(&self.0, number, allocation)
     }
 
     /// Says where a transfer of the peer goes, before anything makes the peer send it. When it has ended,

@@ -32,6 +32,8 @@ pub(crate) enum Said {
     Joined,
     /// Here is the descriptor with this number.
     Descriptor,
+    /// Here is memory of a device, which only a device's driver can make something of.
+    Allocation,
 }
 
 /// A message beside the rings.
@@ -50,6 +52,7 @@ impl Message {
             Said::Memory => 1,
             Said::Joined => 2,
             Said::Descriptor => 3,
+            Said::Allocation => 4,
         };
         let mut bytes = [0; MESSAGE];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -66,6 +69,7 @@ impl Message {
             (MAGIC, 1) => Said::Memory,
             (MAGIC, 2) => Said::Joined,
             (MAGIC, 3) => Said::Descriptor,
+            (MAGIC, 4) => Said::Allocation,
             _ => return Err(Violation::Side),
         };
         Ok(Self { said, number: word(8), bytes: word(16) })

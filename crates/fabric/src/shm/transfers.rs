@@ -10,7 +10,7 @@
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -77,8 +77,21 @@ pub(super) struct State {
     descriptors: Mutex<Descriptors>,
 }
 
-/// A descriptor of the peer, or why it cannot be used.
-type Arrived = (u64, Result<SealedMemory, DescriptorError>);
+/// What the peer has handed over, by its number, or why it cannot be used.
+enum Arrived {
+    Memory(u64, Result<SealedMemory, DescriptorError>),
+    Allocation(u64, Result<OwnedFd, DescriptorError>),
+}
+
+impl Arrived {
+    fn tell(self, link: &Shared) {
+        match (link.events(), self) {
+            (Some(events), Self::Memory(number, memory)) => events.descriptor(number, memory),
+            (Some(events), Self::Allocation(number, allocation)) => events.allocation(number, allocation),
+            (None, _) => {}
+        }
+    }
+}
 
 /// Where descriptors of the peer go.
 enum Descriptors {
@@ -165,7 +178,14 @@ impl State {
         loop {
             match self.peer.receive() {
                 Ok(Some((Message { said: Said::Descriptor, number, bytes }, descriptor))) => {
-                    if let Err(error) = self.arrived((number, checked(descriptor, bytes))) {
+                    if let Err(error) = self.arrived(Arrived::Memory(number, checked(descriptor, bytes))) {
+                        self.ended_because(error);
+                        break;
+                    }
+                }
+                Ok(Some((Message { said: Said::Allocation, number, .. }, descriptor))) => {
+                    let descriptor = descriptor.ok_or(DescriptorError::NotReceived);
+                    if let Err(error) = self.arrived(Arrived::Allocation(number, descriptor)) {
                         self.ended_because(error);
                         break;
                     }
@@ -195,11 +215,24 @@ impl State {
             Descriptors::ToOwner(link) => Arc::clone(link),
             Descriptors::Nowhere => return Ok(()),
         };
-        if let Some(events) = link.events() {
-            let (number, memory) = descriptor;
-            events.descriptor(number, memory);
-        }
+        descriptor.tell(&link);
         Ok(())
+    }
+
+    fn hand_over(
+        &self,
+        link: &Shared,
+        message: &Message,
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<(), LinkError> {
+        link.check()?;
+        self.peer.send(message, Some(descriptor)).map_err(|error| match error.raw_os_error() {
+            // This process has too many descriptors under way, or none left; the link goes on.
+            Some(libc::ETOOMANYREFS | libc::EMFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                LinkError::Io(Arc::new(error))
+            }
+            _ => link.lose(LinkError::from_io(error)),
+        })
     }
 
     /// Says why the link ends, where there is a link to say it to.
@@ -259,7 +292,7 @@ impl Staged for State {
     }
 }
 
-fn checked(descriptor: Option<std::os::fd::OwnedFd>, bytes: u64) -> Result<SealedMemory, DescriptorError> {
+fn checked(descriptor: Option<OwnedFd>, bytes: u64) -> Result<SealedMemory, DescriptorError> {
     let descriptor = descriptor.ok_or(DescriptorError::NotReceived)?;
     SealedMemory::check(descriptor, bytes).map_err(|error| match error {
         SegmentError::NotSealed => DescriptorError::NotSealed,
@@ -288,11 +321,7 @@ impl Memory for Arena {
             // The watching thread may have looked before.
             *state.descriptors.lock() = Descriptors::Nowhere;
         }
-        for (number, memory) in early {
-            if let Some(events) = link.events() {
-                events.descriptor(number, memory);
-            }
-        }
+        early.into_iter().for_each(|descriptor| descriptor.tell(link));
         state.line.start(link, Arc::clone(&state), "shm-send");
         state.started.store(true, Ordering::SeqCst);
         bell::ring(state.segment.futex(state.role.receives(), Word::Receiver));
@@ -333,16 +362,17 @@ impl Memory for Arena {
         number: u64,
         memory: &SealedMemory,
     ) -> Result<(), LinkError> {
-        link.check()?;
         let message = Message { said: Said::Descriptor, number, bytes: memory.bytes() };
-        let sent = self.0.peer.send(&message, Some(memory.descriptor().as_fd()));
-        sent.map_err(|error| match error.raw_os_error() {
-            // This process has too many descriptors under way, or none left; the link goes on.
-            Some(libc::ETOOMANYREFS | libc::EMFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                LinkError::Io(Arc::new(error))
-            }
-            _ => link.lose(LinkError::from_io(error)),
-        })
+        self.0.hand_over(link, &message, memory.descriptor())
+    }
+
+    fn send_allocation(
+        &self,
+        link: &Arc<Shared>,
+        number: u64,
+        allocation: BorrowedFd<'_>,
+    ) -> Result<(), LinkError> {
+        self.0.hand_over(link, &Message { said: Said::Allocation, number, bytes: 0 }, allocation)
     }
 
     fn end(&self) {

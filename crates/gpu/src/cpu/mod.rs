@@ -33,6 +33,7 @@ mod virtual_memory;
 
 pub use options::{InvalidOption, Options};
 
+use crate::borrowed::{BorrowError, Borrowed};
 use crate::direct::{DirectChoice, DirectMemory, DirectWay, DirectWays};
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use array::Arrays;
@@ -306,6 +307,15 @@ impl Gpu for SoftwareGpu {
 
     fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<handle::Allocation>> {
         self.virtual_memory.import(descriptor).map(Native::from_value)
+    }
+
+    fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError> {
+        self.check_device(device).map_err(BorrowError::Access)?;
+        self.virtual_memory.borrow(descriptor, size)
+    }
+
+    fn return_memory(&self, borrowed: Borrowed) -> CuResult<()> {
+        self.virtual_memory.unmap(borrowed.address, borrowed.size)
     }
 
     fn export_event(&self, _event: Native<handle::Event>) -> CuResult<Vec<u8>> {

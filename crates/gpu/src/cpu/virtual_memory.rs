@@ -2,6 +2,7 @@
 
 use super::handles;
 use crate::CuResult;
+use crate::borrowed::{BorrowError, Borrowed};
 use causeway_api::snapshot::Window;
 use causeway_api::sys::{
     CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemLocationType, CUresult,
@@ -15,6 +16,25 @@ use std::sync::Arc;
 
 /// Sizes and addresses of mappings are multiples of this, as on NVIDIA's devices.
 pub(super) const GRANULARITY: u64 = 2 << 20;
+
+/// Nobody can take pages away of memory that others have mapped, which would end their processes.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+fn is_sealed(file: &OwnedFd) -> bool {
+    // SAFETY: the descriptor is open.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+fn size_of_file(file: &OwnedFd) -> Option<u64> {
+    // SAFETY: a record of plain numbers, for which zeros are valid.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: the descriptor is open and there is room for the record.
+    if unsafe { libc::fstat(file.as_raw_fd(), &mut status) } != 0 {
+        return None;
+    }
+    u64::try_from(status.st_size).ok()
+}
 
 /// Memory that may be mapped any number of times.
 struct Allocation {
@@ -71,8 +91,10 @@ impl VirtualMemory {
         Self { space, table: Mutex::default() }
     }
 
+    /// The part of the window whose addresses are the client's; the last quarter is for borrowed memory.
     pub(super) fn window(&self) -> Window {
         let (address, size) = self.space.device_window();
+        let size = (size - size / 4) / GRANULARITY * GRANULARITY;
         Window { address, size, granularity: GRANULARITY }
     }
 
@@ -88,7 +110,10 @@ impl VirtualMemory {
         })?;
         // SAFETY: the call takes text that lives for ever; the descriptor is new and owned by nobody else.
         let file = unsafe {
-            match libc::memfd_create(c"causeway device memory".as_ptr(), libc::MFD_CLOEXEC) {
+            match libc::memfd_create(
+                c"causeway device memory".as_ptr(),
+                libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+            ) {
                 -1 => None,
                 descriptor => Some(OwnedFd::from_raw_fd(descriptor)),
             }
@@ -100,6 +125,10 @@ impl VirtualMemory {
         let allocation = Allocation { file, size, device, charged: Some(Arc::clone(&self.space)) };
         // SAFETY: the descriptor is open.
         if unsafe { libc::ftruncate(allocation.file.as_raw_fd(), size.cast_signed()) } != 0 {
+            return Err(out_of_memory);
+        }
+        // SAFETY: as above.
+        if unsafe { libc::fcntl(allocation.file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
             return Err(out_of_memory);
         }
         Ok(self.insert(allocation))
@@ -186,15 +215,83 @@ impl VirtualMemory {
         allocation.file.try_clone().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)
     }
 
+    /// Maps all memory of another process's device that is not the client's to place, for reading.
+    pub(super) fn borrow(&self, file: OwnedFd, size: u64) -> Result<Borrowed, BorrowError> {
+        if !is_sealed(&file) || size_of_file(&file) != Some(size) {
+            return Err(BorrowError::NotSealed);
+        }
+        let Window { address, size: clients, .. } = self.window();
+        let (start, window) = self.space.device_window();
+        let mut table = self.table.lock();
+        let mut free = address + clients;
+        for (base, (length, _)) in table.mappings.range(free..) {
+            if base - free >= size {
+                break;
+            }
+            free = base + length;
+        }
+        if size > (start + window).saturating_sub(free) {
+            return Err(BorrowError::Addresses(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        }
+        self.space.map(free, size, file.as_fd(), 0).map_err(|error| BorrowError::Map(status(error)))?;
+        table.mappings.insert(free, (size, Arc::new(Allocation { file, size, device: 0, charged: None })));
+        drop(table);
+        self.space.set_access(free, size, Access::Read).map_err(|error| {
+            // The first error is the one that counts.
+            let _ = self.unmap(free, size);
+            BorrowError::Access(status(error))
+        })?;
+        Ok(Borrowed { address: free, size })
+    }
+
     /// Memory of another process's device.
     pub(super) fn import(&self, file: OwnedFd) -> CuResult<u64> {
-        // SAFETY: a record of plain numbers, for which zeros are valid.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        // SAFETY: the descriptor is open and there is room for the record.
-        if unsafe { libc::fstat(file.as_raw_fd(), &mut status) } != 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let size = u64::try_from(status.st_size).unwrap_or(0);
+        let size = size_of_file(&file).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         Ok(self.insert(Allocation { file, size, device: 0, charged: None }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> VirtualMemory {
+        VirtualMemory::new(Arc::new(AddressSpace::new(64 << 20).unwrap()))
+    }
+
+    #[test]
+    fn memory_of_another_device_is_borrowed_at_addresses_that_no_client_has() {
+        let (lender, borrower) = (device(), device());
+        let base = lender.window().address;
+        let ids = [0, 1].map(|block| {
+            let id = lender.create_block(base + block * GRANULARITY, GRANULARITY, 0).unwrap();
+            lender.space.write(base + block * GRANULARITY, &[block as u8 + 1; 16]).unwrap();
+            id
+        });
+        let borrowed = ids.map(|id| borrower.borrow(lender.export(id).unwrap(), GRANULARITY).unwrap());
+        let Window { address, size, .. } = borrower.window();
+        for (expected, borrowed) in [1, 2].into_iter().zip(&borrowed) {
+            assert!(borrowed.address >= address + size);
+            let mut bytes = [0; 16];
+            borrower.space.read(borrowed.address, &mut bytes).unwrap();
+            assert_eq!(bytes, [expected; 16]);
+            assert!(borrower.space.write(borrowed.address, &bytes).is_err(), "it is for reading");
+        }
+        // What has been given back is free again.
+        let first = &borrowed[0];
+        borrower.unmap(first.address, first.size).unwrap();
+        let again = borrower.borrow(lender.export(ids[1]).unwrap(), GRANULARITY).unwrap();
+        assert_eq!(again.address, first.address);
+    }
+
+    #[test]
+    fn what_could_shrink_or_is_of_another_size_is_not_borrowed() {
+        let (lender, borrower) = (device(), device());
+        let id = lender.create(GRANULARITY, 0).unwrap();
+        let lent = || lender.export(id).unwrap();
+        assert_eq!(borrower.borrow(lent(), 2 * GRANULARITY), Err(BorrowError::NotSealed));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(borrower.borrow(file.into(), GRANULARITY), Err(BorrowError::NotSealed));
+        assert!(borrower.borrow(lent(), GRANULARITY).is_ok());
     }
 }

@@ -56,6 +56,7 @@ mod waits;
 
 pub use load::LoadError;
 
+use crate::borrowed::{BorrowError, Borrowed};
 use crate::direct::{DirectMemory, DirectWay, DirectWays};
 use crate::reports::Reports;
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
@@ -338,6 +339,14 @@ impl Gpu for Driver {
 
     fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<Allocation>> {
         self.import_descriptor(&descriptor)
+    }
+
+    fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError> {
+        self.map_borrowed(&descriptor, size as usize, device)
+    }
+
+    fn return_memory(&self, borrowed: Borrowed) -> CuResult<()> {
+        self.unmap_borrowed(borrowed.address, borrowed.size as usize)
     }
 
     fn export_event(&self, event: Native<Event>) -> CuResult<Vec<u8>> {

@@ -3,6 +3,7 @@
 use super::Driver;
 use super::functions::Functions;
 use crate::CuResult;
+use crate::borrowed::{BorrowError, Borrowed};
 use crate::calls::VirtualMemoryCalls;
 use causeway_api::handle::{Allocation, Native};
 use causeway_api::snapshot::Window;
@@ -187,6 +188,55 @@ impl Driver {
         let number = core::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
         unsafe { self.functions.cuMemImportFromShareableHandle(&mut handle, number, kind)? };
         Ok(Native::from_value(handle))
+    }
+}
+
+/// Memory of another process's device. The steps are those of the driver's own documentation for importing a shareable handle;
+/// the mapping keeps the memory, so that neither its handle nor its descriptor is needed any more.
+// SAFETY of the calls below: as above.
+#[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
+impl Driver {
+    pub(super) fn map_borrowed(
+        &self,
+        descriptor: &OwnedFd,
+        size: usize,
+        device: CUdevice,
+    ) -> Result<Borrowed, BorrowError> {
+        let functions = self.functions;
+        let handle = self.import_descriptor(descriptor).map_err(BorrowError::Import)?.value();
+        let mapped = self.reserve_anywhere(size).and_then(|address| {
+            unsafe { functions.cuMemMap(address, size, 0, handle, 0) }
+                .map_err(BorrowError::Map)
+                .and_then(|()| {
+                    self.open_to(address, size, core::iter::once(device)).map_err(|error| {
+                        // The first error is the one that counts.
+                        let _ = unsafe { functions.cuMemUnmap(address, size) };
+                        BorrowError::Access(error)
+                    })
+                })
+                .map(|()| address)
+                .inspect_err(|_| {
+                    // As above.
+                    let _ = unsafe { functions.cuMemAddressFree(address, size) };
+                })
+        });
+        if let Err(error) = unsafe { functions.cuMemRelease(handle) } {
+            tracing::warn!(status = error.0, "a handle of another process's memory could not be released");
+        }
+        mapped.map(|address| Borrowed { address, size: size as u64 })
+    }
+
+    fn reserve_anywhere(&self, size: usize) -> Result<CUdeviceptr, BorrowError> {
+        let mut address = 0;
+        let reserved = unsafe { self.functions.cuMemAddressReserve(&mut address, size, 0, 0, 0) };
+        reserved.map(|()| address).map_err(BorrowError::Addresses)
+    }
+
+    pub(super) fn unmap_borrowed(&self, address: CUdeviceptr, size: usize) -> CuResult<()> {
+        unsafe {
+            self.functions.cuMemUnmap(address, size)?;
+            self.functions.cuMemAddressFree(address, size)
+        }
     }
 }
 

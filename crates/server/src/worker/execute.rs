@@ -108,6 +108,16 @@ impl Engine {
             }
             Request::peer_offer(offer) => self.offer_to_peer(head, offer)?,
             Request::peer_copy(copy) => self.copy_from_peer(head, copy)?,
+            Request::peer_lend(lend) => {
+                self.lend_to_peer(head, lend)?;
+                return Ok(Answer::Later);
+            }
+            Request::peer_borrow(borrow) => {
+                self.borrow_from_peer(head, borrow)?;
+                return Ok(Answer::Later);
+            }
+            Request::peer_copy_borrowed(copy) => self.copy_borrowed(head, copy)?,
+            Request::peer_return(ended) => self.give_back_loan(ended.loan),
             Request::export_withdraw(export) => self.exchange.withdraw(export.token.0),
             Request::host_function(call) => {
                 self.host_function(self.objects.native(call.stream)?, call.token)?;

@@ -85,6 +85,7 @@ pub fn place(request: &Request<'_>) -> Place {
         | Request::library_unload(_)
         | Request::graph_destroy(_)
         | Request::graph_exec_destroy(_)
+        | Request::peer_return(_)
         | Request::cuMemPoolDestroy(_) => Place::Barrier,
         Request::graph_launch(launch) => Place::InStream {
             stream: legacy(Some(launch.stream)),

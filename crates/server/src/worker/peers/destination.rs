@@ -3,13 +3,16 @@
 //! A copy takes one step after the other on the one thread of [`Peers::steps`](super::Peers), so that whoever notices something, a lane's
 //! thread or a completion of the back end, has only to say so there.
 
+use super::loans::Descriptors;
 use crate::worker::arena::Arena;
 use crate::worker::engine::{Engine, Head};
 use causeway_api::calls::peer_copy;
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::{Direction, Module, Piece, Plan, Shape, Table, cut};
-use causeway_fabric::{Destination, Lease, Link, LinkError, LinkEvents, Receiver, Via, threads};
+use causeway_fabric::{
+    DescriptorError, Destination, Lease, Link, LinkError, LinkEvents, Receiver, Via, threads,
+};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Gate, NativePlace, Staging};
 use causeway_wire::codec::Encode;
@@ -17,6 +20,7 @@ use causeway_wire::message::{Messages, PeerMessage};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +38,8 @@ pub struct Reader {
     /// Which pieces were asked for, by the numbers of the transfers that bring them.
     wanted: Mutex<FxHashMap<u64, Wanted>>,
     turns: Mutex<Turns>,
+    /// Device memory that it lends.
+    lent: Descriptors,
 }
 
 /// A piece that was asked for.
@@ -98,6 +104,13 @@ impl LinkEvents for Events {
         Ok(())
     }
 
+    fn allocation(&self, number: u64, allocation: Result<OwnedFd, DescriptorError>) {
+        if !self.0.lent.arrive(number, allocation) {
+            tracing::warn!("another server's worker lends more than anybody has asked it for");
+            self.0.close();
+        }
+    }
+
     fn lost(&self, cause: &LinkError) {
         tracing::warn!("the link to another server is lost: {cause}");
         let wanted = core::mem::take(&mut *self.0.wanted.lock());
@@ -135,6 +148,7 @@ impl Reader {
             next_transfer: AtomicU64::new(1),
             wanted: Mutex::default(),
             turns: Mutex::default(),
+            lent: Descriptors::default(),
         });
         reader.link.start(Arc::new(Events(Arc::clone(&reader))));
         let listener = Arc::clone(&reader);
@@ -169,6 +183,11 @@ impl Reader {
         self.link.close();
         let wanted = core::mem::take(&mut *self.wanted.lock());
         wanted.into_values().for_each(|wanted| wanted.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
+    }
+
+    /// What the other worker has lent and nobody has taken yet.
+    pub fn lent(&self) -> &Descriptors {
+        &self.lent
     }
 
     /// Lets a copy begin to read, now or when another one has ended.

@@ -11,9 +11,11 @@
 //! | `source`      | What may another worker read, and how does it get it?             |
 //! | `destination` | What is read when, and when does the stream go on?                |
 //! | `arrivals`    | Where does the link of another worker go on?                      |
+//! | `loans`       | What do devices of one machine copy without the workers?          |
 
 mod arrivals;
 mod destination;
+mod loans;
 mod source;
 
 pub use arrivals::Arrival;
@@ -37,13 +39,18 @@ use causeway_gpu::objects::Translate as _;
 use causeway_wire::codec::Encode;
 use causeway_wire::handshake::{LaneToken, Locality, SessionId};
 use destination::Reader;
-use parking_lot::Mutex;
+use loans::Loan;
+use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use source::{Offer, Offered, Reading};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long one end may need for what the other end, or the client, knows to be done.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A worker's part in copies between servers.
 pub struct Peers {
@@ -53,6 +60,10 @@ pub struct Peers {
     readers: Mutex<FxHashMap<u64, Arc<Reader>>>,
     /// Links by which other workers read, by their tickets.
     links: Mutex<Vec<(LaneToken, Link)>>,
+    /// There is one more of them.
+    link_came: Condvar,
+    /// Memory of other workers' devices, by the client's numbers.
+    loans: Mutex<FxHashMap<u64, Loan>>,
     /// By context: the stream in which what was read is written to the device.
     writing: Mutex<FxHashMap<u64, Native<Stream>>>,
     /// The one thread that takes each copy's next step.
@@ -66,6 +77,8 @@ impl Default for Peers {
             offers: Mutex::default(),
             readers: Mutex::default(),
             links: Mutex::default(),
+            link_came: Condvar::default(),
+            loans: Mutex::default(),
             writing: Mutex::default(),
             steps: Pool::new("causeway-peers", 1),
             is_expecting: AtomicBool::new(false),
@@ -78,6 +91,20 @@ impl Peers {
     pub fn close(&self) {
         self.links.lock().iter().for_each(|(_, link)| link.close());
         self.readers.lock().values().for_each(|reader| reader.close());
+    }
+
+    /// The link of the worker that has come with a ticket, or is about to.
+    fn link_of(&self, ticket: LaneToken) -> Option<Link> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut links = self.links.lock();
+        loop {
+            if let Some((_, link)) = links.iter().find(|(known, _)| *known == ticket) {
+                return Some(link.clone());
+            }
+            if self.link_came.wait_until(&mut links, deadline).timed_out() {
+                return None;
+            }
+        }
     }
 
     /// Forgets a context that is about to end, and the streams in it with it.
@@ -155,6 +182,7 @@ impl Engine {
                 tracing::info!("another server's worker reads here via {}", link.via());
                 source::serve(self, &link, receiver);
                 self.peers.links.lock().push((ticket, link));
+                self.peers.link_came.notify_all();
             }
             Err(cause) => tracing::error!("another server's worker cannot be served: {cause}"),
         }
