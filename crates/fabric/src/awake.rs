@@ -4,13 +4,15 @@
 //! been given back meanwhile. An answer passes three threads, so a wait that all of them slept through was noticed 250 to 500 us
 //! late (a virtual machine with an H200, 2026-11-22); a pinned copy of 16 MiB takes 320. CUDA itself does not sleep at all
 //! in a waiting call unless it is told to, where there are more processors than contexts. So where there are cores to spare
-//! threads look for a while before they sleep; on few cores whoever is to bring the answer needs the core more.
+//! threads look for a while before they sleep; on few cores whoever is to bring the answer needs the core more. A thread
+//! that looks gives its core to any other that wants it: otherwise the lanes of a long copy, as many as there are cores,
+//! wait up to 4 ms for it, which the scheduler thinks is fair.
 
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
-/// Looks between two readings of the clock.
+/// Looks between two readings of the clock, and two offers of the core to others.
 const LOOKS: u32 = 32;
 
 /// From this many cores on, threads may be awake for nothing for a short while.
@@ -30,6 +32,13 @@ const BETWEEN_WORK: Duration = Duration::from_micros(200);
 
 /// How long a worker looks for the next command of its client.
 const BETWEEN_COMMANDS: Duration = Duration::from_millis(1);
+
+/// Whoever puts a long transfer in line wakes so many of the threads that send; each of these wakes [`WAKE_AT_ONCE`], so that all
+/// are awake after the time of two wake-ups and none spends long on waking others.
+pub(crate) const WAKE_FIRST: usize = 4;
+
+/// A thread that sends wakes so many others while there is work for them.
+pub(crate) const WAKE_AT_ONCE: usize = 2;
 
 /// Cores that this process may use.
 pub fn cores() -> usize {
@@ -60,20 +69,49 @@ pub fn between_commands() -> Duration {
     by_cores(BETWEEN_COMMANDS, WAITED_FOR_ON_SOME)
 }
 
+/// A thread that looks for something.
+pub struct Looking {
+    begun: Instant,
+    looks: u32,
+    waited: Duration,
+}
+
+impl Looking {
+    /// It begins now.
+    #[expect(clippy::new_without_default, reason = "the moment at which it is made matters")]
+    pub fn new() -> Self {
+        Self { begun: Instant::now(), looks: 0, waited: Duration::ZERO }
+    }
+
+    /// Passes the time until it makes sense to look again, and says how long this has taken so far.
+    pub fn pause(&mut self) -> Duration {
+        core::hint::spin_loop();
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS) {
+            std::thread::yield_now();
+            self.waited = self.begun.elapsed();
+        }
+        self.waited
+    }
+}
+
+/// So many of the threads that send, and the receiving threads of so many lanes, stay awake [between work](between_work):
+/// enough for copies that are too short for the others to wake in time. More would take the cores from those that have work.
+pub(crate) fn lanes() -> usize {
+    cores() / 4
+}
+
 /// Looks until `is_there` says so, or for `patience`; whether it is there.
 pub fn look(patience: Duration, mut is_there: impl FnMut() -> bool) -> bool {
     if patience.is_zero() {
         return is_there();
     }
-    let begun = Instant::now();
+    let mut looking = Looking::new();
     loop {
-        for _ in 0..LOOKS {
-            if is_there() {
-                return true;
-            }
-            core::hint::spin_loop();
+        if is_there() {
+            return true;
         }
-        if begun.elapsed() >= patience {
+        if looking.pause() >= patience {
             return false;
         }
     }

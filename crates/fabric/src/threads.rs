@@ -23,6 +23,26 @@ fn start(builder: Builder, name: &str, body: impl FnOnce() + Send + 'static) -> 
     started
 }
 
+/// Calls `body`, which may write to a connection that has ended, so that the program hears nothing of it.
+pub(crate) fn without_sigpipe<T>(body: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    // SAFETY: sigset_t is plain data that sigemptyset fills; the other calls read or write such sets.
+    unsafe {
+        let mut pipe: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
+        let result = body();
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            // It waits for this thread by now, and must not be there when it is let in again.
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&pipe, core::ptr::null_mut(), &at_once);
+        }
+        restore_signals(&before);
+        result
+    }
+}
+
 fn block_all_signals() -> libc::sigset_t {
     // SAFETY: sigset_t is plain data that sigfillset fills; pthread_sigmask reads one set and writes the
     // other.

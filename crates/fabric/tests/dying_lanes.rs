@@ -90,7 +90,8 @@ fn every_transfer_arrives(limits: Limits, encrypted: bool) {
     std::thread::scope(|scope| {
         for (number, bytes) in (0..).zip(&bytes) {
             let (link, worker, kept) = (&client.link, &worker, &kept);
-            let carriage = Carriage { flow: number % 3, lanes: 3, threads: 1 };
+            let carriage =
+                Carriage { flow: number % 3, lanes: 3, steady: number % 4 < 2, ..Carriage::default() };
             scope.spawn(move || {
                 // SAFETY: `bytes` outlives the test, which waits for the keepers.
                 let post = |link: &causeway_fabric::Link| unsafe {

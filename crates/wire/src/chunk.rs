@@ -85,8 +85,13 @@ pub enum LaneRecord {
     Chunk(ChunkHeader),
     /// The number of this lane, which the client gives. It comes first.
     Number(u32),
-    /// So many chunks of the receiver of this record have come whole on this lane.
-    Received(u64),
+    /// So many chunks of the receiver of this record have come whole on a lane.
+    Received {
+        /// The number of that lane.
+        lane: u32,
+        /// Chunks that came whole.
+        received: u64,
+    },
     /// Nothing more is received on another lane, on which so many chunks have come whole.
     Ended {
         /// The number of that lane.
@@ -106,7 +111,7 @@ impl LaneRecord {
         let (magic, lane, count) = match *self {
             Self::Chunk(header) => return header.to_bytes(),
             Self::Number(lane) => (NUMBER_MAGIC, lane, 0),
-            Self::Received(count) => (RECEIVED_MAGIC, 0, count),
+            Self::Received { lane, received } => (RECEIVED_MAGIC, lane, received),
             Self::Ended { lane, received } => (ENDED_MAGIC, lane, received),
         };
         let mut bytes = [0; CHUNK_HEADER_SIZE];
@@ -123,7 +128,7 @@ impl LaneRecord {
         let count = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
         Ok(match magic {
             NUMBER_MAGIC => Self::Number(lane),
-            RECEIVED_MAGIC => Self::Received(count),
+            RECEIVED_MAGIC => Self::Received { lane, received: count },
             ENDED_MAGIC => Self::Ended { lane, received: count },
             _ => Self::Chunk(ChunkHeader::parse(bytes)?),
         })
@@ -273,7 +278,7 @@ mod tests {
         for record in [
             LaneRecord::Chunk(chunk(90, 10)),
             LaneRecord::Number(7),
-            LaneRecord::Received(u64::MAX),
+            LaneRecord::Received { lane: 3, received: u64::MAX },
             LaneRecord::Ended { lane: 31, received: 5 },
         ] {
             assert_eq!(LaneRecord::parse(&record.to_bytes()), Ok(record));

@@ -181,8 +181,10 @@ unsafe fn send_now(
     let numbered =
         pieces(destination, source, plan.buffer_bytes).map(|part| (transfers::fresh_number(), part));
     let post = |number: u64, (place, part): &Part| post_piece(*place, number, part.bytes(), stream);
+    // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as it returns.
+    let carriage = Carriage { steady: mode == Mode::Synchronous, ..Carriage::planned(&plan, stream.id) };
     // SAFETY: readable as this function demands, and held only as long as this function runs.
-    let held = unsafe { send_pieces(session, numbered, &plan, stream.id, post) }?;
+    let held = unsafe { send_pieces(session, numbered, &plan, carriage, post) }?;
     if mode == Mode::Synchronous {
         // Until the bytes are known to have come, what a lane loses can be sent again.
         stream.synchronize()?;
@@ -200,10 +202,9 @@ unsafe fn send_pieces(
     session: &Session,
     pieces: impl Iterator<Item = (u64, Part)>,
     plan: &Plan,
-    flow: u64,
+    carriage: Carriage,
     post: impl Fn(u64, &Part) -> Result<(), CUresult>,
 ) -> Result<Vec<Sending>, CUresult> {
-    let carriage = Carriage::planned(plan, flow);
     let mut held = Vec::new();
     // A transfer stands before the buffer that it sends, so that it is dropped first.
     let mut under_way: VecDeque<(Sending, Option<Vec<u8>>)> = VecDeque::new();
@@ -269,7 +270,8 @@ unsafe fn read_later(
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
     registered::note(session, &source);
-    let (plan, flow) = (plan(session, source.bytes()), stream.id);
+    let plan = plan(session, source.bytes());
+    let carriage = Carriage::planned(&plan, stream.id);
     let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes)
         .map(|part| (transfers::fresh_number(), part))
         .collect();
@@ -277,7 +279,7 @@ unsafe fn read_later(
     let send = Box::new(move || {
         // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the link
         // is lost, which every call reports.
-        let _ = unsafe { send_pieces(session, later.into_iter(), &plan, flow, |_, _| Ok(())) };
+        let _ = unsafe { send_pieces(session, later.into_iter(), &plan, carriage, |_, _| Ok(())) };
     });
     let token = callbacks::register(Task::Read { send, after: stream.ahead() });
     let reached = calls::host_function { stream: stream.handle, token };

@@ -146,6 +146,9 @@ const PATIENCE_WITH_TELLER: Duration = Duration::from_secs(1);
 /// Marks a free place in [`Shared::descriptors`].
 const NO_DESCRIPTOR: RawFd = -1;
 
+/// A command connection, and for each lane a connection and the two ends of a pipe.
+const MOST_DESCRIPTORS: usize = 1 + 3 * MOST_LANES as usize;
+
 /// What a link's threads and its module share.
 pub(crate) struct Shared {
     sending: batch::Sending,
@@ -163,7 +166,7 @@ pub(crate) struct Shared {
     told: AtomicBool,
     counters: AtomicCounters,
     /// All our descriptors, for a forked child that may take no lock.
-    descriptors: [AtomicI32; 1 + MOST_LANES as usize],
+    descriptors: [AtomicI32; MOST_DESCRIPTORS],
 }
 
 impl Link {
@@ -182,7 +185,7 @@ impl Link {
             telling: AtomicBool::new(false),
             told: AtomicBool::new(false),
             counters: AtomicCounters::default(),
-            descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; 1 + MOST_LANES as usize],
+            descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; MOST_DESCRIPTORS],
         });
         descriptors.iter().for_each(|descriptor| shared.note_descriptor(*descriptor));
         let receiver = Receiver::new(Arc::clone(&shared), receiver);
@@ -270,7 +273,7 @@ impl Link {
     }
 
     /// Puts a transfer in line, to be sent when its turn comes, and returns at once where the module can. `keeper` keeps
-    /// the memory as it is; it is dropped, on some thread, when the bytes are with the peer or the link has ended.
+    /// the memory as it is, so that it counts as steady; it is dropped, on some thread, when the bytes are with the peer or the link has ended.
     ///
     /// # Safety
     /// The memory must be readable until `keeper` has been dropped. Other threads may write to it; then either value is
@@ -283,6 +286,7 @@ impl Link {
         carriage: Carriage,
         keeper: impl Send + 'static,
     ) -> Result<(), LinkError> {
+        let carriage = Carriage { steady: true, ..carriage };
         let order =
             Order { transfer, start: Address(bytes), length, carriage, keeper: Some(Box::new(keeper)) };
         // SAFETY: passed on to the caller.

@@ -1,13 +1,12 @@
 //! How do the peer's frames come in, and when is the peer gone?
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use causeway_wire::compressed::decompress;
 use causeway_wire::frame::{Frame, FrameKind, FrameReader, MAX_BODY};
 
 use super::{LinkError, Shared, count};
-use crate::awake;
+use crate::awake::{self, Looking};
 use crate::module::ReceiveMessages;
 
 /// Fruitless spins in a row after which spinning is tried only now and then.
@@ -117,19 +116,15 @@ impl Receiver {
     }
 
     fn spin(&mut self, meanwhile: &mut dyn Meanwhile) -> Result<bool, LinkError> {
+        let (short, long) = (awake::between_commands(), awake::while_waited_for());
         let often_in_vain =
             self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY);
-        if often_in_vain && !meanwhile.is_waited_for() {
+        if long.is_zero() || often_in_vain && !meanwhile.is_waited_for() {
             self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
             return Ok(false);
         }
-        let begun = Instant::now();
-        let (short, long) = (awake::between_commands(), awake::while_waited_for());
+        let mut looking = Looking::new();
         loop {
-            let waited = begun.elapsed();
-            if waited >= short && (waited >= long || !meanwhile.is_waited_for()) {
-                break;
-            }
             let count = self.incoming.receive(&self.shared, self.frames.space(), false)?;
             if count > 0 {
                 self.frames.filled(count);
@@ -137,7 +132,10 @@ impl Receiver {
                 return Ok(true);
             }
             meanwhile.look();
-            core::hint::spin_loop();
+            let waited = looking.pause();
+            if waited >= short && (waited >= long || !meanwhile.is_waited_for()) {
+                break;
+            }
         }
         self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
         Ok(false)

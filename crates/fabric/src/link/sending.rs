@@ -13,19 +13,22 @@ pub struct Carriage {
     pub lanes: usize,
     /// Threads that copy it into staging, where the module has some.
     pub threads: usize,
+    /// Whether its memory stays as it is until the peer has it, or else until the [`Sending`] has been dropped: then no copy
+    /// of it need be made, and dropping the `Sending` waits for the peer.
+    pub steady: bool,
 }
 
 impl Default for Carriage {
     /// In no particular flow, on all lanes.
     fn default() -> Self {
-        Self { flow: 0, lanes: Plan::MOST_LANES, threads: 1 }
+        Self { flow: 0, lanes: Plan::MOST_LANES, threads: 1, steady: false }
     }
 }
 
 impl Carriage {
     /// As a plan says, in this flow.
     pub fn planned(plan: &Plan, flow: u64) -> Self {
-        Self { flow, lanes: plan.lanes, threads: plan.threads }
+        Self { flow, lanes: plan.lanes, threads: plan.threads, steady: false }
     }
 }
 

@@ -20,12 +20,13 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
 // and 16 cores (2026-11-22; docs/results). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and
 // 54 at 16 MiB. Where threads copy, short copies gain from small pieces, which overlap, as soon as these threads are awake.
 
-/// Over TCP the lanes' threads are what copies to and from the program's memory; a session has as many as the length of its
-/// network asks for, and a plan takes all of them. Each piece costs wake-ups at both ends, so pieces are long.
+/// Over TCP the lanes' threads are what copies to and from the program's memory. Of a long copy a plan takes all that a session
+/// has, which are as many as the length of its network asks for; a short one is over before all of them are awake. Each piece
+/// costs wake-ups at both ends, so pieces are long.
 const TCP: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
-    (4 * M, plan(8, M, ALL, 1)),
-    (16 * M, plan(8, 4 * M, ALL, 2)),
+    (4 * M, plan(8, M, 4, 1)),
+    (12 * M, plan(8, 4 * M, 4, 2)),
     (usize::MAX, plan(8, 8 * M, ALL, 4)),
 ];
 

@@ -6,15 +6,16 @@
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{FrameError, FrameHeader, FrameKind, HEADER_SIZE};
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use thiserror::Error;
 
 use super::record::{Cipher, ConnectionKeys, LENGTH_SIZE, MAX_RECORD, TAG_SIZE};
+use super::splice::Pipe;
 use super::transmit::{EndedBetween, io_vector, receive_some, receive_vectored, send_all, send_vectored};
 
 /// Records that are sent with one system call.
@@ -22,6 +23,9 @@ const RECORDS_AT_ONCE: usize = 4;
 
 /// Bytes that an encrypted connection asks the kernel for at once.
 const READ_SIZE: usize = 256 << 10;
+
+/// From this many bytes on, references to pages cost less than a copy.
+const WORTH_REFERRING: usize = 64 << 10;
 
 /// An open connection: what both directions share.
 pub type Socket = Arc<TcpStream>;
@@ -71,7 +75,7 @@ impl Connection {
             None => (None, None),
         };
         Self {
-            outgoing: Outgoing { socket: Arc::clone(&socket), cipher: send, scratch: Vec::new() },
+            outgoing: Outgoing { socket: Arc::clone(&socket), cipher: send, scratch: Vec::new(), pipe: None },
             incoming: Incoming {
                 socket,
                 cipher: receive,
@@ -170,6 +174,8 @@ pub struct Outgoing {
     cipher: Option<Cipher>,
     /// Sealed records on their way to the kernel.
     scratch: Vec<u8>,
+    /// What steady memory goes through.
+    pipe: Option<Pipe>,
 }
 
 impl Outgoing {
@@ -178,37 +184,65 @@ impl Outgoing {
         &self.socket
     }
 
+    /// From here on steady memory is sent without being copied, where the system can and nothing is encrypted. The
+    /// descriptors that this takes.
+    pub fn send_by_reference(&mut self) -> Option<[RawFd; 2]> {
+        if self.cipher.is_none() {
+            self.pipe = Pipe::new().inspect_err(|error| tracing::info!("sending by copying: {error}")).ok();
+        }
+        self.pipe.as_ref().map(Pipe::descriptors)
+    }
+
     /// Sends all of `bytes`.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Self { socket, cipher, scratch } = self;
+        let Self { socket, cipher, scratch, .. } = self;
         let Some(cipher) = cipher else {
-            return send_all(socket.as_fd(), bytes);
+            return send_all(socket.as_fd(), bytes, SendFlags::empty());
         };
         for piece in bytes.chunks(RECORDS_AT_ONCE * MAX_RECORD) {
             scratch.clear();
             for record in piece.chunks(MAX_RECORD) {
                 cipher.append(scratch, record.len(), |out| out.extend_from_slice(record));
             }
-            send_all(socket.as_fd(), scratch)?;
+            send_all(socket.as_fd(), scratch, SendFlags::empty())?;
         }
         Ok(())
     }
 
-    /// Sends `header` and the `length` bytes at `data`, with one system call where the kernel takes them at
-    /// once. On an encrypted connection the header is a record of its own and the data are cut into full
+    /// Sends `headers` and the `length` bytes at `data`, with one system call where the kernel takes them at
+    /// once. On an encrypted connection each header is a record of its own and the data are cut into full
     /// records, which is what [`Incoming::receive_exact_raw`] counts on.
     ///
     /// # Safety
-    /// The memory must be readable; other threads may write to it, and then either value is sent.
-    pub unsafe fn send_with_data(&mut self, header: &[u8], data: *const u8, length: usize) -> io::Result<()> {
-        let Self { socket, cipher, scratch } = self;
+    /// The memory must be readable, if it is `steady` until the peer has it; other threads may write to it, and then either
+    /// value is sent.
+    pub unsafe fn send_with_data<const N: usize>(
+        &mut self,
+        headers: &[[u8; N]],
+        data: *const u8,
+        length: usize,
+        steady: bool,
+    ) -> io::Result<()> {
+        let Self { socket, cipher, scratch, pipe } = self;
         let Some(cipher) = cipher else {
+            let (mut header, mut data, mut length) = (headers.as_flattened(), data, length);
+            if steady
+                && length >= WORTH_REFERRING
+                && let Some(pipe) = pipe
+            {
+                send_all(socket.as_fd(), header, SendFlags::MORE)?;
+                // SAFETY: the caller vouches for the data.
+                let sent = unsafe { pipe.send(&**socket, data, length)? };
+                (header, data, length) = (&[], data.wrapping_add(sent), length - sent);
+            }
             let mut parts = [io_vector(header.as_ptr(), header.len()), io_vector(data, length)];
-            // SAFETY: the header is a live slice; the caller vouches for the data.
+            // SAFETY: the headers are a live slice; the caller vouches for the data.
             return unsafe { send_vectored(socket.as_fd(), &mut parts) };
         };
         scratch.clear();
-        cipher.append(scratch, header.len(), |out| out.extend_from_slice(header));
+        for header in headers {
+            cipher.append(scratch, N, |out| out.extend_from_slice(header));
+        }
         let mut sent = 0;
         while sent < length {
             for _ in 0..RECORDS_AT_ONCE {
@@ -228,10 +262,10 @@ impl Outgoing {
                 });
                 sent += record;
             }
-            send_all(socket.as_fd(), scratch)?;
+            send_all(socket.as_fd(), scratch, SendFlags::empty())?;
             scratch.clear();
         }
-        if scratch.is_empty() { Ok(()) } else { send_all(socket.as_fd(), scratch) }
+        if scratch.is_empty() { Ok(()) } else { send_all(socket.as_fd(), scratch, SendFlags::empty()) }
     }
 }
 

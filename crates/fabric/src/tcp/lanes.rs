@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
 use super::schedule::{JobId, Schedule, Task};
 use super::socket::{LOOK_EVERY, PeerWatch};
-use crate::awake;
+use crate::awake::{self, WAKE_AT_ONCE, WAKE_FIRST};
 use crate::connect::{LaneDialer, MOST_LANES};
 use crate::link::{LinkError, Place, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Pending, Sending};
@@ -26,16 +26,6 @@ use crate::via::Via;
 
 /// Where bytes of a transfer that nobody wants are put, this many at a time.
 const DROP_SIZE: usize = 64 << 10;
-
-/// A thread that sends wakes so many others while there is work for them.
-const WAKE_AT_ONCE: usize = 2;
-
-/// So many threads that send, and that receive, stay awake for a while: enough for copies that are too short for the others
-/// to wake in time. More would take the cores from those that have work.
-const AWAKE: usize = 2;
-
-/// Whoever puts a long transfer in line wakes so many threads that send; each of these wakes [`WAKE_AT_ONCE`].
-const WAKE_FIRST: usize = 4;
 
 /// The lanes of a link. Clones share them.
 #[derive(Clone)]
@@ -184,14 +174,16 @@ impl Lanes {
     /// Takes in a lane; `number` is there at the end that opened it.
     fn add(&self, link: &Arc<Shared>, connection: Connection, number: Option<u32>) {
         let socket = Arc::clone(connection.socket());
-        let Connection { outgoing, incoming } = connection;
+        let Connection { mut outgoing, incoming } = connection;
+        let pipe = outgoing.send_by_reference();
         let lane = {
             let mut open = self.0.open.write();
             if open.len() == MOST_LANES as usize {
                 shut_down(&socket);
                 return;
             }
-            link.note_descriptor(socket.as_raw_fd());
+            let descriptors = pipe.into_iter().flatten().chain([socket.as_raw_fd()]);
+            descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
             open.push(Arc::new(Lane { outgoing: Mutex::new(outgoing), socket: Arc::clone(&socket) }));
             self.0.line.lock().schedule.add_lane(number)
         };
@@ -267,7 +259,7 @@ impl Lanes {
                 }
                 None => {
                     line.idle += 1;
-                    if line.idle < AWAKE {
+                    if line.idle < awake::lanes() {
                         let before = self.0.calls.load(Ordering::Relaxed);
                         let called = || self.0.calls.load(Ordering::Relaxed) != before;
                         MutexGuard::unlocked(&mut line, || awake::look(awake::between_work(), called));
@@ -303,12 +295,13 @@ impl Lanes {
     /// Sends what the schedule says.
     fn perform(&self, link: &Arc<Shared>, task: &Task) -> MutexGuard<'_, Line> {
         let lane = Arc::clone(&self.0.open.read()[task.lane]);
-        let (start, length) = match (&task.record, task.chunk) {
-            (LaneRecord::Chunk(chunk), Some((_, start))) => (start.0, chunk.length as usize),
-            _ => (core::ptr::null(), 0),
-        };
-        // SAFETY: the chunk was taken from the schedule and is not given back as sent, so its memory is still readable.
-        let sent = unsafe { lane.outgoing.lock().send_with_data(&task.record.to_bytes(), start, length) };
+        let records = task.records.iter().map(LaneRecord::to_bytes).collect::<Vec<_>>();
+        let (start, length, steady) = task
+            .chunk
+            .map_or((core::ptr::null(), 0, false), |chunk| (chunk.start.0, chunk.length, chunk.steady));
+        // SAFETY: the chunk was taken from the schedule and is not given back as sent, so its memory is still readable; of
+        // steady memory the schedule says that it may be given back when the peer has it.
+        let sent = unsafe { lane.outgoing.lock().send_with_data(&records, start, length, steady) };
         match &sent {
             Ok(()) => count(&link.counters().transfer_bytes_sent, length),
             // Its receiving thread notices, and says what came over it.
@@ -372,18 +365,19 @@ impl Lanes {
         incoming: &mut Incoming,
         dropped: &mut [u8],
     ) -> Result<(), Ending> {
-        wait_for_bytes(incoming, lane < AWAKE)?;
+        wait_for_bytes(incoming, lane < awake::lanes())?;
         let mut header = [0; CHUNK_HEADER_SIZE];
         if !incoming.receive_header(&mut header).map_err(Ending::io)? {
             return Err(Ending::Lane(LinkError::PeerGone));
         }
         match LaneRecord::parse(&header)? {
             LaneRecord::Chunk(chunk) => {
-                let completes = receive_chunk(link, incoming, &chunk, dropped)?;
-                let mut line = self.0.line.lock();
-                if line.schedule.received(lane, completes) {
-                    self.call(link, line, 1);
+                receive_chunk(link, incoming, &chunk, dropped)?;
+                self.0.line.lock().schedule.received(lane);
+                if link.transfers().landed(&chunk, None) {
+                    self.0.line.lock().schedule.completed();
                 }
+                self.call(link, self.0.line.lock(), 1);
                 return Ok(());
             }
             LaneRecord::Number(number) => {
@@ -391,7 +385,9 @@ impl Lanes {
                     return Err(Ending::Lane(LinkError::PeerGone));
                 }
             }
-            LaneRecord::Received(chunks) => self.0.line.lock().schedule.acknowledged(lane, chunks)?,
+            LaneRecord::Received { lane, received } => {
+                self.0.line.lock().schedule.acknowledged(lane, received)?;
+            }
             LaneRecord::Ended { lane, received } => {
                 let ended = self.0.line.lock().schedule.peer_report(lane, received, MOST_LANES)?;
                 if let Some(ended) = ended {
@@ -449,13 +445,13 @@ fn wait_for_bytes(incoming: &Incoming, stays_awake: bool) -> Result<(), Ending> 
     }
 }
 
-/// Receives the bytes of a chunk; whether its transfer is complete now.
+/// Receives the bytes of a chunk, which have not [landed](crate::link::Transfers::landed) then.
 fn receive_chunk(
     link: &Shared,
     incoming: &mut Incoming,
     chunk: &ChunkHeader,
     dropped: &mut [u8],
-) -> Result<bool, Ending> {
+) -> Result<(), Ending> {
     let length = chunk.length as usize;
     let received = match link.transfers().claim(chunk, link.events())? {
         // SAFETY: the destination stays writable until its callback has run, which `landed` and `missed` alone can
@@ -468,7 +464,7 @@ fn receive_chunk(
         return Err(Ending::io(error));
     }
     count(&link.counters().transfer_bytes_received, length);
-    Ok(link.transfers().landed(chunk, None))
+    Ok(())
 }
 
 fn receive_and_drop(incoming: &mut Incoming, length: usize, dropped: &mut [u8]) -> io::Result<()> {

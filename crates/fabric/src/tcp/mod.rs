@@ -6,6 +6,7 @@
 //! | [`noise`]   | How do two ends that share a key prove it and agree on session keys?         |
 //! | [`record`]  | How are bytes encrypted and checked on their way?                            |
 //! | [`channel`] | How are bytes sent and received, encrypted or not?                           |
+//! | `splice`    | How do bytes get to the kernel without being copied?                         |
 //! | `transmit`  | How does a system call on a socket finish what it began?                     |
 //! | `messages`  | How do the frames of a link travel?                                          |
 //! | `lanes`     | How is a large copy striped over several connections?                        |
@@ -18,4 +19,5 @@ pub mod noise;
 pub mod record;
 pub(crate) mod schedule;
 pub mod socket;
+mod splice;
 mod transmit;

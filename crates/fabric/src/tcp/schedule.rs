@@ -4,10 +4,11 @@
 //! and the next thing to put on it, so that lanes go from one transfer to the next without a pause. Flows take turns
 //! chunk by chunk; within a flow transfers begin in order.
 //!
-//! Both ends count the chunks that come whole on each lane. The count travels back now and then (*acknowledgement*), and
-//! once more, over another lane, when the lane has ended (*report*): what was sent behind that many chunks never
-//! arrived, exactly that is sent again, and so no byte is lost and none written twice. It takes memory that is still as
-//! it was; a transfer whose memory has been given back cannot be repaired, and the link is lost.
+//! Both ends count the chunks that come whole on each lane. The counts travel back now and then (*acknowledgement*), those
+//! of all lanes on whichever is free so that few threads have to wake for them, and once more when a lane has ended
+//! (*report*): what was sent behind that many chunks never arrived, exactly that is sent again, and so no byte is lost and
+//! none written twice. It takes memory that is still as it was; a transfer whose memory has been given back cannot be
+//! repaired, and the link is lost.
 //!
 //! Nothing here touches a socket, a clock or the memory of a transfer.
 
@@ -69,7 +70,7 @@ impl Job {
 
 #[derive(Default)]
 struct Lane {
-    /// Its number, by which both ends name it; the client gives it.
+    /// Its number, by which both ends name it; the client gives it. A lane without one carries nothing yet.
     number: Option<u32>,
     /// Whether its number is still to be told to the peer.
     is_new: bool,
@@ -95,6 +96,13 @@ impl Lane {
     fn is_free(&self) -> bool {
         !self.busy && !self.dead && self.number.is_some()
     }
+
+    /// What the peer has to be told of the chunks that came.
+    fn take_acknowledgement(&mut self) -> Option<LaneRecord> {
+        let lane = self.number.filter(|_| self.acknowledgement_due)?;
+        (self.acknowledgement_due, self.acknowledged) = (false, self.received);
+        Some(LaneRecord::Received { lane, received: self.received })
+    }
 }
 
 struct Flow {
@@ -108,27 +116,34 @@ struct Flow {
 pub(super) struct Task {
     /// The lane, which is busy until [`Schedule::sent`].
     pub lane: usize,
-    /// What goes out first.
-    pub record: LaneRecord,
-    /// The transfer that it is a chunk of, and the memory of the chunk.
-    pub chunk: Option<(JobId, Address)>,
+    /// What goes out first; a chunk is the last of them.
+    pub records: Vec<LaneRecord>,
+    /// What follows them.
+    pub chunk: Option<Chunk>,
+}
+
+/// The bytes of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunk {
+    job: JobId,
+    /// Where they are.
+    pub start: Address,
+    /// How many there are.
+    pub length: usize,
+    /// Whether they stay as they are until the peer has them.
+    pub steady: bool,
 }
 
 /// Why the link cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LaneError {
-    /// The peer counts chunks that were never sent, or fewer than before.
-    #[error(
-        "the other end broke the protocol: it counts {found} chunks on a lane that carried {sent}, of which it had \
-         {before}"
-    )]
+    /// The peer counts chunks that were never sent.
+    #[error("the other end broke the protocol: it counts {found} chunks on a lane that carried {sent}")]
     Count {
         /// What it counts.
         found: u64,
         /// What was sent.
         sent: u64,
-        /// What it counted before.
-        before: u64,
     },
     /// The peer names a lane by a number that is taken or too large.
     #[error("the other end broke the protocol: it names lane {0}, which cannot be")]
@@ -146,8 +161,6 @@ pub(super) struct Schedule {
     jobs: HashMap<JobId, Job>,
     flows: VecDeque<Flow>,
     next_job: JobId,
-    /// Where the search for a free lane begins, so that all of them are used.
-    next_lane: usize,
     /// Lanes that have ended here, as the peer must be told: number and chunks received.
     ended: Vec<(u32, u64)>,
     /// Of these, the first ones that have been told since a lane ended last.
@@ -207,47 +220,57 @@ impl Schedule {
         }
     }
 
-    /// What a free lane can do now: what the lanes have to tell each other first, then the next chunk, of `only` that
-    /// transfer if one is named.
+    /// What a free lane can do now: what the lanes have to tell each other, and the next chunk, of `only` that transfer if
+    /// one is named.
     pub fn take(&mut self, only: Option<JobId>) -> Option<Task> {
-        let count = self.lanes.len();
-        let lane = (0..count).map(|at| (self.next_lane + at) % count).find(|at| self.lanes[*at].is_free())?;
-        if let Some(task) = self.take_control(lane) {
-            self.lanes[task.lane].busy = true;
-            return Some(task);
+        if let Some(lane) = self.lanes.iter().position(|lane| lane.is_free() && lane.is_new) {
+            let number = self.lanes[lane].number?;
+            (self.lanes[lane].is_new, self.lanes[lane].busy) = (false, true);
+            return Some(Task { lane, records: vec![LaneRecord::Number(number)], chunk: None });
         }
+        // The first one, so that short transfers find lanes whose threads are still awake.
+        let lane = self.lanes.iter().position(Lane::is_free)?;
+        let mut records = self.take_news();
+        let chunk = self.take_chunk(lane, only, &mut records);
+        if records.is_empty() {
+            return None;
+        }
+        self.lanes[lane].busy = true;
+        Some(Task { lane, records, chunk })
+    }
+
+    /// What the peer has to be told.
+    fn take_news(&mut self) -> Vec<LaneRecord> {
+        let untold = self.ended.get(self.told..).unwrap_or_default();
+        let ended = untold.iter().map(|&(lane, received)| LaneRecord::Ended { lane, received });
+        let acknowledgements = self.lanes.iter_mut().filter_map(Lane::take_acknowledgement);
+        let news = ended.chain(acknowledgements).collect();
+        self.told = self.ended.len();
+        news
+    }
+
+    /// The next chunk, for this lane.
+    fn take_chunk(
+        &mut self,
+        lane: usize,
+        only: Option<JobId>,
+        records: &mut Vec<LaneRecord>,
+    ) -> Option<Chunk> {
         let (job, flow) = self.choose(only)?;
         let chosen = self.jobs.get_mut(&job)?;
         let range = chosen.take();
-        let header = ChunkHeader {
-            transfer: chosen.order.transfer,
+        let Order { transfer, start, length, carriage, .. } = chosen.order;
+        records.push(LaneRecord::Chunk(ChunkHeader {
+            transfer,
             offset: range.start as u64,
-            total: chosen.order.length as u64,
+            total: length as u64,
             length: range.len() as u32,
-        };
-        let address = Address(chosen.order.start.0.wrapping_add(range.start));
+        }));
+        let start = Address(start.0.wrapping_add(range.start));
+        let chunk = Chunk { job, start, length: range.len(), steady: carriage.steady };
         self.turn(flow, job);
-        self.next_lane = (lane + 1) % count;
-        self.lanes[lane].busy = true;
         self.lanes[lane].unconfirmed.push_back((job, range));
-        Some(Task { lane, record: LaneRecord::Chunk(header), chunk: Some((job, address)) })
-    }
-
-    fn take_control(&mut self, free: usize) -> Option<Task> {
-        let due = |lane: &Lane| lane.is_free() && (lane.is_new || lane.acknowledgement_due);
-        if let Some(lane) = self.lanes.iter().position(|lane| lane.is_free() && lane.is_new) {
-            let number = self.lanes[lane].number?;
-            self.lanes[lane].is_new = false;
-            return Some(Task { lane, record: LaneRecord::Number(number), chunk: None });
-        }
-        if let Some((lane, received)) = self.ended.get(self.told).copied() {
-            self.told += 1;
-            return Some(Task { lane: free, record: LaneRecord::Ended { lane, received }, chunk: None });
-        }
-        let at = self.lanes.iter().position(due)?;
-        let lane = &mut self.lanes[at];
-        (lane.acknowledgement_due, lane.acknowledged) = (false, lane.received);
-        Some(Task { lane: at, record: LaneRecord::Received(lane.received), chunk: None })
+        Some(chunk)
     }
 
     /// The transfer whose turn it is, and the place of its flow.
@@ -273,17 +296,16 @@ impl Schedule {
 
     /// Whether [`take`](Self::take) would give something.
     pub fn has_task(&self) -> bool {
-        let told = self.told == self.ended.len();
         self.lanes.iter().any(Lane::is_free)
-            && (!told
-                || self.lanes.iter().any(|lane| lane.is_free() && (lane.is_new || lane.acknowledgement_due))
+            && (self.told < self.ended.len()
+                || self.lanes.iter().any(|lane| lane.is_free() && lane.is_new || lane.acknowledgement_due)
                 || self.choose(None).is_some())
     }
 
     /// A task's bytes have left, or its lane has failed.
     pub fn sent(&mut self, task: &Task, well: bool) {
         self.lanes[task.lane].busy = false;
-        if let Some((id, _)) = task.chunk
+        if let Some(Chunk { job: id, .. }) = task.chunk
             && let Some(job) = self.jobs.get_mut(&id)
         {
             job.in_flight -= 1;
@@ -294,15 +316,19 @@ impl Schedule {
         }
     }
 
-    /// A chunk has come whole. Whether there is something to tell the peer now.
-    pub fn received(&mut self, lane: usize, completes: bool) -> bool {
-        self.lanes[lane].received += 1;
-        for (at, other) in self.lanes.iter_mut().enumerate() {
-            let news = other.received - other.acknowledged;
-            let many = at == lane && news >= CHUNKS_PER_ACKNOWLEDGEMENT;
-            other.acknowledgement_due |= many || completes && news > 0;
+    /// A chunk has come whole, and its transfer is not known to have it yet. So whoever completes a transfer finds all of
+    /// its chunks counted here.
+    pub fn received(&mut self, lane: usize) {
+        let lane = &mut self.lanes[lane];
+        lane.received += 1;
+        lane.acknowledgement_due |= lane.received - lane.acknowledged >= CHUNKS_PER_ACKNOWLEDGEMENT;
+    }
+
+    /// A transfer has come whole: the peer waits to hear of it, perhaps.
+    pub fn completed(&mut self) {
+        for lane in &mut self.lanes {
+            lane.acknowledgement_due |= lane.received > lane.acknowledged;
         }
-        self.has_task()
     }
 
     /// Nothing more is received on a lane; the peer has to be told.
@@ -315,17 +341,30 @@ impl Schedule {
         if let Some(number) = lane.number {
             self.ended.push((number, lane.received));
         }
-        // An earlier report may have been on this lane.
-        self.told = 0;
+        self.tell_again();
     }
 
-    /// The peer has this many chunks of a lane.
-    pub fn acknowledged(&mut self, lane: usize, received: u64) -> Result<(), LaneError> {
+    /// A lane has died, and what it was to tell the peer may have been on it.
+    fn tell_again(&mut self) {
+        self.told = 0;
+        self.lanes.iter_mut().for_each(|lane| lane.acknowledgement_due = lane.received > 0);
+    }
+
+    /// The peer has this many chunks of the lane with this number. Fewer than it had before are old news that went over
+    /// another, slower lane.
+    pub fn acknowledged(&mut self, number: u32, received: u64) -> Result<(), LaneError> {
+        let at = self.lanes.iter().position(|lane| lane.number == Some(number));
+        self.confirm(at.ok_or(LaneError::Number(number))?, received)
+    }
+
+    fn confirm(&mut self, lane: usize, received: u64) -> Result<(), LaneError> {
         let lane = &mut self.lanes[lane];
         let sent = lane.confirmed + lane.unconfirmed.len() as u64;
-        let news = received.checked_sub(lane.confirmed).filter(|_| received <= sent);
-        let news = news.ok_or(LaneError::Count { found: received, sent, before: lane.confirmed })?;
-        lane.confirmed = received;
+        if received > sent {
+            return Err(LaneError::Count { found: received, sent });
+        }
+        let news = received.saturating_sub(lane.confirmed);
+        lane.confirmed += news;
         let arrived: Vec<_> = lane.unconfirmed.drain(..news as usize).collect();
         for (id, _) in arrived {
             if let Some(job) = self.jobs.get_mut(&id) {
@@ -352,7 +391,8 @@ impl Schedule {
         if self.lanes[at].settled {
             return Ok(None);
         }
-        self.acknowledged(at, received)?;
+        self.confirm(at, received)?;
+        self.tell_again();
         let lane = &mut self.lanes[at];
         (lane.settled, lane.dead) = (true, true);
         let lost: Vec<_> = lane.unconfirmed.drain(..).collect();
@@ -377,11 +417,13 @@ impl Schedule {
     }
 
     /// Whether the memory of a consumed transfer may be given back: nothing of it went over a lane that has died, as far
-    /// as is known, without the peer having said what came.
+    /// as is known, without the peer having said what came; and of a steady one, which the kernel may read until then,
+    /// the peer has everything.
     pub fn may_release(&self, job: JobId) -> bool {
         let at_risk =
             |lane: &Lane| lane.dead && !lane.settled && lane.unconfirmed.iter().any(|(of, _)| *of == job);
-        self.is_consumed(job) && !self.lanes.iter().any(at_risk)
+        let is_read = |job: &Job| job.order.carriage.steady && job.unconfirmed > 0;
+        self.is_consumed(job) && !self.jobs.get(&job).is_some_and(is_read) && !self.lanes.iter().any(at_risk)
     }
 
     /// Whether memory of a transfer is being read.
@@ -436,7 +478,7 @@ mod tests {
     const K: usize = 1 << 10;
 
     fn order(transfer: u64, length: usize, flow: u64, lanes: usize) -> Order {
-        let carriage = Carriage { flow, lanes, threads: 1 };
+        let carriage = Carriage { flow, lanes, ..Carriage::default() };
         Order { transfer, start: Address(core::ptr::null()), length, carriage, keeper: None }
     }
 
@@ -448,15 +490,15 @@ mod tests {
         }
         for _ in 0..count {
             let task = schedule.take(None).unwrap();
-            assert_eq!(task.record, LaneRecord::Number(task.lane as u32));
+            assert_eq!(task.records, [LaneRecord::Number(task.lane as u32)]);
             schedule.sent(&task, true);
         }
         schedule
     }
 
     fn chunk(task: &Task) -> ChunkHeader {
-        match task.record {
-            LaneRecord::Chunk(chunk) => chunk,
+        match task.records.last() {
+            Some(LaneRecord::Chunk(chunk)) => *chunk,
             other => panic!("{other:?} is no chunk"),
         }
     }
@@ -508,7 +550,9 @@ mod tests {
         schedule.acknowledged(1, 1).unwrap();
         drop(schedule.take_finished());
         assert_eq!(Arc::strong_count(&kept), 1);
-        assert!(schedule.acknowledged(1, 0).is_err() && schedule.acknowledged(1, 2).is_err());
+        assert_eq!(schedule.acknowledged(1, 0), Ok(()), "old news");
+        assert_eq!(schedule.acknowledged(1, 2), Err(LaneError::Count { found: 2, sent: 1 }));
+        assert_eq!(schedule.acknowledged(2, 0), Err(LaneError::Number(2)));
     }
 
     #[test]
@@ -526,14 +570,12 @@ mod tests {
         let mut schedule = with_lanes(2);
         let (job, _) = schedule.post(order(1, 1024 * K, 0, 8));
         let mut of_first = Vec::new();
-        for _ in 0..4 {
-            let task = schedule.take(None).unwrap();
-            if task.lane == 0 {
-                of_first.push(chunk(&task));
-            }
-            schedule.sent(&task, true);
+        for _ in 0..2 {
+            let both = [0, 1].map(|lane| schedule.take(None).filter(|task| task.lane == lane).unwrap());
+            of_first.push(chunk(&both[0]));
+            both.iter().for_each(|task| schedule.sent(task, true));
         }
-        assert!(of_first.len() == 2 && schedule.is_consumed(job) && schedule.may_release(job));
+        assert!(schedule.is_consumed(job) && schedule.may_release(job));
         // The peer has one of the two.
         assert_eq!(schedule.peer_report(0, 1, 8), Ok(Some(0)));
         assert!(!schedule.is_consumed(job));
@@ -556,10 +598,9 @@ mod tests {
         schedule.ended(task.lane);
         assert!(schedule.is_consumed(job) && !schedule.may_release(job));
         let (job, _) = schedule.post(order(2, 10, 0, 8));
-        let report = schedule.take(None).unwrap();
-        assert_eq!(report.record, LaneRecord::Ended { lane: task.lane as u32, received: 0 });
-        schedule.sent(&report, true);
-        let other = schedule.take(Some(job)).unwrap();
+        let other = schedule.take(None).unwrap();
+        assert_eq!(other.records[0], LaneRecord::Ended { lane: task.lane as u32, received: 0 });
+        assert_eq!(chunk(&other).transfer, 2);
         schedule.sent(&other, true);
         schedule.release(job);
         assert_eq!(schedule.peer_report(other.lane as u32, 0, 8), Err(LaneError::Unrepeatable));
@@ -567,23 +608,56 @@ mod tests {
     }
 
     #[test]
-    fn what_came_is_told_when_a_transfer_is_complete_and_again_when_a_lane_ends() {
+    fn what_came_is_told_at_once_for_all_lanes_and_again_when_a_lane_ends() {
         let mut schedule = with_lanes(2);
-        assert!(!schedule.received(0, false));
-        assert!(schedule.received(1, true));
-        let told: Vec<_> = core::iter::from_fn(|| schedule.take(None)).collect();
-        assert!(told.len() == 2 && told.iter().all(|task| task.record == LaneRecord::Received(1)));
-        schedule.sent(&told[0], true);
-        schedule.sent(&told[1], true);
+        let told = |lane, received| LaneRecord::Received { lane, received };
+        schedule.received(0);
+        schedule.received(1);
+        assert!(schedule.take(None).is_none());
+        schedule.completed();
+        let task = schedule.take(None).unwrap();
+        assert_eq!(task.records, [told(0, 1), told(1, 1)]);
+        assert!(schedule.take(None).is_none());
+        schedule.sent(&task, true);
         for _ in 1..CHUNKS_PER_ACKNOWLEDGEMENT {
-            assert!(!schedule.received(0, false));
+            schedule.received(0);
+            assert!(!schedule.has_task());
         }
-        assert!(schedule.received(0, false));
+        schedule.received(0);
+        assert!(schedule.has_task());
         schedule.ended(0);
         let report = schedule.take(None).unwrap();
         let received = 1 + CHUNKS_PER_ACKNOWLEDGEMENT;
-        assert_eq!((report.lane, &report.record), (1, &LaneRecord::Ended { lane: 0, received }));
-        assert_eq!(schedule.live(), 1);
+        // What lane 1 got may have been told on the lane that has ended.
+        assert_eq!(report.records, [LaneRecord::Ended { lane: 0, received }, told(0, received), told(1, 1)]);
+        assert_eq!((report.lane, schedule.live()), (1, 1));
+    }
+
+    #[test]
+    fn what_came_is_told_along_with_a_chunk() {
+        let mut schedule = with_lanes(1);
+        schedule.received(0);
+        schedule.completed();
+        schedule.post(order(1, 10, 0, 8));
+        let task = schedule.take(None).unwrap();
+        assert_eq!(task.records[0], LaneRecord::Received { lane: 0, received: 1 });
+        assert_eq!((task.records.len(), chunk(&task).length), (2, 10));
+    }
+
+    #[test]
+    fn memory_that_the_kernel_may_read_is_kept_until_the_peer_has_it() {
+        let mut schedule = with_lanes(1);
+        let steady = |transfer| {
+            let plain = order(transfer, 10, 0, 8);
+            Order { carriage: Carriage { steady: true, ..plain.carriage }, ..plain }
+        };
+        let (job, _) = schedule.post(steady(1));
+        let task = schedule.take(None).unwrap();
+        assert!(task.chunk.unwrap().steady);
+        schedule.sent(&task, true);
+        assert!(schedule.is_consumed(job) && !schedule.may_release(job));
+        schedule.acknowledged(0, 1).unwrap();
+        assert!(schedule.may_release(job));
     }
 
     #[test]
@@ -592,7 +666,7 @@ mod tests {
         let late = schedule.add_lane(None);
         assert_eq!(schedule.peer_report(5, 0, 8), Ok(None));
         let answer = schedule.take(None).unwrap();
-        assert_eq!(answer.record, LaneRecord::Ended { lane: 5, received: 0 });
+        assert_eq!(answer.records, [LaneRecord::Ended { lane: 5, received: 0 }]);
         assert_eq!(schedule.number(late, 5, 8), Ok(false));
         let other = schedule.add_lane(None);
         for wrong in [0, 5, 8] {

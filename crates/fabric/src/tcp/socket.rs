@@ -78,8 +78,14 @@ pub fn dial(target: &Target, timeout: Duration) -> Result<TcpStream, DialError> 
     })
 }
 
+/// How connections within one host share it: not at all. Linux' other choice, BBR, sends as fast as it has found the
+/// network to be lately, and finds a loopback device out anew for each copy: with it 1 to 16 MiB took two to three times as long, and
+/// long copies half again as much of the processor's time (a virtual machine with Linux 6.18, 2026-11-22). This one is in
+/// every kernel, and anybody may choose it.
+const CONGESTION_WITHIN_A_HOST: &str = "reno";
+
 /// Sets the options of a connection: nothing waits to be joined with later bytes, and an idle peer is asked
-/// for a sign of life every 2 s.
+/// for a sign of life every 2 s. What shares a network with others is left to the system's administrator.
 ///
 /// Buffer sizes are left to the kernel: setting them switches its own tuning off and caps them at a
 /// system limit that is usually lower. `TCP_USER_TIMEOUT` is not set, since it would also end a connection
@@ -90,7 +96,19 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(2))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
     sockopt::set_tcp_keepcnt(stream, 2)?;
+    if is_within_a_host(stream) {
+        // Where it is refused the connection works as well.
+        let _ = sockopt::set_tcp_congestion(stream, CONGESTION_WITHIN_A_HOST);
+    }
     Ok(())
+}
+
+/// Whether both ends have one address, so that no network lies between them.
+fn is_within_a_host(stream: &TcpStream) -> bool {
+    match (stream.local_addr(), stream.peer_addr()) {
+        (Ok(own), Ok(peer)) => own.ip() == peer.ip() || peer.ip().is_loopback(),
+        _ => false,
+    }
 }
 
 /// Watches whether the machine at the other end still acknowledges what was sent to it.

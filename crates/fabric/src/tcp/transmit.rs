@@ -17,10 +17,10 @@ pub fn io_vector(start: *const u8, length: usize) -> libc::iovec {
 }
 
 /// Sends all of `bytes`.
-pub fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+pub fn send_all(socket: BorrowedFd<'_>, mut bytes: &[u8], flags: SendFlags) -> io::Result<()> {
     while !bytes.is_empty() {
         // A lost peer must be an error here, not a SIGPIPE in the program.
-        match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL) {
+        match rustix::net::send(socket, bytes, flags | SendFlags::NOSIGNAL) {
             Ok(count) => bytes = &bytes[count..],
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -104,7 +104,8 @@ pub unsafe fn receive_vectored(socket: BorrowedFd<'_>, parts: &mut [libc::iovec]
     Ok(())
 }
 
-fn interrupted_or_failed() -> io::Result<()> {
+/// What the last system call says: to be tried again where a signal came, or that it has failed.
+pub fn interrupted_or_failed() -> io::Result<()> {
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }
