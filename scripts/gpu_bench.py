@@ -8,7 +8,6 @@ from gpu_harness import BUNDLE, CAUSEWAY, run
 
 # The part takes about three minutes; each command is ended when it takes longer than it should.
 COMMAND_LIMIT_S = 240
-MODULES = ["shm", "tcp"]
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB]
@@ -84,10 +83,10 @@ class Judge:
         self.row(figure, module, f"<= native + {more} us", limit, self.results.get(module, what, None, "returned_us"), "us", False)
 
 
-def judge_all(judge):
+def judge_all(judge, modules):
     """The required figures that `causeway bench` can measure."""
     both = (("to the device", "to_device"), ("from the device", "from_device"))
-    for module in MODULES:
+    for module in modules:
         shm = module == "shm"
         for words, direction in both:
             for size in (size for size in SIZES if size >= 16 * MIB):
@@ -136,7 +135,7 @@ def run_bench(session):
     report = session.report
     folder = report.folder / "bench"
     session.server.revive()
-    common = ["--on", session.server.address, "--via", ",".join(MODULES), "--out", folder]
+    common = ["--on", session.server.address, "--via", ",".join(session.modules), "--out", folder]
     common += ["--native"] if session.native else []
     common += ["--quick"] if session.quick else []
     fixed = [word for plan in QUICK_PLANS for word in ("--fixed", plan)] if session.quick else ["--repetitions", "20"]
@@ -172,7 +171,7 @@ def run_bench(session):
     report.line("What must hold, by medians.")
     report.table(figure=52, module=6, required=36, measured=14, verdict=8)
     judge = Judge(report, results, plain_tcp)
-    judge_all(judge)
+    judge_all(judge, session.modules)
     if (folder / "pipeline.json").exists() and "pipeline" in chosen:
         judge_pipeline(judge, folder / "pipeline.json")
     report.data["bench"] = {"plain_tcp_gb_per_s": plain_tcp, "cores": os.cpu_count(), "requirements": judge.rows}

@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 BUNDLE = pathlib.Path(__file__).resolve().parent
@@ -174,6 +175,10 @@ class Report:
         (self.folder / "gpu-results.json").write_text(json.dumps(self.data, indent=1) + "\n")
 
 
+# Modules of the fabric that two ends on one machine can use.
+MODULES = ("tcp", "shm")
+
+
 @dataclass
 class Session:
     """What a part is given."""
@@ -183,6 +188,9 @@ class Session:
     native: bool  # whether this machine has a GPU of its own to compare with
     quick: bool  # fewer repetitions, for a short look
     chosen: list[str] = field(default_factory=list)  # words of which a title must contain one; empty for all
+    modules: tuple[str, ...] = MODULES  # what is measured over each module of the fabric is measured over these
+    limit_s: float = 560  # a part that repeats what it measures does so for as long as this
+    interrupted: Callable[[], bool] = lambda: False  # whether it is to end at once, and to say what it has
 
     def wants(self, title):
         """Whether something with this title was asked for."""
@@ -192,9 +200,9 @@ class Session:
         """Pairs of a name and the function that makes a command run that way."""
         return [*self.native_way(), ("remote", self.server.command)]
 
-    def ways_by_module(self, modules):
-        """As `ways`, with one remote way for each of these modules, named by it."""
-        return [*self.native_way(), *((via, functools.partial(self.server.command, via=via)) for via in modules)]
+    def ways_by_module(self):
+        """As `ways`, with one remote way for each module, named by it."""
+        return [*self.native_way(), *((via, functools.partial(self.server.command, via=via)) for via in self.modules)]
 
     def native_way(self):
         return [("native", list)] if self.native else []

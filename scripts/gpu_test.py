@@ -15,8 +15,10 @@ costs only itself. Words behind a part choose what of it is run: a title must co
 Results are appended to gpu-results.md, and the numbers written to gpu-results.json, in $OUT or beside the bundle."""
 
 import argparse
+import functools
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -27,7 +29,7 @@ import gpu_nvml
 import gpu_programs
 import gpu_python
 import yardstick
-from gpu_harness import BUNDLE, Report, Server, Session, machine, now, unpack_programs
+from gpu_harness import BUNDLE, MODULES, Report, Server, Session, machine, now, unpack_programs
 
 PARTS = {
     "programs": gpu_programs.run_programs,
@@ -58,7 +60,12 @@ def main():
     parser.add_argument("parts", nargs="*", metavar="PART [WORD...]", help=f"any of: {', '.join(PARTS)} (default: $PARTS, or all)")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions of the yardstick, the applications and the benchmarks")
     parser.add_argument("--gpu", default="driver", help="the server's GPU: driver, or cpu to try this script without a GPU")
+    parser.add_argument("--modules", default=",".join(MODULES), help="measure copies, waits and the yardstick over these (default: all)")
+    parser.add_argument("--limit", type=float, default=560, metavar="SECONDS", help="how long the yardstick may take (default: 560)")
     arguments = parser.parse_args()
+    modules = tuple(arguments.modules.split(","))
+    if not set(modules) <= set(MODULES):
+        parser.error(f"--modules takes some of {', '.join(MODULES)}, not {arguments.modules}")
     chosen = read_parts(parser, arguments.parts or os.environ.get("PARTS", "").split() or list(PARTS))
 
     unpack_programs()
@@ -69,16 +76,24 @@ def main():
     report.line(f"{machine()}. Client and server on this machine; --via {via} where nothing else is said.")
     report.line()
     report.line(f"Command: `{' '.join(['gpu-test.sh', *sys.argv[1:]])}`")
+    # Whoever ends this early still gets what has been measured.
+    interruptions = []
+    signal.signal(signal.SIGTERM, lambda *_: interruptions.append(True))
     server = Server(arguments.gpu, report.folder / "gpu-server.log")
     passed = failed = 0
     summary = []
     try:
         for part, words in chosen:
+            if interruptions:
+                break
             report.line()
             report.line(f"## {' '.join([part, *words])}")
             report.line()
             start = time.monotonic()
-            session = Session(report, server, arguments.gpu == "driver", arguments.quick, words)
+            interrupted = functools.partial(bool, interruptions)
+            session = Session(
+                report, server, arguments.gpu == "driver", arguments.quick, words, modules, arguments.limit, interrupted
+            )
             part_passed, part_failed = PARTS[part](session)
             passed, failed = passed + part_passed, failed + part_failed
             summary.append(f"{part}: {part_passed} passed, {part_failed} failed, {time.monotonic() - start:.0f} s")

@@ -12,7 +12,6 @@ import time
 import requirements
 from gpu_harness import BUNDLE, run
 
-PART_LIMIT_S = 540
 PIECE_LIMIT_S = 120
 
 FOLDER = BUNDLE / "yardstick"
@@ -144,7 +143,7 @@ def write_others(report, figures):
 
 def ways(session):
     """The ways in which each piece is run."""
-    return session.ways_by_module(requirements.BY_MODULE)
+    return session.ways_by_module()
 
 
 def cuda_pieces(session):
@@ -165,9 +164,9 @@ def run_yardstick(session):
 
     Returns (passed, failed): commands that succeeded and required figures that are met, and the others."""
     pieces = [p for p in cuda_pieces(session) + torch_pieces(session) if session.wants(p.title) and p.wanted > 0]
-    deadline = time.monotonic() + PART_LIMIT_S
+    deadline = time.monotonic() + session.limit_s
     figures = Figures()
-    while True:
+    while not session.interrupted():
         left = deadline - time.monotonic()
         ready = [p for p in pieces if p.rounds < p.wanted and not p.failed and p.seconds * 1.2 < left]
         if not ready or left < 0:
