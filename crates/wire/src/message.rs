@@ -4,6 +4,10 @@
 //! frame's body. Commands and replies can be encoded straight into a batch with [`begin_command`] and
 //! [`begin_reply`].
 
+mod peer;
+
+pub use peer::PeerMessage;
+
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 
 /// The fields of a command in front of its payload.
@@ -325,78 +329,6 @@ impl<'a> Decode<'a> for WorkerMessage<'a> {
             tag::DIRECT => Ok(Self::Direct { is_on: input.value()?, text: input.value()? }),
             tag::FATAL => Ok(Self::Fatal { text: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
-        }
-    }
-}
-
-/// What workers of two servers say to each other about copies from the one's devices to the other's. The destination's
-/// worker reads, the source's worker answers each reading with a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerMessage {
-    /// Send a part of what the client has offered.
-    Read {
-        /// The offer, by the number that the client gave it.
-        offer: u64,
-        /// Bytes of a row, rows and slices before the part.
-        at: [u64; 3],
-        /// Its width in bytes, its height and its depth.
-        size: [u64; 3],
-        /// The number of the transfer as which its bytes are to come.
-        transfer: u64,
-    },
-    /// Nothing more will be read of an offer.
-    Done {
-        /// The offer.
-        offer: u64,
-    },
-    /// A transfer that was asked for will not come.
-    Failed {
-        /// Its number.
-        transfer: u64,
-        /// The `CUresult` that says why.
-        status: u32,
-    },
-}
-
-mod peer_tag {
-    pub const READ: u8 = 1;
-    pub const DONE: u8 = 2;
-    pub const FAILED: u8 = 3;
-}
-
-impl Encode for PeerMessage {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Read { offer, at, size, transfer } => {
-                peer_tag::READ.encode(out);
-                (offer, at, size, transfer).encode(out);
-            }
-            Self::Done { offer } => {
-                peer_tag::DONE.encode(out);
-                offer.encode(out);
-            }
-            Self::Failed { transfer, status } => {
-                peer_tag::FAILED.encode(out);
-                (transfer, status).encode(out);
-            }
-        }
-    }
-}
-
-impl<'a> Decode<'a> for PeerMessage {
-    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
-        match input.value()? {
-            peer_tag::READ => Ok(Self::Read {
-                offer: input.value()?,
-                at: input.value()?,
-                size: input.value()?,
-                transfer: input.value()?,
-            }),
-            peer_tag::DONE => Ok(Self::Done { offer: input.value()? }),
-            peer_tag::FAILED => Ok(Self::Failed { transfer: input.value()?, status: input.value()? }),
-            other => {
-                Err(DecodeError::UnknownTag { what: "message of another worker", value: u64::from(other) })
-            }
         }
     }
 }

@@ -7,6 +7,8 @@
 //! | `sending`     | What is sent as a transfer, how, and until when is its memory in use?              |
 //! | `transfers`   | Where do the bytes of a transfer go, and who hears of its end?                    |
 //! | `one_sided`   | What is moved without a copy, where network cards reach memory?                   |
+//! | `ending`      | How does a link end, and who is told first?                                       |
+//! | `counters`    | What has gone over it?                                                           |
 //! | `error`       | What can go wrong?                                                               |
 //!
 //! How frames and transfers move is the business of the link's [module](crate::module).
@@ -16,6 +18,8 @@
 //! [`Link::send`], which run under `batch`.
 
 mod batch;
+mod counters;
+mod ending;
 mod error;
 mod one_sided;
 mod receiver;
@@ -24,10 +28,9 @@ mod transfers;
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
 
 use causeway_wire::sequence::Sequencer;
 use parking_lot::Mutex;
@@ -40,6 +43,9 @@ use crate::tcp::channel::Connection;
 use crate::via::Via;
 use crate::{tcp, threads};
 
+pub use counters::Counters;
+pub(crate) use counters::{AtomicCounters, count};
+use ending::{CLOSED, LOST, OPEN};
 pub use error::{DescriptorError, LaneError, LinkError, TransferError};
 pub use one_sided::{DeviceMemory, NotRegistered, Then};
 pub use receiver::{Meanwhile, Receiver};
@@ -83,49 +89,6 @@ pub trait LinkEvents: Send + Sync {
     fn lost(&self, cause: &LinkError);
 }
 
-/// What has gone over a link so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames sent on the command connection.
-    pub frames_sent: u64,
-    /// Frames received on the command connection.
-    pub frames_received: u64,
-    /// Bytes of messages sent.
-    pub message_bytes_sent: u64,
-    /// Bytes of messages received.
-    pub message_bytes_received: u64,
-    /// Bytes of transfers sent.
-    pub transfer_bytes_sent: u64,
-    /// Bytes of transfers received.
-    pub transfer_bytes_received: u64,
-    /// Of the bytes sent, those that a network card wrote to a GPU's memory or read there (GPUDirect).
-    pub direct_bytes_sent: u64,
-    /// Of the bytes received, likewise.
-    pub direct_bytes_received: u64,
-    /// Of the other bytes sent, those that a network card took out of registered memory of the program.
-    pub registered_bytes_sent: u64,
-    /// Of the other bytes received, those that the peer's card put there.
-    pub registered_bytes_received: u64,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct AtomicCounters {
-    frames_sent: AtomicU64,
-    frames_received: AtomicU64,
-    message_bytes_sent: AtomicU64,
-    message_bytes_received: AtomicU64,
-    pub(crate) transfer_bytes_sent: AtomicU64,
-    pub(crate) transfer_bytes_received: AtomicU64,
-    pub(crate) direct_bytes_sent: AtomicU64,
-    pub(crate) direct_bytes_received: AtomicU64,
-    pub(crate) registered_bytes_sent: AtomicU64,
-    pub(crate) registered_bytes_received: AtomicU64,
-}
-
-pub(crate) fn count(counter: &AtomicU64, amount: usize) {
-    counter.fetch_add(amount as u64, Ordering::Relaxed);
-}
-
 /// A link to the other end of a session. Clones share it.
 #[derive(Clone)]
 pub struct Link(Arc<Shared>);
@@ -135,13 +98,6 @@ impl core::fmt::Debug for Link {
         f.debug_struct("Link").field("lost", &self.is_lost()).finish_non_exhaustive()
     }
 }
-
-const OPEN: u8 = 0;
-const LOST: u8 = 1;
-const CLOSED: u8 = 2;
-
-/// How long a thread that finds the link lost waits for the owner to be told first.
-const PATIENCE_WITH_TELLER: Duration = Duration::from_secs(1);
 
 /// Marks a free place in [`Shared::descriptors`].
 const NO_DESCRIPTOR: RawFd = -1;
@@ -379,92 +335,11 @@ impl Link {
 
     /// What has gone over the link so far.
     pub fn counters(&self) -> Counters {
-        let AtomicCounters {
-            frames_sent,
-            frames_received,
-            message_bytes_sent,
-            message_bytes_received,
-            transfer_bytes_sent,
-            transfer_bytes_received,
-            direct_bytes_sent,
-            direct_bytes_received,
-            registered_bytes_sent,
-            registered_bytes_received,
-        } = &self.0.counters;
-        let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            frames_sent: now(frames_sent),
-            frames_received: now(frames_received),
-            message_bytes_sent: now(message_bytes_sent),
-            message_bytes_received: now(message_bytes_received),
-            transfer_bytes_sent: now(transfer_bytes_sent),
-            transfer_bytes_received: now(transfer_bytes_received),
-            direct_bytes_sent: now(direct_bytes_sent),
-            direct_bytes_received: now(direct_bytes_received),
-            registered_bytes_sent: now(registered_bytes_sent),
-            registered_bytes_received: now(registered_bytes_received),
-        }
+        self.0.counters.now()
     }
 }
 
 impl Shared {
-    /// An error when the link has ended. The owner has been told of a loss before anybody else learns of it.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<(), LinkError> {
-        if self.state.load(Ordering::SeqCst) == OPEN { Ok(()) } else { Err(self.ending()) }
-    }
-
-    /// Why the link has ended.
-    #[cold]
-    fn ending(&self) -> LinkError {
-        if self.state.load(Ordering::SeqCst) == CLOSED {
-            return LinkError::Closed;
-        }
-        // The program may end as soon as a call of it fails; what the owner says of the loss must come first.
-        // The owner may be waiting for this very thread, so this is not for ever.
-        let deadline = Instant::now() + PATIENCE_WITH_TELLER;
-        while !self.told.load(Ordering::SeqCst)
-            && self.teller.get() != Some(&std::thread::current().id())
-            && Instant::now() < deadline
-        {
-            std::thread::yield_now();
-        }
-        self.cause.get().cloned().unwrap_or(LinkError::Closed)
-    }
-
-    /// Ends the link because of `cause`, unless it has ended already; returns the error to report.
-    pub(crate) fn lose(&self, cause: LinkError) -> LinkError {
-        if self.state.load(Ordering::SeqCst) == OPEN {
-            // The first cause is kept: later ones only follow from it.
-            let _ = self.cause.set(cause);
-            if self.state.compare_exchange(OPEN, LOST, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                let cause = self.cause.get().expect("a cause was set above");
-                // Only one thread gets here, so there is no other teller.
-                let _ = self.teller.set(std::thread::current().id());
-                self.end_connections();
-                self.tell_loss(cause);
-                self.transfers.fail_all(cause);
-            }
-        }
-        self.ending()
-    }
-
-    fn tell_loss(&self, cause: &LinkError) {
-        fence(Ordering::SeqCst);
-        // Without events nobody has anything to lose yet; `Link::start` tells it.
-        if let Some(events) = self.events.get()
-            && !self.telling.swap(true, Ordering::SeqCst)
-        {
-            events.lost(cause);
-        }
-        self.told.store(true, Ordering::SeqCst);
-    }
-
-    fn end_connections(&self) {
-        self.memory.end();
-        self.sending.wake_flusher();
-    }
-
     /// Where the peer's transfers go.
     pub(crate) fn transfers(&self) -> &Transfers {
         &self.transfers

@@ -1,0 +1,75 @@
+//! Messages between workers of two servers.
+
+use crate::codec::{Decode, DecodeError, Decoder, Encode};
+
+/// What workers of two servers say to each other about copies from the one's devices to the other's. The destination's
+/// worker reads, the source's worker answers each reading with a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerMessage {
+    /// Send a part of what the client has offered.
+    Read {
+        /// The offer, by the number that the client gave it.
+        offer: u64,
+        /// Bytes of a row, rows and slices before the part.
+        at: [u64; 3],
+        /// Its width in bytes, its height and its depth.
+        size: [u64; 3],
+        /// The number of the transfer as which its bytes are to come.
+        transfer: u64,
+    },
+    /// Nothing more will be read of an offer.
+    Done {
+        /// The offer.
+        offer: u64,
+    },
+    /// A transfer that was asked for will not come.
+    Failed {
+        /// Its number.
+        transfer: u64,
+        /// The `CUresult` that says why.
+        status: u32,
+    },
+}
+
+mod tag {
+    pub const READ: u8 = 1;
+    pub const DONE: u8 = 2;
+    pub const FAILED: u8 = 3;
+}
+
+impl Encode for PeerMessage {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Read { offer, at, size, transfer } => {
+                tag::READ.encode(out);
+                (offer, at, size, transfer).encode(out);
+            }
+            Self::Done { offer } => {
+                tag::DONE.encode(out);
+                offer.encode(out);
+            }
+            Self::Failed { transfer, status } => {
+                tag::FAILED.encode(out);
+                (transfer, status).encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for PeerMessage {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            tag::READ => Ok(Self::Read {
+                offer: input.value()?,
+                at: input.value()?,
+                size: input.value()?,
+                transfer: input.value()?,
+            }),
+            tag::DONE => Ok(Self::Done { offer: input.value()? }),
+            tag::FAILED => Ok(Self::Failed { transfer: input.value()?, status: input.value()? }),
+            other => {
+                Err(DecodeError::UnknownTag { what: "message of another worker", value: u64::from(other) })
+            }
+        }
+    }
+}
