@@ -1,5 +1,6 @@
 // A hostile end, for tests: preloaded into a program or a server, it puts a key that the peer has never given out into every RDMA
-// write and read after the first few. libibverbs is loaded by dlopen, so that it is dlsym that has to be stood in for.
+// write and read after the first few. Causeway loads libibverbs by dlopen, so that it is dlsym that has to be stood in for; librdmacm,
+// which opens iWARP's devices, calls ibv_open_device by its name.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -25,6 +26,14 @@ static struct ibv_context *open_and_stand_in(struct ibv_device *device) {
         context->ops.post_send = post_with_wrong_key;
     }
     return context;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device) {
+    if (!open_device) {
+        void *verbs = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+        open_device = (struct ibv_context * (*)(struct ibv_device *)) dlvsym(verbs, "ibv_open_device", "IBVERBS_1.1");
+    }
+    return open_and_stand_in(device);
 }
 
 void *dlsym(void *handle, const char *name) {

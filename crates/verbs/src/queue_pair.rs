@@ -218,7 +218,7 @@ pub(crate) fn initial(completions: &CompletionQueue, capacity: Capacity) -> ibv_
         cap: ibv_qp_cap {
             max_send_wr: capacity.sends.max(1),
             max_recv_wr: capacity.receives.max(1),
-            max_send_sge: 1,
+            max_send_sge: 2,
             max_recv_sge: 1,
             max_inline_data: capacity.inline,
         },

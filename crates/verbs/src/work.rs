@@ -70,6 +70,8 @@ pub struct SendRequest {
     pub operation: Operation,
     /// With which bytes.
     pub segment: Segment,
+    /// Which bytes go behind them, in the same message.
+    pub tail: Segment,
     /// Whether it has a completion when it succeeds; failures always have one. A queue whose requests are all unsignalled
     /// fills up for good, because completions are what frees its entries.
     pub is_signalled: bool,
@@ -88,6 +90,7 @@ impl SendRequest {
             id,
             operation,
             segment,
+            tail: Segment::EMPTY,
             is_signalled: true,
             is_inline: false,
             is_solicited: false,
@@ -146,7 +149,7 @@ impl PostError {
 #[derive(Default)]
 pub struct SendBatch {
     requests: Vec<ibv_send_wr>,
-    segments: Vec<ibv_sge>,
+    segments: Vec<[ibv_sge; 2]>,
 }
 
 // SAFETY: the pointers in it are set when it is posted, and used only then.
@@ -168,7 +171,7 @@ impl SendBatch {
 
     /// Puts a request behind the others.
     pub fn push(&mut self, request: &SendRequest) {
-        let SendRequest { id, operation, segment, .. } = *request;
+        let SendRequest { id, operation, segment, tail, .. } = *request;
         let (opcode, remote, immediate) = match operation {
             Operation::Send { immediate: None } => (IBV_WR_SEND, None, 0),
             Operation::Send { immediate: Some(number) } => (IBV_WR_SEND_WITH_IMM, None, number),
@@ -180,12 +183,13 @@ impl SendBatch {
         };
         let flag = |is_set: bool, flag: c_uint| if is_set { flag } else { 0 };
         let remote = remote.unwrap_or(RemoteMemory { address: 0, key: 0 });
-        self.segments.push(ibv_sge { addr: segment.address, length: segment.length, lkey: segment.key });
+        let entry = |Segment { address, length, key }| ibv_sge { addr: address, length, lkey: key };
+        self.segments.push([entry(segment), entry(tail)]);
         self.requests.push(ibv_send_wr {
             wr_id: id,
             next: ptr::null_mut(),
             sg_list: ptr::null_mut(),
-            num_sge: i32::from(segment.length > 0),
+            num_sge: i32::from(segment.length > 0) + i32::from(tail.length > 0),
             opcode,
             send_flags: flag(request.is_signalled, IBV_SEND_SIGNALED)
                 | flag(request.is_inline, IBV_SEND_INLINE)
@@ -223,7 +227,7 @@ impl SendBatch {
             // SAFETY: both vectors have `len` elements, which stay where they are until the next push.
             unsafe {
                 let is_last = index + 1 == self.requests.len();
-                (*requests.add(index)).sg_list = segments.add(index);
+                (*requests.add(index)).sg_list = segments.add(index).cast::<ibv_sge>();
                 (*requests.add(index)).next = if is_last { ptr::null_mut() } else { requests.add(index + 1) };
             }
         }
@@ -247,15 +251,18 @@ mod tests {
             let to = RemoteMemory { address: 0x1000 + id, key: 7 };
             let segment = Segment { address: id, length: id as u32, key: 3 };
             let operation = Operation::Write { to, immediate: (id == 4).then_some(0x0102_0304) };
-            batch.push(&SendRequest { is_signalled: id == 4, ..SendRequest::new(id, operation, segment) });
+            let tail = if id == 3 { Segment { address: 9, length: 1, key: 3 } } else { Segment::EMPTY };
+            batch.push(&SendRequest { is_signalled: id == 4, tail, ..SendRequest::new(id, operation, segment) });
         }
         let mut at = batch.chain().unwrap();
         for id in 0..5_u64 {
             // SAFETY: the chain has five requests, whose vectors are not touched meanwhile.
             unsafe {
                 assert_eq!(((*at).wr_id, (*at).remote_addr, (*at).rkey), (id, 0x1000 + id, 7));
-                assert_eq!((*at).num_sge, i32::from(id > 0), "an empty request has no segment");
+                let segments = [0, 1, 1, 2, 1][id as usize];
+                assert_eq!((*at).num_sge, segments, "an empty request has no segment");
                 assert_eq!((*(*at).sg_list).addr, id);
+                assert!(id != 3 || (*(*at).sg_list.add(1)).addr == 9);
                 assert_eq!((*at).send_flags & IBV_SEND_SIGNALED != 0, id == 4);
                 if id == 4 {
                     assert_eq!((*at).opcode, IBV_WR_RDMA_WRITE_WITH_IMM);

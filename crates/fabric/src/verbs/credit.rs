@@ -17,6 +17,12 @@ use super::Violation;
 /// a class's credits) before something comes back that acknowledges them; one more for each class.
 pub const EXTRA_RECEIVES: u32 = 10;
 
+/// Messages with frames that may be under way where so many may be of the other class: they are long, and batches of many
+/// commands.
+pub const fn frames_of(depth: u32) -> u32 {
+    depth.div_ceil(4)
+}
+
 /// What a message is counted as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -51,7 +57,7 @@ struct Pool {
 #[derive(Debug, Clone)]
 pub struct Credits {
     depth: u32,
-    /// Receives of the peer for each class.
+    /// Receives of the peer for control messages.
     peer_depth: u32,
     frames: Pool,
     control: Pool,
@@ -62,10 +68,12 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// At the start, when this side has receives for `depth` messages of each class posted and the peer for `peer_depth`.
+    /// At the start, when this side has receives posted for `depth` control messages and [so many](frames_of) with frames, and
+    /// the peer for `peer_depth`.
     pub fn new(depth: u32, peer_depth: u32) -> Self {
-        let pool = Pool { free: peer_depth, sent: 0, owed: 0 };
-        Self { depth, peer_depth, frames: pool, control: pool, extras_under_way: 0, extras_owed: 0 }
+        let pool = |free| Pool { free, sent: 0, owed: 0 };
+        let (frames, control) = (pool(frames_of(peer_depth)), pool(peer_depth));
+        Self { depth, peer_depth, frames, control, extras_under_way: 0, extras_owed: 0 }
     }
 
     fn pool(&mut self, class: Class) -> &mut Pool {
@@ -75,8 +83,8 @@ impl Credits {
         }
     }
 
-    /// Spends a credit; the message's number among those of its class. A number that is `peer_depth` smaller belongs to a
-    /// message that the peer has received, so what held its bytes is free again.
+    /// Spends a credit; the message's number among those of its class. A number that is smaller by the peer's receives for the
+    /// class belongs to a message that the peer has received, so what held its bytes is free again.
     pub fn spend(&mut self, class: Class) -> Option<u64> {
         let pool = self.pool(class);
         pool.free = pool.free.checked_sub(1)?;
@@ -97,8 +105,8 @@ impl Credits {
 
     /// Whether so many credits are owed that they are worth a message of their own, and one can be sent.
     pub fn is_extra_due(&self) -> bool {
-        let threshold = self.depth.div_ceil(4);
-        let is_due = self.frames.owed >= threshold || self.control.owed >= threshold;
+        let is_due = self.frames.owed >= frames_of(self.depth).div_ceil(4)
+            || self.control.owed >= self.depth.div_ceil(4);
         is_due && self.extras_under_way < EXTRA_RECEIVES
     }
 
@@ -124,12 +132,12 @@ impl Credits {
     /// Takes in what a message of the peer returns.
     pub fn accept(&mut self, returned: Returned) -> Result<(), Violation> {
         let peer_depth = self.peer_depth;
-        let add = |pool: &mut Pool, amount: u16| {
+        let add = |pool: &mut Pool, amount: u16, most: u32| {
             pool.free += u32::from(amount);
-            if pool.free > peer_depth { Err(Violation::Credits) } else { Ok(()) }
+            if pool.free > most { Err(Violation::Credits) } else { Ok(()) }
         };
-        add(&mut self.frames, returned.frames)?;
-        add(&mut self.control, returned.control)?;
+        add(&mut self.frames, returned.frames, frames_of(peer_depth))?;
+        add(&mut self.control, returned.control, peer_depth)?;
         let acknowledged = self.extras_under_way.checked_sub(returned.extras.into());
         self.extras_under_way = acknowledged.ok_or(Violation::Credits)?;
         Ok(())
@@ -178,7 +186,7 @@ mod tests {
         fn check(&self, side: usize) {
             let other = 1 - side;
             let taken = self.wires[side].len() as u32 + self.unread[other];
-            assert!(taken <= 2 * self.depths[other] + EXTRA_RECEIVES, "a message without a receive");
+            assert!(taken <= self.depths[other] + frames_of(self.depths[other]) + EXTRA_RECEIVES, "a message without a receive");
         }
 
         fn receive(&mut self, side: usize) -> bool {
@@ -255,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_never_reads_is_sent_no_more_than_it_has_receives_for() {
-        let mut credits = Credits::new(8, 3);
+        let mut credits = Credits::new(8, 12);
         assert_eq!((0..10).filter_map(|_| credits.spend(Class::Frame)).collect::<Vec<_>>(), [0, 1, 2]);
         assert!(credits.spend(Class::Frame).is_none() && credits.spend(Class::Control).is_some());
     }

@@ -13,8 +13,8 @@ use super::path::send_layout;
 use super::settings::{Room, Settings};
 use crate::shm::layout::SLOT;
 
-/// Bytes of a message with frames, header included. A full batch of 64 KiB takes nine of them.
-pub const FRAME_MESSAGE: usize = 8 << 10;
+/// Bytes of a message with frames, header included. A full batch of 64 KiB takes five of them.
+pub const FRAME_MESSAGE: usize = 16 << 10;
 
 /// The least staging that is tried where memory cannot be registered.
 const LEAST_STAGING: usize = 1 << 20;

@@ -4,6 +4,7 @@
 //! sender that has no credits, and, while the receiver is busy with a command, a thread of ours now and then. Looking is
 //! done by one of them at a time; what the others find, they find in what that one has put down.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +14,7 @@ use parking_lot::MutexGuard;
 
 use super::credit::Class;
 use super::ends::{RECEIVE_MARK, ReceiveLayout};
-use super::message::{Announcement, GivenBack, HEADER, Header, Kind, Offer, parse_returns};
+use super::message::{ANNOUNCEMENT, Announcement, GivenBack, HEADER, Header, Kind, Offer, parse_returns};
 use super::messages::Filled;
 use super::operation::Operation;
 use super::parts::Joins;
@@ -22,11 +23,20 @@ use super::pieces::slots_for;
 use super::state::State;
 use super::{Failure, Violation};
 use crate::link::{Keeper, LinkError};
-use crate::shm::layout::LARGEST_PIECE;
+use crate::shm::layout::{LARGEST_PIECE, SLOT};
 use crate::staging::Lease;
 
 /// Completions that are taken at a time.
 pub const AT_ONCE: usize = 32;
+
+/// What is given back while a thread looks goes to the peer when it is so much. Otherwise it goes with what is posted next,
+/// or before the thread sleeps: a message for each short piece would cost as much as the piece.
+const RETURNS_AT_ONCE: usize = 8;
+
+thread_local! {
+    /// Whether this thread looks, and will see to what is given back meanwhile.
+    pub(super) static RETURNS_WAIT: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The one who looks.
 pub struct Looking {
@@ -108,8 +118,12 @@ impl State {
         if let Err(failure) = posted {
             self.fail(failure.into());
         }
+        let is_long = |(chunk, _): &(ChunkHeader, Lease)| chunk.length as usize > SLOT;
+        let has_long = found.pieces.iter().any(is_long);
+        RETURNS_WAIT.set(true);
         self.follow(found);
-        self.pump();
+        RETURNS_WAIT.set(false);
+        self.pump_with(has_long || self.returns.lock().len() >= RETURNS_AT_ONCE);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             let _held = self.changed.0.lock();
             self.changed.1.notify_all();
@@ -159,6 +173,23 @@ impl State {
                 let come = joins.came(announcement.first.into(), announcement).map_err(Failure::from)?;
                 if let Some(chunk) = come {
                     found.pieces.push((chunk, self.lease(announcement.first, chunk.length)?));
+                }
+                Was::Control
+            }
+            Kind::Carried => {
+                let (announcement, bytes) =
+                    content.split_at_checked(ANNOUNCEMENT - HEADER).ok_or(Failure::Violation(Violation::Message))?;
+                let announcement = Announcement::parse(announcement).map_err(Failure::from)?;
+                let Announcement { chunk, first, parts, .. } = announcement;
+                self.check_piece(&announcement)?;
+                if bytes.len() != chunk.length as usize || parts != 1 {
+                    return Err(Failure::Violation(Violation::Message).into());
+                }
+                if let Some(chunk) = joins.came(first.into(), announcement).map_err(Failure::from)? {
+                    let lease = self.lease(first, chunk.length)?;
+                    // SAFETY: the slots lie in the arena, where the peer, which has been lent them, could write as well.
+                    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), lease.as_ptr(), bytes.len()) };
+                    found.pieces.push((chunk, lease));
                 }
                 Was::Control
             }

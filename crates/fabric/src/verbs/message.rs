@@ -37,6 +37,8 @@ pub enum Kind {
     Offer = 6,
     /// An [`Announcement`] follows, of bytes that lie where the transfer belongs; its slot says nothing.
     Placed = 7,
+    /// An [`Announcement`] follows, and then the bytes themselves, which the receiver puts into their slots.
+    Carried = 8,
 }
 
 /// The beginning of a message.
@@ -71,6 +73,7 @@ impl Header {
             5 => Kind::Hello,
             6 => Kind::Offer,
             7 => Kind::Placed,
+            8 => Kind::Carried,
             _ => return Err(Violation::Message),
         };
         let returned = Returned {

@@ -22,7 +22,7 @@ use super::look::Found;
 use super::message::{Announcement, GivenBack, MOST_NUMBER, Offer};
 use super::operation::{Awaited, Operation, Then};
 use super::parts::{order, requests, split};
-use super::path::{Part, Said, Work};
+use super::path::{MOST_CARRIED, Part, Said, Work};
 use super::state::State;
 use crate::link::{Address, Keeper, LinkError, Shared, count};
 use crate::module::{Order, Sending};
@@ -108,8 +108,13 @@ impl State {
     /// `then` follows when all bytes have been moved.
     fn carry(&self, stretch: Stretch, work: Work, said: impl Fn(u32) -> Option<Said>, then: Option<Then>) {
         let Stretch { address, key, length } = stretch;
-        let backlogs: Vec<usize> = self.paths.iter().map(|path| path.backlog()).collect();
-        let order = order(&backlogs, self.turn.fetch_add(1, Ordering::Relaxed));
+        let order = if length <= MOST_CARRIED && then.is_none() {
+            // They go with their announcement, as a message of the first path.
+            vec![0]
+        } else {
+            let backlogs: Vec<usize> = self.paths.iter().map(|path| path.backlog()).collect();
+            order(&backlogs, self.turn.fetch_add(1, Ordering::Relaxed))
+        };
         let parts: Vec<_> = split(length, self.paths.len()).collect();
         let all: usize = parts.iter().map(|(offset, part)| requests(*offset, *part).len()).sum();
         // Without bytes no request is posted whose end could be seen.

@@ -10,9 +10,9 @@ use causeway_verbs::{
 use parking_lot::Mutex;
 
 use super::Failure;
-use super::credit::{Class, Credits, EXTRA_RECEIVES};
+use super::credit::{Class, Credits, EXTRA_RECEIVES, frames_of};
 use super::ends::FRAME_MESSAGE;
-use super::message::{Announcement, CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS, Offer};
+use super::message::{ANNOUNCEMENT, Announcement, CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS, Offer};
 use super::operation::Operation;
 use super::queue::SendQueue;
 
@@ -57,6 +57,9 @@ impl Part {
     }
 }
 
+/// The longest part that can go with its announcement.
+pub const MOST_CARRIED: usize = FRAME_MESSAGE - ANNOUNCEMENT;
+
 /// Bytes that are being moved.
 struct Moving {
     /// The id of the request.
@@ -97,7 +100,7 @@ pub fn send_layout(path: usize, peer_depth: usize) -> usize {
     let control = (peer_depth + EXTRA_RECEIVES as usize) * CONTROL;
     match path {
         0 => 0,
-        _ => peer_depth * FRAME_MESSAGE + path * control,
+        _ => frames_of(peer_depth as u32) as usize * FRAME_MESSAGE + path * control,
     }
 }
 
@@ -141,15 +144,20 @@ impl Path {
 
     /// Where a message of a class, by its number, lies in the buffer.
     fn place(&self, class: Class, number: u64) -> usize {
-        let number = (number % self.peer_depth as u64) as usize;
+        let place = |of: usize| (number % of as u64) as usize;
         match class {
-            Class::Frame => self.start + number * FRAME_MESSAGE,
-            Class::Control => self.control_start() + number * CONTROL,
+            Class::Frame => self.start + place(self.frames()) * FRAME_MESSAGE,
+            Class::Control => self.control_start() + place(self.peer_depth) * CONTROL,
         }
     }
 
+    /// Messages with frames for which the peer has receives.
+    fn frames(&self) -> usize {
+        frames_of(self.peer_depth as u32) as usize
+    }
+
     fn control_start(&self) -> usize {
-        self.start + if self.carries_frames { self.peer_depth * FRAME_MESSAGE } else { 0 }
+        self.start + if self.carries_frames { self.frames() * FRAME_MESSAGE } else { 0 }
     }
 
     fn extra_place(&self, number: u64) -> usize {
@@ -158,6 +166,19 @@ impl Path {
 
     /// Appends a message to the batch; there must be room, and a credit must have been spent.
     fn push_message(&self, book: &mut Book, buffer: &Buffer, place: usize, kind: Kind, content: &[u8]) {
+        self.push_with_tail(book, buffer, place, kind, content, Segment::EMPTY);
+    }
+
+    /// The same with bytes behind the content that lie elsewhere; the id of its request.
+    fn push_with_tail(
+        &self,
+        book: &mut Book,
+        buffer: &Buffer,
+        place: usize,
+        kind: Kind,
+        content: &[u8],
+        tail: Segment,
+    ) -> u64 {
         let header = Header { kind, returned: book.credits.take_returned() };
         let length = HEADER + content.len();
         // SAFETY: the place is this path's for `length` bytes, and the peer has received the message that lay there before:
@@ -171,9 +192,11 @@ impl Path {
         let segment = buffer.region().segment(place, length);
         book.batch.push(&SendRequest {
             is_signalled: entry.is_signalled,
-            is_inline: length <= self.inline,
+            is_inline: length <= self.inline && tail.length == 0,
+            tail,
             ..SendRequest::new(entry.id, Request::Send { immediate: None }, segment)
         });
+        entry.id
     }
 
     /// Posts as much of `frames` as there are credits and room for, with one doorbell; how many bytes that was.
@@ -234,6 +257,14 @@ impl Path {
                 },
             };
             let Some(part) = book.waiting.pop_front() else { break };
+            if let (Some(Said::Announcement(announcement)), Some(place)) = (part.said, place)
+                && self.carries(&part)
+            {
+                let content = announcement.to_bytes();
+                let id = self.push_with_tail(&mut book, buffer, place, Kind::Carried, &content, part.segment);
+                book.moving.push_back(Moving { id, bytes: part.length(), operation: None });
+                continue;
+            }
             self.push_work(&mut book, &part);
             match part.said.zip(place) {
                 None => {}
@@ -256,6 +287,13 @@ impl Path {
             self.push_message(&mut book, buffer, place, Kind::Credits, &[]);
         }
         self.ring(&mut book)
+    }
+
+    /// Whether a part is short enough to go with its announcement, as one message: the receives of the path with frames are
+    /// that long, and a request of its own would cost more than the copy that the receiver makes.
+    fn carries(&self, part: &Part) -> bool {
+        let is_alone = part.operation.is_none() && matches!(part.work, Work::Write(_));
+        self.carries_frames && is_alone && (1..=MOST_CARRIED).contains(&(part.segment.length as usize))
     }
 
     /// Appends the request that moves the bytes of a part to the batch, if there is one.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use causeway_wire::chunk::ChunkHeader;
 
 use super::message::GivenBack;
+use super::look::RETURNS_WAIT;
 use super::state::State;
 use super::{Failure, Violation};
 use crate::link::{LinkError, Shared};
@@ -101,7 +102,7 @@ impl State {
     /// Tells the peer that something of its own is not used any more.
     pub(super) fn say_given_back(&self, back: GivenBack) {
         self.returns.lock().push(back);
-        if self.is_over() {
+        if self.is_over() || RETURNS_WAIT.get() {
             return;
         }
         if let Some(Err(failure)) =

@@ -9,7 +9,7 @@ use std::time::Duration;
 use causeway_verbs::{Limits, PathMtu};
 use thiserror::Error;
 
-use super::credit::EXTRA_RECEIVES;
+use super::credit::{EXTRA_RECEIVES, frames_of};
 use crate::shm::layout::SLOT;
 
 /// What the names of all variables begin with.
@@ -195,8 +195,8 @@ impl Room {
     /// What `depth` messages of each kind need on each of so many queue pairs.
     pub fn of(depth: u32, queue_pairs: u32) -> Self {
         // A transfer's announcement has a write before it.
-        let sends = 3 * depth + EXTRA_RECEIVES;
-        let receives = 2 * depth + EXTRA_RECEIVES;
+        let sends = 2 * depth + frames_of(depth) + EXTRA_RECEIVES;
+        let receives = depth + frames_of(depth) + EXTRA_RECEIVES;
         Self { sends, receives, completions: (sends + receives) * queue_pairs }
     }
 }

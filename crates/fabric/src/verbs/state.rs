@@ -229,8 +229,13 @@ impl State {
 
     /// Posts what waits for room on all paths.
     pub fn pump(&self) {
+        self.pump_with(true);
+    }
+
+    /// The same, with or without what is given back to the peer.
+    pub(super) fn pump_with(&self, with_returns: bool) {
         for (index, path) in self.paths.iter().enumerate() {
-            let returns = (index == 0).then_some(&self.returns);
+            let returns = (index == 0 && with_returns).then_some(&self.returns);
             if let Err(failure) = path.pump(&self.messages, returns) {
                 return self.fail(failure.into());
             }

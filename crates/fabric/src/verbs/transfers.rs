@@ -104,6 +104,7 @@ fn stand_in(state: &State) {
         std::thread::sleep(STAND_IN_EVERY);
         if !state.is_attended.load(Ordering::Relaxed) {
             while state.look() {}
+            state.give_back_the_rest();
         }
     }
 }

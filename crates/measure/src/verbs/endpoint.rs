@@ -44,8 +44,7 @@ pub enum EndpointError {
     NoDevice(Option<String>),
     /// The device has no reliable connections that can be made by numbers.
     #[error(
-        "the RDMA device {0} is iWARP, which has no path MTU and no queue pairs that are joined by numbers: measure it by \
-             `causeway bench copy --via verbs`"
+        "the RDMA device {0} is iWARP, whose queue pairs cannot be joined by their numbers: what goes over it is measured through links"
     )]
     Iwarp(String),
     /// Memory cannot be registered.
@@ -87,9 +86,6 @@ impl Endpoint {
         let devices = Device::list(libraries)?;
         let chosen = choose(&devices, name, Some(local))
             .ok_or_else(|| EndpointError::NoDevice(name.map(str::to_owned)))?;
-        if chosen.device.transport == Transport::Iwarp {
-            return Err(EndpointError::Iwarp(chosen.device.name.clone()));
-        }
         let device = Device::open(libraries, &chosen.device.name)?;
         let domain = ProtectionDomain::new(&device)?;
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
@@ -116,6 +112,11 @@ impl Endpoint {
     /// The device's name.
     pub fn device(&self) -> &str {
         self.device.name()
+    }
+
+    /// Whether its queue pairs are joined by rdma_cm alone.
+    pub fn is_iwarp(&self) -> bool {
+        self.device.transport() == Transport::Iwarp
     }
 
     /// The index of its address, as perftest's `-x` names it.
@@ -172,6 +173,9 @@ impl Endpoint {
     /// Makes queue pairs, which [`Joined::connect`] then joins with the peer's. They must go before this endpoint does, which the
     /// lifetime sees to: their requests name its memory.
     pub fn queue_pairs(&self, setting: Setting) -> Result<Joined<'_>, EndpointError> {
+        if self.is_iwarp() {
+            return Err(EndpointError::Iwarp(self.device().to_owned()));
+        }
         let receives = (2 * setting.capacity).clamp(64, 512);
         let entries = setting.queue_pairs * (setting.capacity + receives + 1);
         let completions = CompletionQueue::new(&self.device, entries)?;

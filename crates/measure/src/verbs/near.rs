@@ -100,8 +100,7 @@ const CONNECTING: Duration = Duration::from_secs(10);
 /// Measures everything. Repetition i of a case is measured with every setting, and by perftest, before repetition i + 1 with any, so
 /// that what disturbs the machines disturbs all alike.
 pub fn measure(order: Order) -> Result<Run, MeasureError> {
-    let Order { to, tools, .. } = &order;
-    let to = *to;
+    let Order { to, .. } = order;
     let connection =
         TcpStream::connect_timeout(&to, CONNECTING).map_err(|cause| MeasureError::Connect { to, cause })?;
     let local = connection.local_addr().map_err(ControlError::from)?.ip();
@@ -117,6 +116,11 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     let mut ends = Ends::new(control, &endpoint, to, local);
     let progress = progress(order.cases.len());
     let (mut records, mut troubles) = (Vec::new(), Vec::new());
+    let mut tools = order.tools.clone();
+    if endpoint.is_iwarp() && tools.contains(&Tool::Verbs) {
+        tools.retain(|tool| *tool != Tool::Verbs);
+        troubles.push(EndpointError::Iwarp(endpoint.device().to_owned()).to_string());
+    }
     for case in &order.cases {
         progress.set_message(case.to_string());
         let mut measured: Vec<(Setting, Tool, Vec<f64>)> = Vec::new();

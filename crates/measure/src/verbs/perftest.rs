@@ -59,14 +59,30 @@ fn program(case: Case) -> &'static str {
     }
 }
 
+/// Over which device it goes.
+struct Way<'a> {
+    device: &'a str,
+    gid: u32,
+    is_iwarp: bool,
+}
+
+impl<'a> Way<'a> {
+    fn of(endpoint: &'a Endpoint) -> Self {
+        Self { device: endpoint.device(), gid: endpoint.gid_index(), is_iwarp: endpoint.is_iwarp() }
+    }
+}
+
 /// Its arguments but for the server's address: as many messages as Causeway carries in a repetition, with the same setting.
-fn arguments(case: Case, setting: Setting, device: &str, gid: u32, port: u16) -> Vec<String> {
+fn arguments(case: Case, setting: Setting, way: &Way<'_>, port: u16) -> Vec<String> {
     let Setting { queue_pairs, capacity, mtu } = setting;
+    let Way { device, gid, is_iwarp } = *way;
     let mut options = vec![("-d", device.to_owned())];
     let mut number = |name, value: u32| options.push((name, value.to_string()));
-    number("-x", gid);
     number("-p", port.into());
-    number("-m", mtu);
+    if !is_iwarp {
+        number("-x", gid);
+        number("-m", mtu);
+    }
     match case.quantity {
         Quantity::Bandwidth => {
             number("-q", queue_pairs);
@@ -80,9 +96,11 @@ fn arguments(case: Case, setting: Setting, device: &str, gid: u32, port: u16) ->
     }
     options.push(("-s", case.bytes.to_string()));
     let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    // -R: iWARP's queue pairs are joined by rdma_cm alone.
+    let manager = if is_iwarp { &["-R"][..] } else { &[] };
     // -F: a processor whose clock varies is no reason not to measure.
     let flags = if case.quantity == Quantity::Bandwidth { &["-F", "--report_gbits"][..] } else { &["-F"] };
-    options.chain(flags.iter().map(|flag| (*flag).to_owned())).collect()
+    options.chain(flags.iter().chain(manager).map(|flag| (*flag).to_owned())).collect()
 }
 
 fn start(command: &mut Command, program: &'static str) -> Result<Child, PerftestError> {
@@ -110,7 +128,7 @@ impl Server {
         // A port that is free now is the best guess at one that is free in a moment.
         let port = TcpListener::bind("0.0.0.0:0").and_then(|free| free.local_addr()).map_err(failed)?.port();
         let mut command = Command::new(program);
-        command.args(arguments(case, setting, endpoint.device(), endpoint.gid_index(), port));
+        command.args(arguments(case, setting, &Way::of(endpoint), port));
         let mut server = Self { child: start(&mut command, program)?, port };
         let deadline = Instant::now() + PATIENCE;
         while !listens(port) {
@@ -181,7 +199,7 @@ pub fn measure(
 ) -> Result<Option<f64>, PerftestError> {
     let program = program(case);
     let mut command = Command::new(program);
-    command.args(arguments(case, setting, endpoint.device(), endpoint.gid_index(), port));
+    command.args(arguments(case, setting, &Way::of(endpoint), port));
     command.arg(server.to_string());
     let output = start(&mut command, program)?
         .wait_with_output()
@@ -244,16 +262,16 @@ mod tests {
     #[test]
     fn the_same_setting_is_asked_for() {
         let setting = Setting { queue_pairs: 2, capacity: 16, mtu: 1024 };
-        let text = |operation, quantity| {
-            arguments(case(operation, quantity, 4096), setting, "rxe1", 1, 5000).join(" ")
-        };
+        let way = Way { device: "rxe1", gid: 1, is_iwarp: false };
+        let text =
+            |operation, quantity| arguments(case(operation, quantity, 4096), setting, &way, 5000).join(" ");
         assert_eq!(
             text(Operation::Send, Quantity::Bandwidth),
-            "-d rxe1 -x 1 -p 5000 -m 1024 -q 2 -t 16 -n 512 -r 64 -s 4096 -F --report_gbits"
+            "-d rxe1 -p 5000 -x 1 -m 1024 -q 2 -t 16 -n 512 -r 64 -s 4096 -F --report_gbits"
         );
         assert_eq!(
             text(Operation::Read, Quantity::Latency),
-            "-d rxe1 -x 1 -p 5000 -m 1024 -n 200 -s 4096 -F"
+            "-d rxe1 -p 5000 -x 1 -m 1024 -n 200 -s 4096 -F"
         );
     }
 }
