@@ -252,7 +252,11 @@ mod tests {
             let segment = Segment { address: id, length: id as u32, key: 3 };
             let operation = Operation::Write { to, immediate: (id == 4).then_some(0x0102_0304) };
             let tail = if id == 3 { Segment { address: 9, length: 1, key: 3 } } else { Segment::EMPTY };
-            batch.push(&SendRequest { is_signalled: id == 4, tail, ..SendRequest::new(id, operation, segment) });
+            batch.push(&SendRequest {
+                is_signalled: id == 4,
+                tail,
+                ..SendRequest::new(id, operation, segment)
+            });
         }
         let mut at = batch.chain().unwrap();
         for id in 0..5_u64 {

@@ -186,7 +186,10 @@ mod tests {
         fn check(&self, side: usize) {
             let other = 1 - side;
             let taken = self.wires[side].len() as u32 + self.unread[other];
-            assert!(taken <= self.depths[other] + frames_of(self.depths[other]) + EXTRA_RECEIVES, "a message without a receive");
+            assert!(
+                taken <= self.depths[other] + frames_of(self.depths[other]) + EXTRA_RECEIVES,
+                "a message without a receive"
+            );
         }
 
         fn receive(&mut self, side: usize) -> bool {

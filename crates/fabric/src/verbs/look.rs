@@ -177,8 +177,9 @@ impl State {
                 Was::Control
             }
             Kind::Carried => {
-                let (announcement, bytes) =
-                    content.split_at_checked(ANNOUNCEMENT - HEADER).ok_or(Failure::Violation(Violation::Message))?;
+                let (announcement, bytes) = content
+                    .split_at_checked(ANNOUNCEMENT - HEADER)
+                    .ok_or(Failure::Violation(Violation::Message))?;
                 let announcement = Announcement::parse(announcement).map_err(Failure::from)?;
                 let Announcement { chunk, first, parts, .. } = announcement;
                 self.check_piece(&announcement)?;

@@ -58,10 +58,14 @@ impl ReceiveMessages for Receiving {
             // What came before the end still counts.
             state.check()?;
             if !wait {
+                state.give_back_the_rest();
                 return Ok(0);
             }
             if !in_vain.may_go_on(state.patience()) {
+                state.give_back_the_rest();
                 state.sleep()?;
+            } else if in_vain.is_long() {
+                state.give_back_the_rest();
             }
         }
     }

@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use super::Failure;
 use super::credit::{Class, Credits, EXTRA_RECEIVES, frames_of};
 use super::ends::FRAME_MESSAGE;
-use super::message::{ANNOUNCEMENT, Announcement, CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS, Offer};
+use super::message::{
+    ANNOUNCEMENT, Announcement, CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS, Offer,
+};
 use super::operation::Operation;
 use super::queue::SendQueue;
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use causeway_wire::chunk::ChunkHeader;
 
-use super::message::GivenBack;
 use super::look::RETURNS_WAIT;
+use super::message::GivenBack;
 use super::state::State;
 use super::{Failure, Violation};
 use crate::link::{LinkError, Shared};

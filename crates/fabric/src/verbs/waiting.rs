@@ -19,6 +19,9 @@ const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Looks between two readings of the clock, which is a system call on some machines and costs more than a look.
 const LOOKS: u32 = 32;
 
+/// Looks in vain, some 200 us, after which what is owed to the peer is sent by itself.
+const MANY_LOOKS: u32 = 64 * LOOKS;
+
 /// How long a thread has looked in vain.
 #[derive(Default)]
 pub struct InVain {
@@ -27,6 +30,11 @@ pub struct InVain {
 }
 
 impl InVain {
+    /// Whether it has just become long: whoever waits for what this thread keeps must not wait for ever.
+    pub fn is_long(&self) -> bool {
+        self.looks == MANY_LOOKS
+    }
+
     /// Takes note of one more look; whether it is too early to sleep.
     pub fn may_go_on(&mut self, patience: Duration) -> bool {
         core::hint::spin_loop();
@@ -38,20 +46,33 @@ impl InVain {
 }
 
 impl State {
+    /// Sends what was given back while this thread looked, if nothing else has taken it along.
+    pub fn give_back_the_rest(&self) {
+        if !self.returns.lock().is_empty() {
+            self.pump();
+        }
+    }
+
     /// Waits until `ready` finds something, looking for completions meanwhile. An error when the link ends first.
     pub fn wait_for<T>(
         &self,
         mut ready: impl FnMut() -> Result<Option<T>, LinkError>,
     ) -> Result<T, LinkError> {
         let mut in_vain = InVain::default();
+        let mut has_found = false;
         loop {
             self.check()?;
             if let Some(found) = ready()? {
+                if has_found {
+                    self.give_back_the_rest();
+                }
                 return Ok(found);
             }
             if self.look() {
+                has_found = true;
                 in_vain = InVain::default();
             } else if !in_vain.may_go_on(self.poll) {
+                self.give_back_the_rest();
                 self.waiting.fetch_add(1, Ordering::SeqCst);
                 let mut held = self.changed.0.lock();
                 if !self.is_over() {
