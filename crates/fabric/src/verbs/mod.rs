@@ -6,8 +6,8 @@
 //!
 //! Frames go as messages into receives that the peer has posted, as many as it has given credits for. A transfer is
 //! written straight into the peer's *arena*, memory registered for that: the sender lends itself a run of its slots, writes
-//! (split over the queue pairs, if it is long), and announces each part behind its write, with the same doorbell. The receiver reads the bytes
-//! where they lie and gives the slots back.
+//! (split over the queue pairs, if it is long), and announces each part behind its write, with the same doorbell. What is
+//! short goes with its announcement, and the receiver puts it into its slot. The receiver reads the bytes where they lie and gives the slots back.
 //!
 //! | Module         | Question it answers                                                              |
 //! |----------------|----------------------------------------------------------------------------------|

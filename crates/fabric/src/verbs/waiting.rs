@@ -37,11 +37,17 @@ impl InVain {
 
     /// Takes note of one more look; whether it is too early to sleep.
     pub fn may_go_on(&mut self, patience: Duration) -> bool {
-        core::hint::spin_loop();
+        if patience.is_zero() {
+            return false;
+        }
         self.looks = self.looks.wrapping_add(1);
-        !patience.is_zero()
-            && (!self.looks.is_multiple_of(LOOKS)
-                || self.since.get_or_insert_with(Instant::now).elapsed() < patience)
+        if !self.looks.is_multiple_of(LOOKS) {
+            core::hint::spin_loop();
+            return true;
+        }
+        // Who is to bring what is looked for may need this very processor.
+        std::thread::yield_now();
+        self.since.get_or_insert_with(Instant::now).elapsed() < patience
     }
 }
 

@@ -24,7 +24,7 @@ use thiserror::Error;
 pub use obeying::obey;
 
 use crate::verbs::case::{Case, Operation, Quantity, Setting};
-use crate::verbs::traffic::{GROUP, digest, median};
+use crate::verbs::traffic::{Trips, digest};
 
 /// How long each end waits for the other one until they are joined.
 const JOINING: Duration = Duration::from_secs(10);
@@ -193,13 +193,13 @@ impl Asking {
     }
 
     fn returned_messages(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
-        let mut times = Times::begin();
+        let mut trips = Trips::begin();
         for _ in 0..count {
             send(&self.link, wish::RETURN, 0, source)?;
             self.answer()?;
-            times.round_trip();
+            trips.one_more();
         }
-        Ok(times.median())
+        Ok(trips.median())
     }
 
     fn returned_transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
@@ -207,7 +207,7 @@ impl Asking {
         self.ball.begin(&self.link, count, source)?;
         // The last one that comes back is followed by word of it.
         self.answer()?;
-        Ok(self.ball.times().median())
+        Ok(self.ball.trips().median())
     }
 
     /// Says that transfers follow, and waits until the other end knows: they overtake messages.
@@ -234,39 +234,6 @@ impl Asking {
     }
 }
 
-/// When groups of round trips ended, each of which begins when the one before ends. The clock is not read for each of them: that
-/// must not be part of what is measured.
-#[derive(Default)]
-struct Times {
-    read: Vec<Instant>,
-    trips: u32,
-}
-
-impl Times {
-    fn begin() -> Self {
-        Self { read: vec![Instant::now()], trips: 0 }
-    }
-
-    fn round_trip(&mut self) {
-        self.trips += 1;
-        if self.trips.is_multiple_of(GROUP) {
-            self.read.push(Instant::now());
-        }
-    }
-
-    /// The seconds of a round trip, the median of the groups.
-    fn median(mut self) -> f64 {
-        let rest = self.trips % GROUP;
-        if self.read.len() == 1 {
-            self.read.push(Instant::now());
-        }
-        let group = if self.trips < GROUP { rest } else { GROUP };
-        median(
-            self.read.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() / f64::from(group)).collect(),
-        )
-    }
-}
-
 /// Sends a transfer of one piece, as a worker does that has it in place.
 fn throw(link: &Link, number: u64, bytes: &[u8]) -> Result<(), LinkTrouble> {
     let mut piece = link.piece(bytes.len()).ok_or(LinkTrouble::Senseless)?;
@@ -284,18 +251,18 @@ struct Game {
     link: Option<Link>,
     bytes: Vec<u8>,
     left: u32,
-    times: Times,
+    trips: Trips,
 }
 
 impl Ball {
     fn begin(&self, link: &Link, count: u32, bytes: &[u8]) -> Result<(), LinkTrouble> {
         let mut game = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *game = Game { link: Some(link.clone()), bytes: bytes.to_vec(), left: count, times: Times::begin() };
+        *game = Game { link: Some(link.clone()), bytes: bytes.to_vec(), left: count, trips: Trips::begin() };
         throw(link, FIRST_BALL, bytes)
     }
 
-    fn times(&self) -> Times {
-        core::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).times)
+    fn trips(&self) -> Trips {
+        core::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).trips)
     }
 }
 
@@ -304,7 +271,7 @@ impl LinkEvents for Ball {
         drop(lease);
         let mut game = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(link) = game.link.clone() else { return Ok(()) };
-        game.times.round_trip();
+        game.trips.one_more();
         game.left -= 1;
         let gone_on = if game.left > 0 {
             throw(&link, FIRST_BALL + u64::from(game.left), &game.bytes)
