@@ -89,9 +89,10 @@ def run(command, limit, environment=None):
 class Server:
     """`causeway serve` on a free port of this machine; restarted when it is found dead."""
 
-    def __init__(self, gpu, log_path):
+    def __init__(self, gpu, log_path, environment=None):
         self.gpu = gpu
         self.log_path = log_path
+        self.environment = environment or {}
         self.deaths = 0
         self.lock = threading.Lock()  # parts run several programs at a time
         self._start()
@@ -107,6 +108,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=os.environ | self.environment,
             )
         host, port = self.address.split(":")
         deadline = time.monotonic() + 30
@@ -206,6 +208,10 @@ class Session:
 
     def native_way(self):
         return [("native", list)] if self.native else []
+
+    def gpus(self):
+        """How many GPUs this machine has."""
+        return len(run(["nvidia-smi", "-L"], 30).output.splitlines()) if self.native else 0
 
 
 def unpack_programs():

@@ -5,9 +5,10 @@ Everything runs natively and through Causeway, with client and server on this ma
 CAUSEWAY_VIA names, such as tcp; the parts apps and bench compare both. Each part takes less than ten minutes; a program that hangs
 costs only itself. Words behind a part choose what of it is run: a title must contain one of them.
 
-    gpu-test.sh                                    all parts: programs, python, nvml, counts, yardstick, apps, bench
+    gpu-test.sh                                    all parts: programs, python, nvml, servers, counts, yardstick, apps, bench
     gpu-test.sh programs errors                    the programs with `errors` in their title
     gpu-test.sh python torch_graphs jax nvml       some files of tests/python, then NVML
+    gpu-test.sh servers                            two servers: copies between devices of both
     gpu-test.sh --quick yardstick gpt conv         fewer repetitions of some pieces of the yardstick
     gpu-test.sh --quick apps cublas cufft          overhead of some of the applications of bench/apps
     gpu-test.sh bench                              causeway bench over each module, beside plain TCP and what is required
@@ -28,6 +29,7 @@ import gpu_counts
 import gpu_nvml
 import gpu_programs
 import gpu_python
+import gpu_servers
 import yardstick
 from gpu_harness import BUNDLE, MODULES, Report, Server, Session, machine, now, unpack_programs
 
@@ -35,6 +37,7 @@ PARTS = {
     "programs": gpu_programs.run_programs,
     "python": gpu_python.run_python,
     "nvml": gpu_nvml.run_nvml,
+    "servers": gpu_servers.run_servers,
     "counts": gpu_counts.run_counts,
     "yardstick": yardstick.run_yardstick,
     "apps": gpu_apps.run_apps,
