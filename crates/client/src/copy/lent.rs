@@ -5,6 +5,7 @@
 
 use super::pieces::pieces;
 use super::{HostRegion, Mode};
+use crate::memory;
 use crate::registered;
 use crate::session::faults::LOST;
 use crate::session::uploads::Reading;
@@ -17,8 +18,14 @@ use causeway_api::types::{DevicePlace, LentMemory, Payload};
 /// Bytes that one command lends: few enough for the program to see it get on, and for the server to bring them to staging after all.
 const MOST: usize = 64 << 20;
 
-/// Copies of fewer bytes are not worth it; the server's own limit is the same.
+/// Copies of fewer bytes are not worth it: their stream stops for longer than one more copy of them takes.
 const LEAST: usize = 256 << 10;
+
+/// Whether the server's card reaches this place: memory of a heap, whose blocks the server registers.
+fn is_reached(destination: &DevicePlace) -> bool {
+    let DevicePlace::Memory(region) = destination else { return false };
+    region.is_contiguous() && memory::find(region.address).is_some_and(|piece| piece.heap.is_some())
+}
 
 /// Whether a copy of contiguous memory of the program is for the server's card to read. `is_stable` says that the memory stays as
 /// it is until the copy is done.
@@ -28,8 +35,7 @@ pub(super) fn suits(
     source: &HostRegion,
     is_stable: bool,
 ) -> bool {
-    let is_linear = matches!(destination, DevicePlace::Memory(region) if region.is_contiguous());
-    if !(is_stable && is_linear && session.is_direct() && source.bytes() >= LEAST) {
+    if !(is_stable && source.bytes() >= LEAST && session.is_direct() && is_reached(destination)) {
         return false;
     }
     registered::note(session, source);

@@ -250,7 +250,8 @@ impl State {
             Some(keeper) => (keeper, Sending::done()),
             None => {
                 let operation = Operation::new(1, Box::new(drop));
-                let awaited = Awaited { state: self.myself(), operation: Arc::clone(&operation) };
+                let (link, state) = (Arc::clone(link), self.myself());
+                let awaited = Awaited { link, state, operation: Arc::clone(&operation) };
                 (Box::new(Ends(operation)) as Keeper, Sending::pending(awaited))
             }
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::link::{LinkError, Pending};
+use crate::link::{LinkError, Pending, Shared};
 use crate::verbs::state::State;
 
 /// What follows when work is done, or when it never will be because the link has ended. It runs once, on some thread of the
@@ -54,13 +54,16 @@ impl Operation {
 
 /// An operation that reads memory of somebody who waits for its end.
 pub struct Awaited {
+    pub link: Arc<Shared>,
     pub state: Arc<State>,
     pub operation: Arc<Operation>,
 }
 
 impl Pending for Awaited {
     fn wait(&self) -> Result<(), LinkError> {
-        self.state.wait_for(|| Ok(self.operation.is_over().then_some(())))
+        let waited = self.state.wait_for(|| Ok(self.operation.is_over().then_some(())));
+        // Whoever waits hears of the loss of the link after its owner has.
+        waited.map_err(|error| self.link.lose(error))
     }
 
     fn release(&self) {

@@ -17,7 +17,7 @@ use std::os::fd::AsFd as _;
 /// pages of a GPU that other devices see are few on some machines.
 const MOST_REGISTERED: usize = 256;
 
-/// Copies of fewer bytes go through staging: stopping their stream would take longer than one more copy of them does.
+/// Copies to the client of fewer bytes go through staging: stopping their stream would take longer than one more copy of them does.
 const LEAST: u64 = 256 << 10;
 
 /// What is known of a block.
@@ -126,10 +126,15 @@ impl Direct {
         drop(removed);
     }
 
-    /// The memory of a place, as the card knows it, if it is worth reaching so: its address and its bytes, too.
+    /// Whether a copy to the client is long enough for the card to make it.
+    pub fn is_worth_while<A>(place: &DevicePlace<A>) -> bool {
+        place.bytes().is_some_and(|bytes| bytes >= LEAST)
+    }
+
+    /// The memory of a place, as the card knows it: its address and its bytes, too.
     pub fn reach<A>(&self, gpu: &dyn Gpu, place: &DevicePlace<A>) -> Option<(DeviceMemory, u64, usize)> {
         let DevicePlace::Memory(region) = place else { return None };
-        let length = region.bytes().filter(|length| region.is_contiguous() && *length >= LEAST)?;
+        let length = region.bytes().filter(|length| region.is_contiguous() && *length > 0)?;
         let register = |address, size, device| self.register(gpu, address, size, device);
         let memory = self.blocks.lock().reach(region.address, length, register)?;
         Some((memory, region.address, usize::try_from(length).ok()?))

@@ -190,6 +190,11 @@ impl Incoming {
         table.slots.insert(number, slot);
     }
 
+    /// Whether so many more bytes may wait for their command.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.table.lock().waiting.saturating_add(bytes) <= MOST_WAITING
+    }
+
     /// Whether anything is known of a transfer.
     pub fn knows(&self, number: u64) -> bool {
         self.table.lock().slots.contains_key(&number)

@@ -4,6 +4,7 @@
 //! device's memory; a copy from the device writes them, to memory that the client has lent or to the client's arena. Where
 //! the card does not reach the device's memory, bytes go through staging.
 
+use super::direct::Direct;
 use super::engine::{Engine, Head};
 use super::incoming::Buffer;
 use causeway_api::calls::{copy_from_device, copy_to_device};
@@ -45,8 +46,8 @@ impl Engine {
     }
 
     fn bring_to_staging(&self, memory: LentMemory, length: u64) -> CuResult<Buffer> {
-        if length > MOST_LENT {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        if length > MOST_LENT || !self.incoming.has_room(length) {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         let staging = self.gpu.staging(length as usize)?;
         // SAFETY: the staging is ours and has as many bytes.
@@ -108,7 +109,8 @@ impl Engine {
     /// Has the card take a copy to the client straight out of the device's memory. False where it does not reach that, or
     /// nothing is free that it could write to.
     pub(super) fn send_from_device(self: &Arc<Self>, request: &copy_from_device) -> CuResult<bool> {
-        let Ok(direct) = &self.direct else { return Ok(false) };
+        let direct = self.direct.as_ref().ok().filter(|_| Direct::is_worth_while(&request.source));
+        let Some(direct) = direct else { return Ok(false) };
         let Some((device, address, bytes)) = direct.reach(&*self.gpu, &request.source) else {
             return Ok(false);
         };
