@@ -86,6 +86,29 @@ fn a_server_that_is_not_there_or_has_another_key_is_a_problem_and_not_a_failure(
 }
 
 #[test]
+fn of_several_servers_each_is_looked_at_and_every_way_between_them() {
+    let (first, second) = (Server::start(), Server::start());
+    let on = [&first, &second].map(Server::connect_string).join(",");
+    let told = report(&["--on", &on]);
+    assert_eq!(told["servers"].as_array().map(Vec::len), Some(2), "{told:#}");
+    let ways = told["between"]["facts"].as_array().expect("there is a list");
+    let used: Vec<_> = ways.iter().map(|way| way["used"].as_str()).collect();
+    assert_eq!(used, [Some("shm"); 2], "{told:#}");
+    assert_ne!(ways[0]["from"], ways[1]["from"], "{told:#}");
+    let words = doctor(&["--on", &on, "--via", "tcp"]);
+    assert!(words.stdout.contains("The ways between the servers"), "{words}");
+    assert_eq!(words.stdout.matches("over tcp; not shm: only tcp was asked for").count(), 2, "{words}");
+    // One that is not there has its own finding, and no way.
+    let told = report(&["--on", &format!("{},127.0.0.1:1", first.connect_string())]);
+    assert_eq!(told["between"]["facts"].as_array().map(Vec::len), Some(0), "{told:#}");
+    assert!(told["servers"][1]["there"].is_null() && told["problems"].as_u64() > Some(0), "{told:#}");
+    for server in [first, second] {
+        server.must_have_workers(0);
+        server.must_be_well();
+    }
+}
+
+#[test]
 fn questions_that_make_no_sense_end_their_own_diagnosis_only() {
     let server = Server::start();
     let mut random = Random::new(11);

@@ -105,6 +105,29 @@ CUresult cuMemGetHandleForAddressRange(void *handle, Address from, size_t bytes,
     *(int *)handle = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return SUCCESS;
 }
+struct access { int type, id, flags; };
+CUresult cuMemImportFromShareableHandle(Address *handle, void *descriptor, int kind) {
+    if (kind != 1 || fcntl((int)(intptr_t)descriptor, F_GETFD) < 0) return INVALID_VALUE;
+    note("import\n");
+    *handle = 0xa110c;
+    return SUCCESS;
+}
+CUresult cuMemAddressReserve(Address *out, size_t bytes, size_t alignment, Address wish, unsigned long long flags) {
+    note("reserve %zu %zu %llx %llu\n", bytes, alignment, wish, flags);
+    *out = 0x7000000;
+    return SUCCESS;
+}
+CUresult cuMemAddressFree(Address from, size_t bytes) { note("free addresses %llx %zu\n", from, bytes); return SUCCESS; }
+CUresult cuMemMap(Address at, size_t bytes, size_t offset, Address handle, unsigned long long flags) {
+    note("map %llx %zu %zu %llx %llu\n", at, bytes, offset, handle, flags);
+    return SUCCESS;
+}
+CUresult cuMemUnmap(Address from, size_t bytes) { note("unmap %llx %zu\n", from, bytes); return SUCCESS; }
+CUresult cuMemRelease(Address handle) { note("release %llx\n", handle); return SUCCESS; }
+CUresult cuMemSetAccess(Address from, size_t bytes, const struct access *access, size_t count) {
+    note("access %llx %zu for %d of %zu: %d\n", from, bytes, access->id, count, access->flags);
+    return access->id == 0 ? SUCCESS : INVALID_VALUE;
+}
 CUresult cuFlushGPUDirectRDMAWrites(int target, int scope) { note("flush %d %d\n", target, scope); return SUCCESS; }
 CUresult cuMemHostGetDevicePointer_v2(Address *out, void *p, unsigned flags) { (void)flags; *out = (Address)(uintptr_t)p + (1ull << 48); return SUCCESS; }
 CUresult cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Handle stream) { (void)from; note("HtoD %llx %zu %p\n", to, bytes, stream); return SUCCESS; }

@@ -362,6 +362,23 @@ fn network_cards_get_whole_pages_of_device_memory() {
 }
 
 #[test]
+fn memory_of_another_process_is_mapped_as_the_driver_wants_it_and_undone_when_it_cannot_be_used() {
+    let fake = Fake::new();
+    let lent = || std::fs::File::open("/dev/null").unwrap().into();
+    let borrowed = fake.driver.borrow_memory(lent(), 4 << 20, 0).unwrap();
+    assert_eq!((borrowed.address, borrowed.size), (0x700_0000, 4 << 20));
+    let mapped = "import\nreserve 4194304 0 0 0\nmap 7000000 4194304 0 a110c 0\n";
+    assert_eq!(fake.log(), format!("{mapped}access 7000000 4194304 for 0 of 1: 3\nrelease a110c\n"));
+    fake.driver.return_memory(borrowed).unwrap();
+    let undone = "unmap 7000000 4194304\nfree addresses 7000000 4194304\n";
+    assert_eq!(fake.log(), undone);
+    // A device that does not reach the memory.
+    let refused = fake.driver.borrow_memory(lent(), 4 << 20, 1).unwrap_err();
+    assert!(refused.to_string().contains("does not reach"), "{refused}");
+    assert_eq!(fake.log(), format!("{mapped}access 7000000 4194304 for 1 of 1: 3\n{undone}release a110c\n"));
+}
+
+#[test]
 fn what_kernels_print_comes_before_the_completion() {
     let fake = Fake::new();
     let seen = Arc::new(Mutex::new(Vec::new()));

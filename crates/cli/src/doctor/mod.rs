@@ -1,12 +1,14 @@
 //! What does a machine lack for remote GPUs, InfiniBand and GPUDirect, and what is to be done?
 
+mod between;
 mod way;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use causeway_doctor::judge::between::{self as between_servers, Between};
 use causeway_doctor::judge::problems;
-use causeway_doctor::judge::way::{self as between, Way};
+use causeway_doctor::judge::way::{self as ways, Way};
 use causeway_doctor::{Facts, Finding, examine, judge, print};
 use causeway_fabric::{Target, TargetError, ViaChoice};
 use clap::Args;
@@ -20,11 +22,13 @@ use crate::server::named;
 ///
 /// Nothing is changed, and neither GPU nor network card nor privileges are needed; root sees a little more of the
 /// PCIe bus. The exit code is 1 when there is a problem: something that is there does not work, or not as well as
-/// it could. With a server both machines are looked at, and the way between them.
+/// it could. With a server both machines are looked at, and the way between them; with several also the ways from server to
+/// server, which copies between their devices take.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// A server whose machine is looked at as well: HOST:PORT, or the connect string that `causeway serve` printed.
-    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
+    /// A server whose machine is looked at as well: HOST:PORT, or the connect string that `causeway serve` printed; or several,
+    /// with commas between them.
+    #[arg(long, value_name = "SERVER[,SERVER...]", env = "CAUSEWAY_ON", hide_env_values = true)]
     on: Option<String>,
     /// The way to the server that is tried: auto (the best that works), tcp, shm or verbs.
     #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
@@ -47,30 +51,54 @@ pub enum DoctorError {
 
 /// Examines, and tells.
 pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
-    let target: Option<Target> = named(arguments.on.as_deref()).map(str::parse).transpose()?;
+    let targets = named(arguments.on.as_deref()).map(Target::list).transpose()?.unwrap_or_default();
     let here = Machine::new(examine_here());
-    let server = target.map(|target| Server::examine(&target, arguments.via, &here.facts));
-    let elsewhere = server.as_ref().map_or(0, Server::problems);
-    let count = problems(&here.findings) + elsewhere;
+    let servers: Vec<_> =
+        targets.iter().map(|target| Server::examine(target, arguments.via, &here.facts)).collect();
+    let between = if targets.len() > 1 { between::examine(&targets, arguments.via) } else { Vec::new() };
+    let found: Vec<_> = between.iter().map(between_servers::judge).collect();
+    let elsewhere: usize = servers.iter().map(Server::problems).sum();
+    let count = problems(&here.findings) + elsewhere + problems(&found);
     let mut out = io::stdout().lock();
     if arguments.json {
-        let mut all = json!({ "here": here.to_json(), "problems": count });
-        if let Some(server) = &server {
-            all["there"] = server.machine.as_ref().map(Machine::to_json).into();
-            all["way"] = json!({ "facts": server.way, "findings": server.findings });
-        }
-        writeln!(out, "{all:#}")?;
+        writeln!(out, "{:#}", report(&here, &servers, (&between, &found), count))?;
     } else {
         write!(out, "{}", here.to_text())?;
-        if let Some(server) = &server {
+        for server in &servers {
             if let Some(machine) = &server.machine {
                 write!(out, "\nThe server's machine: {}", machine.to_text())?;
             }
             write!(out, "\nThe way to {}\n{}", server.way.target, print::found(&server.findings))?;
         }
+        if !found.is_empty() {
+            write!(out, "\nThe ways between the servers\n{}", print::found(&found))?;
+        }
         writeln!(out, "\n{}", conclusion(count))?;
     }
     Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Everything as JSON: of one server under names of its own, of several in a list.
+fn report(
+    here: &Machine,
+    servers: &[Server],
+    (between, found): (&[Between], &[Finding]),
+    count: usize,
+) -> serde_json::Value {
+    let mut all = json!({ "here": here.to_json(), "problems": count });
+    match servers {
+        [] => {}
+        [server] => {
+            all["there"] = server.machine.as_ref().map(Machine::to_json).into();
+            all["way"] = server.way_to_json();
+        }
+        several => {
+            let server = |server: &Server| json!({ "there": server.machine.as_ref().map(Machine::to_json), "way": server.way_to_json() });
+            all["servers"] = several.iter().map(server).collect::<Vec<_>>().into();
+            all["between"] = json!({ "facts": between, "findings": found });
+        }
+    }
+    all
 }
 
 /// A server, as far as it tells, and the way to it.
@@ -85,7 +113,11 @@ impl Server {
         let (facts, way) = way::examine(target, via);
         let machine = facts.map(Machine::new);
         let there = machine.as_ref().map(|machine| machine.facts.clone()).unwrap_or_default();
-        Self { findings: between::judge(here, &there, &way), machine, way }
+        Self { findings: ways::judge(here, &there, &way), machine, way }
+    }
+
+    fn way_to_json(&self) -> serde_json::Value {
+        json!({ "facts": self.way, "findings": self.findings })
     }
 
     fn problems(&self) -> usize {

@@ -1,5 +1,6 @@
 //! What is right, what is not, and what is to be done? Pure: facts in, findings out.
 
+pub mod between;
 mod gpudirect;
 mod gpus;
 mod machine;

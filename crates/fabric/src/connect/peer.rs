@@ -71,7 +71,9 @@ pub fn connect_peer(
             }
         }
     }
-    tried.push(Reason { via: Via::Verbs, text: "servers do not use it between themselves".to_owned() });
+    if options.via.admits(Via::Verbs) {
+        tried.push(Reason { via: Via::Verbs, text: "servers do not use it between themselves".to_owned() });
+    }
     let length = round_trip(connection.socket()).unwrap_or_default();
     let lanes = LaneDialer {
         target: target.clone(),

@@ -1,0 +1,101 @@
+//! How do copies get from one server's devices to another's?
+//!
+//! A session with each server is opened, and each worker connects to each other one, as it would for a program.
+
+use causeway_api::calls::{self, Call};
+use causeway_api::coverage::FINGERPRINT;
+use causeway_api::sys::CUresult;
+use causeway_api::types::PeerWay;
+use causeway_doctor::judge::between::Between;
+use causeway_fabric::{Link, Receiver, Target, ViaChoice, connect, describe_process};
+use causeway_wire::codec::{Decode as _, Decoder};
+use causeway_wire::handshake::Locality;
+use causeway_wire::message::{CommandHead, Messages, WorkerMessage, begin_command};
+
+use crate::server::connect_options;
+
+/// Tries every way between two of the servers. Of those that give no session nothing is told here.
+pub fn examine(targets: &[Target], via: ViaChoice) -> Vec<Between> {
+    let mut sessions: Vec<_> = targets.iter().filter_map(|target| Session::open(target, via)).collect();
+    let mut ways = Vec::new();
+    for to in 0..sessions.len() {
+        for from in (0..sessions.len()).filter(|from| *from != to) {
+            let [reader, source] =
+                sessions.get_disjoint_mut([to, from]).expect("two places of the list that are not the same");
+            let (used, reason) = match reader.reach(source, from as u64, via) {
+                Ok(PeerWay { via, reason }) => ((!via.is_empty()).then_some(via), reason),
+                Err(why) => (None, why),
+            };
+            ways.push(Between { from: source.name(), to: reader.name(), used, reason });
+        }
+    }
+    sessions.iter().for_each(|session| session.link.close());
+    ways
+}
+
+/// A session of which only calls are wanted.
+struct Session<'a> {
+    target: &'a Target,
+    locality: Locality,
+    link: Link,
+    receiver: Receiver,
+    calls: u32,
+}
+
+impl<'a> Session<'a> {
+    fn open(target: &'a Target, via: ViaChoice) -> Option<Self> {
+        let hello = describe_process(FINGERPRINT, Vec::new());
+        let opened = connect(target, hello, &connect_options(via)).ok()?;
+        let (link, receiver, locality) = (opened.link, opened.receiver, opened.welcome.locality);
+        Some(Self { target, locality, link, receiver, calls: 0 })
+    }
+
+    /// The server's address without its key.
+    fn name(&self) -> String {
+        self.target.to_string()
+    }
+
+    /// Has its worker connect to another one's.
+    fn reach(&mut self, source: &mut Self, peer: u64, via: ViaChoice) -> Result<PeerWay, String> {
+        let ticket = source.call(&calls::peer_ticket {})?;
+        self.call(&calls::peer_connect {
+            peer,
+            host: &source.target.host,
+            port: source.target.port.into(),
+            encrypted: source.target.key.is_some(),
+            via: &via.to_string(),
+            boot_id: &source.locality.boot_id,
+            sockets: &source.locality.sockets.join("\n"),
+            ticket,
+        })
+    }
+
+    /// Makes a call and waits for its reply.
+    fn call<C: Call>(&mut self, request: &C) -> Result<C::Reply, String> {
+        self.calls += 1;
+        let head = CommandHead { call: self.calls, thread: 1, context: 0, opcode: C::OPCODE as u16 };
+        let sent = self.link.send(|out| {
+            let open = begin_command(out, &head);
+            request.encode(out);
+            open.finish(out);
+        });
+        sent.map_err(|error| error.to_string())?;
+        loop {
+            let body = self.receiver.recv().map_err(|error| error.to_string())?;
+            for message in Messages::<WorkerMessage<'_>>::new(body) {
+                let WorkerMessage::Reply { call, status, payload } =
+                    message.map_err(|error| error.to_string())?
+                else {
+                    continue;
+                };
+                if call != self.calls {
+                    continue;
+                }
+                if status != CUresult::CUDA_SUCCESS.0 {
+                    return Err(format!("the server answers {} with error {status}", C::OPCODE.name()));
+                }
+                return C::Reply::decode(&mut Decoder::new(payload)).map_err(|error| error.to_string());
+            }
+        }
+    }
+}
