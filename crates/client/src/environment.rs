@@ -31,12 +31,12 @@ const fn worker(name: &'static str, text: &'static str) -> Variable {
 /// The table.
 pub static VARIABLES: &[Variable] = &[
     client(
-        "CAUSEWAY_CACHE_DIR",
-        "where hashes of images are kept, instead of ~/.cache/causeway; nothing is kept when it is empty",
-    ),
-    client(
         "CAUSEWAY_BETWEEN_SERVERS",
         "auto (the default), link or client: what carries copies between devices of two servers",
+    ),
+    client(
+        "CAUSEWAY_CACHE_DIR",
+        "where hashes of images are kept, instead of ~/.cache/causeway; nothing is kept when it is empty",
     ),
     client("CAUSEWAY_DEDUP", "on: large copies to devices send only what the server does not have"),
     client("CAUSEWAY_LANES", "how many connections carry large copies"),
