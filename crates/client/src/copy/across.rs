@@ -161,7 +161,7 @@ fn between_servers(
 
 /// Puts a synchronous copy between devices of one server into a stream, in order with what the default streams of the
 /// places' contexts hold and get.
-pub(super) fn in_order_with_both(
+pub fn in_order_with_both(
     places: [DevicePlace; 2],
     stream: &StreamState,
     put: impl FnOnce() -> Result<(), CUresult>,

@@ -42,7 +42,7 @@ use causeway_fabric::pipeline::Direction;
 use from_device::from_device;
 use to_device::to_device;
 
-pub use across::{by_courier, home_of};
+pub use across::{by_courier, home_of, in_order_with_both};
 pub use region::HostRegion;
 
 /// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us of copying.
@@ -158,7 +158,7 @@ fn within_device(
     let request = calls::copy_within_device { destination, source, stream: stream.handle };
     let put = || session::post_in(stream.context, &request);
     if mode == Mode::Synchronous && device::all().len() > 1 {
-        return across::in_order_with_both([destination, source], stream, put);
+        return in_order_with_both([destination, source], stream, put);
     }
     put()
 }

@@ -3,7 +3,7 @@
 use super::sides::{places, sides};
 use super::{When, later, now, run};
 use crate::calls::Outcome;
-use crate::copy::Place;
+use crate::copy::{Mode, Place, in_order_with_both};
 use crate::entry::DefaultStream;
 use crate::{context, handles, session, stream};
 use causeway_api::calls;
@@ -144,7 +144,12 @@ unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) ->
                 source_context,
                 stream: stream.handle,
             };
-            return session::post_in(stream.context, &request);
+            let put = || session::post_in(stream.context, &request);
+            return match when.mode {
+                // What either device gets afterwards finds the bytes.
+                Mode::Synchronous => in_order_with_both([destination, source], &stream, put),
+                _ => put(),
+            };
         }
     }
     // Addresses say themselves on which device they are.
