@@ -7,7 +7,6 @@
 //! copies wait here instead, as they are in order with the work of both devices.
 
 use super::{Mode, Place, copy, detour};
-use crate::context::ContextState;
 use crate::entry::refuse_use;
 use crate::session;
 use crate::session::loans::{self, Source};
@@ -20,7 +19,6 @@ use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUresult};
 use causeway_api::types::{DevicePlace, Region};
 use causeway_fabric::Via;
-use std::sync::Arc;
 
 /// Carries a copy out that its stream's server alone cannot; nothing when it can.
 ///
@@ -57,7 +55,7 @@ pub(super) unsafe fn route(
 
 /// The context that a place on a device belongs to; nothing for the program's memory, and for addresses that only the
 /// stream's server can judge.
-fn home(place: &Place) -> Option<Handle<Context>> {
+pub(super) fn home(place: &Place) -> Option<Handle<Context>> {
     match place {
         Place::Host(_) => None,
         Place::Device(DevicePlace::Array(part)) => array::context_of(part.array),
@@ -157,28 +155,6 @@ fn between_servers(
         return to.legacy_stream.synchronize();
     }
     if is_here { put(stream) } else { by_courier(to.handle, stream, put) }
-}
-
-/// Puts a synchronous copy between devices of one server into a stream, in order with what the default streams of the
-/// places' contexts hold and get.
-pub fn in_order_with_both(
-    places: [DevicePlace; 2],
-    stream: &StreamState,
-    put: impl FnOnce() -> Result<(), CUresult>,
-) -> Result<(), CUresult> {
-    let mut others = Vec::new();
-    for home in places.into_iter().filter_map(|place| home(&Place::Device(place))) {
-        let state = context::state(home)?;
-        if home != stream.context
-            && state.is_active()
-            && others.iter().all(|other: &Arc<ContextState>| other.handle != home)
-        {
-            others.push(state);
-        }
-    }
-    others.iter().try_for_each(|other| event::join(stream, &other.legacy_stream))?;
-    put()?;
-    others.iter().try_for_each(|other| event::join(&other.legacy_stream, stream))
 }
 
 /// Both places as one row where neither has gaps, so that pieces can begin anywhere.

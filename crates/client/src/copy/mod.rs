@@ -19,6 +19,7 @@
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
 //! | `across`      | Which server carries a copy out, where devices of several are concerned?          |
 //! | `detour`      | What happens where their servers do not reach each other?                         |
+//! | `within`      | Which command carries a copy between places of one server, and in which order?    |
 
 mod across;
 mod detour;
@@ -27,23 +28,25 @@ mod lent;
 mod pieces;
 mod region;
 mod to_device;
+mod within;
 
+use crate::capture;
 use crate::context;
 use crate::session;
 use crate::session::callbacks::{self, Task};
 use crate::statistics::copies::{self, By};
 use crate::stream::StreamState;
 use crate::visible;
-use crate::{capture, device};
-use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
 use causeway_fabric::pipeline::Direction;
 use from_device::from_device;
 use to_device::to_device;
+use within::within_device;
 
-pub use across::{by_courier, home_of, in_order_with_both};
+pub use across::{by_courier, home_of};
 pub use region::HostRegion;
+pub use within::{Contexts, between_contexts};
 
 /// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us of copying.
 const SHORT: usize = 4096;
@@ -147,20 +150,6 @@ fn is_short_and_settled(source: &Place, stream: &StreamState) -> bool {
     source.bytes() <= SHORT
         && visible::is_in_common(source.address as usize)
         && context::state(stream.context).is_ok_and(|context| context.is_idle())
-}
-
-fn within_device(
-    destination: DevicePlace,
-    source: DevicePlace,
-    stream: &StreamState,
-    mode: Mode,
-) -> Result<(), CUresult> {
-    let request = calls::copy_within_device { destination, source, stream: stream.handle };
-    let put = || session::post_in(stream.context, &request);
-    if mode == Mode::Synchronous && device::all().len() > 1 {
-        return in_order_with_both([destination, source], stream, put);
-    }
-    put()
 }
 
 /// # Safety

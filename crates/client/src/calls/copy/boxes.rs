@@ -1,12 +1,10 @@
 //! Copies of two and three dimensions.
 
-use super::sides::{places, sides};
-use super::{When, later, now, run};
+use super::{When, later, now, places, run};
 use crate::calls::Outcome;
-use crate::copy::{Mode, Place, in_order_with_both};
+use crate::copy::{self, Contexts, Place};
 use crate::entry::DefaultStream;
-use crate::{context, handles, session, stream};
-use causeway_api::calls;
+use crate::{context, handles, stream};
 use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult, CUstream};
 
 pub unsafe fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D, ds: DefaultStream) -> Outcome {
@@ -102,8 +100,10 @@ pub unsafe fn cuMemcpy3DPeerAsync(
 unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) -> Outcome {
     // SAFETY: as this function demands.
     let peer = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let destination_context = context::given(peer.dstContext)?.handle;
-    let source_context = context::given(peer.srcContext)?.handle;
+    let contexts = Contexts {
+        destination: context::given(peer.dstContext)?.handle,
+        source: context::given(peer.srcContext)?.handle,
+    };
     let copy = CUDA_MEMCPY3D {
         srcXInBytes: peer.srcXInBytes,
         srcY: peer.srcY,
@@ -130,27 +130,15 @@ unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) ->
         Depth: peer.Depth,
         ..CUDA_MEMCPY3D::default()
     };
-    let size = [copy.WidthInBytes, copy.Height, copy.Depth];
-    let arrays = [copy.srcMemoryType, copy.dstMemoryType].contains(&CUmemorytype::CU_MEMORYTYPE_ARRAY);
-    let is_of_one_server = destination_context.server() == source_context.server();
-    if arrays && is_of_one_server && destination_context != source_context && !size.contains(&0) {
-        let (to, from) = sides(&copy)?;
-        if let (Place::Device(destination), Place::Device(source)) = (to.place(size)?, from.place(size)?) {
-            let stream = stream::state(handles::stream(when.stream, when.default_stream)?)?;
-            let request = calls::copy_between_contexts {
-                destination,
-                destination_context,
-                source,
-                source_context,
-                stream: stream.handle,
-            };
-            let put = || session::post_in(stream.context, &request);
-            return match when.mode {
-                // What either device gets afterwards finds the bytes.
-                Mode::Synchronous => in_order_with_both([destination, source], &stream, put),
-                _ => put(),
-            };
-        }
+    let has_arrays = [copy.srcMemoryType, copy.dstMemoryType].contains(&CUmemorytype::CU_MEMORYTYPE_ARRAY);
+    let is_of_one_server = contexts.destination.server() == contexts.source.server();
+    if has_arrays
+        && is_of_one_server
+        && contexts.destination != contexts.source
+        && let Some((Place::Device(destination), Place::Device(source))) = places(&copy)?
+    {
+        let stream = stream::state(handles::stream(when.stream, when.default_stream)?)?;
+        return copy::between_contexts(destination, source, contexts, &stream, when.mode);
     }
     // Addresses say themselves on which device they are.
     // SAFETY: as this function demands.

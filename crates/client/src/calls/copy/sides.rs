@@ -84,7 +84,7 @@ pub fn places(copy: &CUDA_MEMCPY3D) -> Result<Option<(Place, Place)>, CUresult> 
 }
 
 /// Destination and source of a three-dimensional copy.
-pub(super) fn sides(copy: &CUDA_MEMCPY3D) -> Result<(Side, Side), CUresult> {
+fn sides(copy: &CUDA_MEMCPY3D) -> Result<(Side, Side), CUresult> {
     if copy.srcLOD != 0 || copy.dstLOD != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
