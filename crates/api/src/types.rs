@@ -128,6 +128,14 @@ impl Region {
         rows.checked_add(slices)?.checked_add(self.width)
     }
 
+    /// The region where it lies when the `size` bytes at `from` are found at `to`; nothing when it does not lie inside of them.
+    pub fn moved(&self, from: u64, size: u64, to: u64) -> Option<Self> {
+        let at = self.address.checked_sub(from)?;
+        let end = at.checked_add(self.extent()?)?;
+        let address = to.checked_add(at)?;
+        (end <= size).then_some(Self { address, ..*self })
+    }
+
     /// Whether its bytes lie one after the other without gaps.
     pub fn is_contiguous(&self) -> bool {
         (self.height <= 1 || self.row_pitch == self.width)
@@ -406,3 +414,28 @@ record!(PeerWay { via, reason });
 pub struct ExportToken(pub [u8; 16]);
 
 record!(ExportToken { 0 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_moves_with_the_memory_that_holds_all_of_it() {
+        let moved = |address, length| Region::linear(address, length).moved(0x20_0000, 0x20_0000, 0x1000);
+        assert_eq!(moved(0x20_0010, 16).unwrap().address, 0x1010);
+        assert!(moved(0x20_0000, 0x20_0000).is_some());
+        assert_eq!(moved(0x20_0001, 0x20_0000), None);
+        assert_eq!(moved(0x1f_ffff, 1), None);
+        assert_eq!(moved(0x20_0000, u64::MAX), None);
+        assert_eq!(moved(u64::MAX, 2), None);
+    }
+
+    #[test]
+    fn rows_and_slices_must_lie_inside_too() {
+        let rows = Region { address: 20, row_pitch: 30, slice_pitch: 0, width: 20, height: 3, depth: 1 };
+        let moved = |region: Region| region.moved(0, 100, 0x1000);
+        assert_eq!(moved(rows), Some(Region { address: 0x1014, ..rows }));
+        assert_eq!(moved(Region { height: 4, ..rows }), None);
+        assert_eq!(moved(Region { depth: 2, slice_pitch: u64::MAX / 2, ..rows }), None);
+    }
+}

@@ -59,7 +59,7 @@ pub fn source(
     let device = context::state(carrier)?.device;
     let DevicePlace::Memory(region) = place else { return Ok(None) };
     let Some((whole, owner)) = whole(region) else { return Ok(None) };
-    let Some(inside) = inside(region, &whole) else { return Ok(None) };
+    let Some(inside) = region.moved(whole.base, whole.size, 0) else { return Ok(None) };
     let mut loans = LOANS.lock();
     let loan = match loans.made.get(&(whole.handle, device)) {
         Some(known) => *known,
@@ -143,27 +143,4 @@ fn whole(region: &Region) -> Option<(Whole, CUdevice)> {
         (None, _) => return None,
     };
     Some((whole, piece.device))
-}
-
-/// A region counted from an allocation's first byte; nothing when it does not lie inside.
-fn inside(region: &Region, whole: &Whole) -> Option<Region> {
-    let at = region.address.checked_sub(whole.base)?;
-    let end = at.checked_add(region.extent()?)?;
-    (end <= whole.size).then_some(Region { address: at, ..*region })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_region_is_lent_with_the_allocation_that_holds_all_of_it() {
-        let whole = Whole { handle: Handle::NULL, base: 0x20_0000, size: 0x20_0000 };
-        let inside = |address, length| inside(&Region::linear(address, length), &whole);
-        assert_eq!(inside(0x20_1000, 16).unwrap().address, 0x1000);
-        assert!(inside(0x20_0000, 0x20_0000).is_some());
-        assert_eq!(inside(0x20_0001, 0x20_0000), None);
-        assert_eq!(inside(0x1f_ffff, 1), None);
-        assert_eq!(inside(0x20_0000, u64::MAX), None);
-    }
 }
