@@ -13,9 +13,11 @@ pub mod monitor;
 pub mod objects;
 mod reports;
 mod unpack;
+mod watch;
 
 pub use calls::Calls;
 pub use dispatch::dispatch;
+pub use watch::Watch;
 
 use borrowed::{BorrowError, Borrowed};
 use causeway_api::handle::{Allocation, Array, Context, Event, Library, MipmappedArray, Native, Stream};
@@ -136,20 +138,10 @@ pub trait Gpu: Calls {
         self.after(stream, done)
     }
 
-    /// Whether somebody waits for work whose end [`Gpu::look`] would notice.
-    fn is_waited_for(&self) -> bool {
-        false
-    }
-
-    /// Calls the completions whose work is done. A thread with nothing else to do notices the end of work sooner than
-    /// one that has to be woken for it. Once it has called this, a thread must call [`Gpu::stop_looking`] whenever it
-    /// turns to something else or goes to sleep.
-    fn look(&self) {}
-
-    /// The calling thread looks no more; whoever else can takes over. With `comes_back` it will look again, or call this,
-    /// before it sleeps.
-    fn stop_looking(&self, comes_back: bool) {
-        let _ = comes_back;
+    /// The calling thread's watch over the work: a thread with nothing else to do notices the end of work sooner than one that
+    /// has to be woken for it. A thread has one at a time.
+    fn watch(&self) -> Watch<'_> {
+        Watch::over_nothing()
     }
 
     /// Calls `done` when the last recorded use of `event` is done; at once when it was never recorded.

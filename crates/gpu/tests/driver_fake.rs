@@ -266,35 +266,47 @@ fn a_thread_that_looks_gets_the_completions_until_it_stops() {
         if urgent { fake.driver.after(stream, done) } else { fake.driver.after_a_while(stream, done) }
             .unwrap();
     };
-    fake.driver.look();
+    let mut watch = fake.driver.watch();
     fake.set_busy(BUSY);
     wait(true);
-    assert!(fake.driver.is_waited_for());
-    fake.driver.look();
+    assert!(watch.is_waited_for());
+    watch.look();
     assert!(results.try_recv().is_err());
     fake.set_busy(0);
-    fake.driver.look();
+    watch.look();
     assert_eq!(results.try_recv(), Ok(std::thread::current().id()));
-    assert!(!fake.driver.is_waited_for());
+    assert!(!watch.is_waited_for());
 
     fake.set_busy(BUSY);
     wait(true);
-    fake.driver.stop_looking(true);
+    watch.turn_away();
     fake.set_busy(0);
     assert_ne!(results.recv().unwrap(), std::thread::current().id());
 
-    // One that fell asleep, was woken by something else and sleeps again does not look.
-    fake.driver.look();
-    fake.driver.stop_looking(false);
+    // What was asked for before the thread sleeps, and while it does, others look for.
     fake.set_busy(BUSY);
     wait(true);
+    watch.asleep(|| {
+        fake.set_busy(0);
+        assert_ne!(results.recv().unwrap(), std::thread::current().id());
+        fake.set_busy(BUSY);
+        wait(true);
+        fake.set_busy(0);
+        assert_ne!(results.recv().unwrap(), std::thread::current().id());
+    });
+
+    // So they do when it stops.
+    fake.set_busy(BUSY);
+    wait(true);
+    drop(watch);
     fake.set_busy(0);
     assert_ne!(results.recv().unwrap(), std::thread::current().id());
+    let watch = fake.driver.watch();
 
     // Nobody looks for the end of what nobody waits for, and still it is told.
     fake.set_busy(BUSY);
     wait(false);
-    while fake.driver.is_waited_for() {
+    while watch.is_waited_for() {
         // The completion of the wait before was called a moment ago.
         std::thread::yield_now();
     }

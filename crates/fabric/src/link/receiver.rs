@@ -24,9 +24,11 @@ pub trait Meanwhile {
     fn look(&mut self) {}
     /// The thread turns to what has come, and comes back afterwards.
     fn turn_away(&mut self) {}
-    /// The thread goes to sleep. What it does before it looks again, it does in between two sleeps: then it takes in
-    /// transfers, and what that sets off.
-    fn fall_asleep(&mut self) {}
+    /// Runs `sleep`, in which the thread sleeps. What it does in there, it does in between two sleeps: it takes in transfers,
+    /// and what that sets off.
+    fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
+        sleep()
+    }
 }
 
 /// The receiving end of a link, for one thread.
@@ -62,14 +64,17 @@ impl Receiver {
     /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on.
     /// After an error the link has ended.
     pub fn recv(&mut self) -> Result<&[u8], LinkError> {
-        let next = self.next_frame(None);
+        let next = self.next_frame(Self::receive_asleep);
         self.body(next)
     }
 
     /// Like [`recv`](Self::recv), but looks for [a while](awake) without sleeping first, and does something else between two
     /// looks. Where that has not helped lately it is mostly left out, unless somebody waits.
-    pub fn recv_meanwhile(&mut self, meanwhile: &mut dyn Meanwhile) -> Result<&[u8], LinkError> {
-        let next = self.next_frame(Some(meanwhile));
+    pub fn recv_meanwhile<M: Meanwhile>(&mut self, meanwhile: &mut M) -> Result<&[u8], LinkError> {
+        let next = self.next_frame(|receiver| match receiver.receive_awake(meanwhile)? {
+            true => Ok(()),
+            false => meanwhile.asleep(|| receiver.receive_asleep()),
+        });
         meanwhile.turn_away();
         self.body(next)
     }
@@ -86,7 +91,11 @@ impl Receiver {
         }
     }
 
-    fn next_frame(&mut self, mut meanwhile: Option<&mut dyn Meanwhile>) -> Result<Frame, LinkError> {
+    /// Hands out the next frame, of bytes that `receive` takes in.
+    fn next_frame(
+        &mut self,
+        mut receive: impl FnMut(&mut Self) -> Result<(), LinkError>,
+    ) -> Result<Frame, LinkError> {
         if self.handed_out {
             self.handed_out = false;
             self.shared.numbers.lock().processed_all();
@@ -99,23 +108,19 @@ impl Receiver {
                 count(&self.shared.counters.message_bytes_received, frame.header.length as usize);
                 return Ok(frame);
             }
-            if let Some(meanwhile) = &mut meanwhile {
-                if self.spin(*meanwhile)? {
-                    continue;
-                }
-                meanwhile.fall_asleep();
-            }
-            self.receive_more()?;
+            receive(self)?;
         }
     }
 
-    fn receive_more(&mut self) -> Result<(), LinkError> {
+    /// Sleeps until bytes have come.
+    fn receive_asleep(&mut self) -> Result<(), LinkError> {
         let count = self.incoming.receive(&self.shared, self.frames.space(), true)?;
         self.frames.filled(count);
         Ok(())
     }
 
-    fn spin(&mut self, meanwhile: &mut dyn Meanwhile) -> Result<bool, LinkError> {
+    /// Looks for bytes and does something else in between; whether some have come.
+    fn receive_awake(&mut self, meanwhile: &mut impl Meanwhile) -> Result<bool, LinkError> {
         let (short, long) = (awake::between_commands(), awake::while_waited_for());
         let often_in_vain =
             self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY);

@@ -59,7 +59,7 @@ pub use load::LoadError;
 use crate::borrowed::{BorrowError, Borrowed};
 use crate::direct::{DirectMemory, DirectWay, DirectWays};
 use crate::reports::Reports;
-use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
+use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging, Watch};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUipcEventHandle, CUresult};
@@ -264,16 +264,8 @@ impl Gpu for Driver {
         Ok(())
     }
 
-    fn is_waited_for(&self) -> bool {
-        self.waits.are_urgent()
-    }
-
-    fn look(&self) {
-        self.waits.look();
-    }
-
-    fn stop_looking(&self, comes_back: bool) {
-        self.waits.stop_looking(comes_back);
+    fn watch(&self) -> Watch<'_> {
+        self.waits.watch()
     }
 
     fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {

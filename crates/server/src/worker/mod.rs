@@ -35,7 +35,7 @@ use causeway_api::snapshot::Snapshot;
 use causeway_fabric::{Link, LinkError, Meanwhile, Receiver};
 use causeway_gpu::cpu::SoftwareGpu;
 use causeway_gpu::driver::Driver;
-use causeway_gpu::{CuResult, Gpu, OutputStream};
+use causeway_gpu::{CuResult, Gpu, OutputStream, Watch};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
 use engine::{Engine, Events, ProtocolError};
@@ -95,9 +95,9 @@ fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
 
 /// The receiving thread looks for the end of work while nothing comes: in a program that waits for the device nothing
 /// comes until that is noticed.
-struct Looking(Arc<dyn Gpu>);
+struct Looking<'a>(Watch<'a>);
 
-impl Meanwhile for Looking {
+impl Meanwhile for Looking<'_> {
     fn is_waited_for(&self) -> bool {
         self.0.is_waited_for()
     }
@@ -107,11 +107,11 @@ impl Meanwhile for Looking {
     }
 
     fn turn_away(&mut self) {
-        self.0.stop_looking(true);
+        self.0.turn_away();
     }
 
-    fn fall_asleep(&mut self) {
-        self.0.stop_looking(false);
+    fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
+        self.0.asleep(sleep)
     }
 }
 
@@ -132,7 +132,8 @@ fn serve(
         // A lost link is noticed by the receiving thread; what kernels print has no reader then.
         let _ = output.append(|out| message.encode(out));
     }));
-    let mut looking = Looking(Arc::clone(&gpu));
+    let watched = Arc::clone(&gpu);
+    let mut looking = Looking(watched.watch());
     let engine = Engine::new(gpu, link.clone(), cache, exchange);
     link.start(Arc::new(Events(Arc::clone(&engine))));
     if let Some(shortage) = link.shortage() {
@@ -159,6 +160,8 @@ fn serve(
             }
         }
     };
+    // Nobody looks for the end of what the end of the session asks for.
+    drop(looking);
     engine.close();
     code
 }

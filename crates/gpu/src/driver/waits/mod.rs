@@ -2,42 +2,32 @@
 //!
 //! What is waited for is an event of the driver; one thread asks for all of them and calls the completions, in the
 //! order in which they were asked for as far as the work was done in that order. The thread asks without pause at
-//! first, then ever more rarely, and sleeps when nothing is waited for. It leaves the asking to the session's receiving
-//! thread as long as that one has nothing to receive: nobody has to be woken then. What nobody waits for is asked
-//! about rarely, since each question is a lock that launches need, too.
+//! first, then ever more rarely (`pause`), and sleeps when nothing is waited for. It leaves the asking to a thread with a
+//! [`Watch`], the session's receiving one, as long as that one has nothing to receive: nobody has to be woken then. What
+//! nobody waits for is asked about rarely, since each question is a lock that launches need, too.
+
+mod join;
+mod pause;
+
+pub(super) use join::Join;
 
 use super::context;
 use super::events::Events;
 use super::functions::Functions;
 use super::output::Output;
+use crate::watch::{self, Watch, Watched};
 use crate::{Completion, CuResult};
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::CUresult;
-use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use pause::pause;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{JoinHandle, Thread};
 use std::time::Instant;
-
-/// How long the thread asks without pause, from the last arrival or completion. Waking a thread costs about as
-/// much.
-const SPIN: Duration = Duration::from_micros(50);
-/// The shortest and the longest pause after that. Between them a pause is a 64th of the time waited so far, so
-/// that a completion is noticed late by less than two percent of its wait.
-const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
-
-/// How often the thread asks when nobody waits. A stream holds at least twice as much work as that, so that it does not
-/// run dry while the end of its earlier work goes unnoticed.
-const LEISURE: Duration = Duration::from_micros(200);
-
-thread_local! {
-    /// Whether the thread calls [`Waits::look`], or says that it does not, before it sleeps.
-    static LOOKS: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Whose end is waited for; what comes from one source is done in the order in which it was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,7 +79,7 @@ struct Shared {
     lanes: Mutex<Lanes>,
     /// Urgent waits whose completion has not been called.
     pending: AtomicUsize,
-    /// An urgent wait has come from a thread that looks itself, and the thread of the waits may be asleep.
+    /// An urgent wait has come from a thread with a watch, and the thread of the waits may be asleep.
     unannounced: AtomicBool,
     stopping: AtomicBool,
 }
@@ -136,7 +126,7 @@ impl Waits {
     /// Whether a wait that is over may be answered on the spot: no earlier one is overtaken, and nothing that was
     /// printed has to be fetched.
     pub(super) fn may_answer_at_once(&self) -> bool {
-        self.shared.pending.load(Ordering::Acquire) == 0 && !self.shared.output.expected()
+        !self.shared.are_urgent() && !self.shared.output.expected()
     }
 
     /// Records an event of ours by `record`, which is to put it where the mark is wanted.
@@ -182,30 +172,9 @@ impl Waits {
         self.shared.push(context, source, Sign::Own(mark), false, done);
     }
 
-    /// Whether there are waits that somebody waits for.
-    pub(super) fn are_urgent(&self) -> bool {
-        self.shared.pending.load(Ordering::Acquire) > 0
-    }
-
-    /// Calls the completions of waits that are over, unless the thread is at it.
-    pub(super) fn look(&self) {
-        LOOKS.set(true);
-        if self.are_urgent() {
-            self.shared.look();
-        }
-    }
-
-    /// Leaves looking to the thread; for good, or until the caller has done something else that makes it no sleeper.
-    pub(super) fn stop_looking(&self, comes_back: bool) {
-        LOOKS.set(comes_back);
-        let unannounced = &self.shared.unannounced;
-        if unannounced.load(Ordering::Acquire)
-            && unannounced.swap(false, Ordering::AcqRel)
-            && self.are_urgent()
-        {
-            let _arrivals = self.shared.arrivals.lock();
-            self.shared.arrived.notify_one();
-        }
+    /// The calling thread's watch over the waits.
+    pub(super) fn watch(&self) -> Watch<'_> {
+        Watch::over(&*self.shared)
     }
 
     /// Calls `done` when an event of the program is done.
@@ -229,35 +198,6 @@ impl Waits {
     }
 }
 
-/// One completion for several waits: it gets the first error, once all are over.
-pub(super) struct Join {
-    state: Mutex<(usize, CuResult<()>, Option<Completion>)>,
-}
-
-impl Join {
-    /// The completions for `parts` waits, which together call `done`.
-    pub(super) fn split(parts: usize, done: Completion) -> impl Iterator<Item = Completion> {
-        let join = Arc::new(Self { state: Mutex::new((parts, Ok(()), Some(done))) });
-        (0..parts).map(move |_| {
-            let join = Arc::clone(&join);
-            Box::new(move |status| join.part_is_over(status)) as Completion
-        })
-    }
-
-    fn part_is_over(&self, status: CuResult<()>) {
-        let mut state = self.state.lock();
-        state.0 -= 1;
-        state.1 = state.1.and(status);
-        if state.0 == 0
-            && let Some(done) = state.2.take()
-        {
-            let result = state.1;
-            drop(state);
-            done(result);
-        }
-    }
-}
-
 impl Drop for Waits {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
@@ -274,7 +214,34 @@ impl Drop for Waits {
     }
 }
 
+impl Watched for Shared {
+    fn is_waited_for(&self) -> bool {
+        self.are_urgent()
+    }
+
+    fn look(&self) {
+        if self.are_urgent() {
+            self.look_once();
+        }
+    }
+
+    fn hand_on(&self) {
+        if self.unannounced.load(Ordering::Acquire)
+            && self.unannounced.swap(false, Ordering::AcqRel)
+            && self.are_urgent()
+        {
+            let _arrivals = self.arrivals.lock();
+            self.arrived.notify_one();
+        }
+    }
+}
+
 impl Shared {
+    /// Whether there are waits that somebody waits for.
+    fn are_urgent(&self) -> bool {
+        self.pending.load(Ordering::Acquire) > 0
+    }
+
     fn push(&self, context: Native<Context>, source: Source, sign: Sign, urgent: bool, done: Completion) {
         if urgent {
             self.pending.fetch_add(1, Ordering::AcqRel);
@@ -283,7 +250,7 @@ impl Shared {
         let number = arrivals.count;
         arrivals.count += 1;
         arrivals.waits.push(Wait { number, context, source, sign, urgent, done });
-        if urgent && LOOKS.get() {
+        if urgent && watch::is_ours(self) {
             self.unannounced.store(true, Ordering::Release);
         } else if urgent || arrivals.idle {
             self.arrived.notify_one();
@@ -306,7 +273,7 @@ impl Shared {
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
         let mut quiet_since = Instant::now();
         while !self.stopping.load(Ordering::Acquire) {
-            if self.look() && self.pending.load(Ordering::Acquire) > 0 {
+            if self.look_once() && self.are_urgent() {
                 quiet_since = Instant::now();
                 continue;
             }
@@ -324,7 +291,7 @@ impl Shared {
     }
 
     /// Looks once at everything that is waited for and delivers what is over; whether something came or ended.
-    fn look(&self) -> bool {
+    fn look_once(&self) -> bool {
         let Some(_turn) = self.turn.try_lock() else { return false };
         let (ready, arrived) = {
             let mut lanes = self.lanes.lock();
@@ -338,11 +305,10 @@ impl Shared {
 
     /// Passes time until asking again makes sense; whether somebody called for that.
     fn rest(&self, waited: Duration) -> bool {
-        let urgent = self.pending.load(Ordering::Acquire) > 0;
-        if urgent && waited < SPIN {
+        let Some(pause) = pause(self.are_urgent(), waited) else {
             core::hint::spin_loop();
             return false;
-        }
+        };
         // Both locks at once: what another thread takes from one to the other is seen in one of them.
         let lanes = self.lanes.lock();
         let mut arrivals: MutexGuard<'_, Arrivals> = self.arrivals.lock();
@@ -359,7 +325,6 @@ impl Shared {
             arrivals.idle = false;
             return true;
         }
-        let pause = if urgent { (waited / 64).clamp(PAUSES.0, PAUSES.1) } else { LEISURE };
         !self.arrived.wait_for(&mut arrivals, pause).timed_out()
     }
 
