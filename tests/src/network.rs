@@ -16,7 +16,7 @@ use std::time::Duration;
 pub const SERVER: &str = "10.213.79.2";
 
 /// The client's address in every network.
-const CLIENT: &str = "10.213.79.1";
+pub const CLIENT: &str = "10.213.79.1";
 
 /// The name of the device at either end of a plain cable.
 const DEVICE: &str = "eth0";

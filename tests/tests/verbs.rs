@@ -4,7 +4,7 @@
 
 use causeway_tests::built::{self, cuda_program};
 use causeway_tests::client::through_run;
-use causeway_tests::network::{Network, SERVER, Side};
+use causeway_tests::network::{CLIENT, Network, SERVER, Side};
 use causeway_tests::process::{Running, run};
 use causeway_tests::programs::{Case, cases, run_all};
 use causeway_tests::server::Server;
@@ -52,7 +52,7 @@ fn is_about_links(case: &Case) -> bool {
     case.variant == "static" && programs.contains(&case.program.as_str())
 }
 
-/// A server on the second host, with a key in a folder that goes with it.
+/// A server on one of the hosts, as a rule the second, with a key in a folder that goes with it.
 struct Far {
     server: Server,
     _folder: tempfile::TempDir,
@@ -61,12 +61,18 @@ struct Far {
 impl Far {
     /// Starts it, with these variables.
     fn start(hosts: &Network, variables: &[(&str, &str)]) -> Self {
+        Self::on(hosts, Side::Server, &[], variables)
+    }
+
+    /// Starts it on the host at this side, with these arguments, too.
+    fn on(hosts: &Network, side: Side, more: &[&str], variables: &[(&str, &str)]) -> Self {
+        let address = if side == Side::Client { CLIENT } else { SERVER };
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let key = folder.path().join("key");
         let key = key.to_str().expect("temporary folders have plain names");
-        let mut command = Server::command(&["--listen", SERVER, "--key-file", key]);
+        let mut command = Server::command(&[&["--listen", address, "--key-file", key], more].concat());
         command.envs(variables.iter().copied());
-        Self { server: Server::start_command(hosts.inside(Side::Server, &command)), _folder: folder }
+        Self { server: Server::start_command(hosts.inside(side, &command)), _folder: folder }
     }
 
     /// A program on the first host. It goes over verbs or not at all.
@@ -187,6 +193,72 @@ fn pinned_memory_is_moved_where_it_is_and_with_gpudirect_straight_to_the_device(
     pinned_copies(&hosts, &far, &few, "registered");
     far.server.must_have_workers(0);
     far.server.must_be_well();
+}
+
+/// So that several links of a process are set up quickly on one slow processor.
+const SMALL_STAGING: (&str, &str) = ("CAUSEWAY_VERBS_STAGING", "4M");
+
+/// A server on each host, with these variables for the second. Both hosts are one machine with one file system, so that neither
+/// has a socket in a folder by which the other would find that out.
+fn on_both_hosts(hosts: &Network, variables: &[(&str, &str)]) -> [Far; 2] {
+    let apart = ["--socket-dir", "/nonexistent"];
+    [(Side::Client, &[][..]), (Side::Server, variables)]
+        .map(|(side, variables)| Far::on(hosts, side, &apart, &[&[SMALL_STAGING], variables].concat()))
+}
+
+/// A program on the first host with the devices of both servers.
+fn with_both(hosts: &Network, servers: &[Far; 2], name: &str, variables: &[(&str, &str)]) -> Command {
+    let on = servers.each_ref().map(|server| server.server.connect_string()).join(",");
+    let mut program = through_run(Some(&on), &cuda_program(name));
+    program.envs([SMALL_STAGING]).envs(variables.iter().copied());
+    hosts.inside(Side::Client, &program)
+}
+
+#[test]
+fn servers_copy_between_their_devices_by_verbs() {
+    let Some(hosts) = hosts() else { return };
+    let servers = on_both_hosts(&hosts, &[]);
+    let not_encrypted = "not verbs: what goes over verbs is not encrypted";
+    for (via, between, way, says) in [
+        ("verbs", "auto", "verbs", "go via verbs; not shm: the server is on"),
+        ("tcp", "verbs", "verbs", "go via verbs"),
+        ("auto", "link", "tcp", not_encrypted),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let counts = folder.path().join("counts.json");
+        let counts_file = counts.to_str().expect("temporary folders have plain names");
+        let variables = [("CAUSEWAY_VIA", via), ("CAUSEWAY_BETWEEN_SERVERS", between)];
+        let told = [("CAUSEWAY_STATS", counts_file), ("CAUSEWAY_LOG", "info")];
+        let mut program = with_both(&hosts, &servers, "peer_rate", &[&variables[..], &told].concat());
+        let outcome = run(program.args(["4", "2"]), LIMIT).must_succeed();
+        let text = fs::read_to_string(&counts).expect("the program has written its counts");
+        let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let bytes = report["copies"]["between_servers"][way]["bytes"].as_u64();
+        assert_eq!(bytes, Some(16 << 20), "{via} {between}: {text}");
+        // Two counts of wrong words in each repetition, four bytes each.
+        assert_eq!(
+            (&report["bytes_to_device"], &report["bytes_from_device"]),
+            (&0.into(), &16.into()),
+            "{text}"
+        );
+        assert_eq!(outcome.stderr.matches(says).count(), 2, "{via} {between}: {outcome}");
+    }
+    let variables = [("CAUSEWAY_VIA", "tcp"), ("CAUSEWAY_BETWEEN_SERVERS", "verbs")];
+    run(&mut with_both(&hosts, &servers, "peer_copies", &variables), LIMIT).must_succeed();
+    for Far { server, .. } in &servers {
+        server.must_have_workers(0);
+        server.must_be_well();
+    }
+}
+
+#[test]
+fn where_verbs_between_servers_are_insisted_on_and_cannot_be_had_the_client_carries_copies() {
+    let Some(hosts) = hosts() else { return };
+    let servers = on_both_hosts(&hosts, &[("CAUSEWAY_VERBS_DEVICE", "nothing")]);
+    let variables = [("CAUSEWAY_VIA", "tcp"), ("CAUSEWAY_BETWEEN_SERVERS", "verbs")];
+    let outcome =
+        run(with_both(&hosts, &servers, "peer_rate", &variables).args(["4", "1"]), LIMIT).must_succeed();
+    assert_eq!(outcome.stderr.matches("cannot be reached via verbs").count(), 2, "{outcome}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use causeway_fabric::Target;
+use causeway_fabric::between::{self, BetweenServers, UnknownBetween};
 use causeway_fabric::pipeline::{PipelineError, Table, VARIABLE};
 use clap::Args;
 use thiserror::Error;
@@ -43,6 +44,9 @@ pub enum RunError {
     /// The user's plans for copies have a mistake.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    /// The user's choice for copies between servers is none.
+    #[error(transparent)]
+    Between(#[from] UnknownBetween),
     /// There is no client library.
     #[error(transparent)]
     Library(#[from] LibraryError),
@@ -67,8 +71,9 @@ impl RunError {
 /// Runs the program; returns with its exit code, or ends this process by the same signal.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     let library = library::folder()?;
-    // The client library would go on without a table that has a mistake.
+    // The client library would go on without what has a mistake.
     Table::parse(&std::env::var(VARIABLE).unwrap_or_default())?;
+    std::env::var(between::VARIABLE).unwrap_or_default().parse::<BetweenServers>()?;
     let servers = arguments.server.servers(arguments.verbose)?;
     servers.check(arguments.server.via)?;
     let mut command = launch::command(&arguments.program, &servers.targets, &library);

@@ -32,7 +32,7 @@ const fn worker(name: &'static str, text: &'static str) -> Variable {
 pub static VARIABLES: &[Variable] = &[
     client(
         "CAUSEWAY_BETWEEN_SERVERS",
-        "auto (the default), link or client: what carries copies between devices of two servers",
+        "auto (the default), link, shm, verbs, tcp or client: what carries copies between devices of two servers",
     ),
     client(
         "CAUSEWAY_CACHE_DIR",

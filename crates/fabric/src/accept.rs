@@ -32,7 +32,7 @@ pub enum Request {
     },
     /// To add a bulk lane to a session; its token has not been checked yet.
     Lane(LaneHello),
-    /// To set up verbs for a session; its token has not been checked yet.
+    /// To set up verbs for a session, or for a way that a ticket leads to; its token has not been checked yet.
     Verbs(VerbsHello),
     /// A connection of another server's worker, which is checked against the sessions' tickets.
     Peer(PeerHello),
@@ -153,14 +153,15 @@ pub fn greet(
             input.finish()?;
             Request::Peer(hello)
         }
+        // Its token must be that of a session, which no ticket tells, or a ticket.
+        Opening::Verbs(hello) => {
+            input.finish()?;
+            Request::Verbs(hello)
+        }
         _ if by == Proof::Ticket => return Err(AcceptError::NotForTickets),
         Opening::Lane(hello) => {
             input.finish()?;
             Request::Lane(hello)
-        }
-        Opening::Verbs(hello) => {
-            input.finish()?;
-            Request::Verbs(hello)
         }
         // Whoever is not at a socket of this host cannot share memory.
         Opening::Join(_) => {

@@ -11,6 +11,7 @@
 //! | [`shm`]       | How do two processes of one host share memory?                              |
 //! | [`verbs`]     | How do two processes use InfiniBand, RoCE or iWARP?                         |
 //! | [`via`]       | Which module is in use, and why not another?                                |
+//! | [`between`]   | What carries copies between devices of two servers?                         |
 //! | [`connect()`] | How does a client get a session?                                           |
 //! | [`accept`]    | How does a server find out who is calling before it trusts a byte?          |
 //! | [`exchange`]  | How do questions and answers go over a connection without a link?           |
@@ -26,6 +27,7 @@
 
 pub mod accept;
 pub mod awake;
+pub mod between;
 mod connect;
 pub mod copiers;
 pub mod exchange;

@@ -79,13 +79,6 @@ impl ViaChoice {
     pub fn admits(self, via: Via) -> bool {
         self == Self::Auto || self == Self::Only(via)
     }
-
-    /// What a client's choice means for the ways between its servers. Only TCP is one that every pair of hosts has, so that
-    /// only it can be insisted on.
-    #[must_use]
-    pub fn between_servers(self) -> Self {
-        if self == Self::Only(Via::Tcp) { self } else { Self::Auto }
-    }
 }
 
 /// Why a module is not in use.
@@ -176,9 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn between_servers_only_tcp_is_insisted_on_and_only_better_modules_are_explained() {
-        assert_eq!(ViaChoice::Only(Via::Tcp).between_servers(), ViaChoice::Only(Via::Tcp));
-        assert_eq!(ViaChoice::Only(Via::Shm).between_servers(), ViaChoice::Auto);
+    fn only_better_modules_are_explained() {
         let told = reasons(ViaChoice::Auto, Via::Verbs, &[Reason { via: Via::Shm, text: "far".into() }]);
         assert_eq!(why_not_better(Via::Verbs, &told), "; not shm: far");
         assert_eq!(why_not_better(Via::Shm, &reasons(ViaChoice::Auto, Via::Shm, &[])), "");

@@ -3,7 +3,7 @@
 mod common;
 
 use causeway_fabric::accept::{AcceptError, Caller, Request, greet};
-use causeway_fabric::{ConnectError, ConnectOptions, Key, PeerAddress, Target, connect_peer};
+use causeway_fabric::{ConnectError, ConnectOptions, Key, PeerAddress, Target, Via, ViaChoice, connect_peer};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{Answer, LaneToken, Locality, PeerHello, SessionId};
 use std::net::TcpListener;
@@ -41,8 +41,8 @@ fn a_ticket_leads_to_its_session_with_and_without_a_key() {
         // The key itself is not needed: that of another server does as well.
         let known = at(Target { key: target.key.as_ref().map(|_| Key::generate()), ..target });
         let session = SessionId([3; 16]);
-        let way =
-            connect_peer(&known, session, TICKET, &ConnectOptions::default()).expect("the ticket is right");
+        let options = ConnectOptions { via: ViaChoice::Only(Via::Tcp), ..ConnectOptions::default() };
+        let way = connect_peer(&known, session, TICKET, &options).expect("the ticket is right");
         let request = greeted.join().unwrap().expect("it is taken in");
         let expected = PeerHello { session, ticket: TICKET, connection: 0 };
         assert!(matches!(request, Request::Peer(hello) if hello == expected));

@@ -7,6 +7,7 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::sys::CUresult;
 use causeway_api::types::PeerWay;
 use causeway_doctor::judge::between::Between;
+use causeway_fabric::between::{BetweenServers, LinkVia};
 use causeway_fabric::{Link, Receiver, Target, ViaChoice, connect, describe_process};
 use causeway_wire::codec::{Decode as _, Decoder};
 use causeway_wire::handshake::Locality;
@@ -17,12 +18,13 @@ use crate::server::connect_options;
 /// Tries every way between two of the servers. Of those that give no session nothing is told here.
 pub fn examine(targets: &[Target], via: ViaChoice) -> Vec<Between> {
     let mut sessions: Vec<_> = targets.iter().filter_map(|target| Session::open(target, via)).collect();
+    let link = BetweenServers::Auto.link(via);
     let mut ways = Vec::new();
     for to in 0..sessions.len() {
         for from in (0..sessions.len()).filter(|from| *from != to) {
             let [reader, source] =
                 sessions.get_disjoint_mut([to, from]).expect("two places of the list that are not the same");
-            let (used, reason) = match reader.reach(source, from as u64, via) {
+            let (used, reason) = match reader.reach(source, from as u64, link) {
                 Ok(PeerWay { via, reason }) => ((!via.is_empty()).then_some(via), reason),
                 Err(why) => (None, why),
             };
@@ -56,7 +58,7 @@ impl<'a> Session<'a> {
     }
 
     /// Has its worker connect to another one's.
-    fn reach(&mut self, source: &mut Self, peer: u64, via: ViaChoice) -> Result<PeerWay, String> {
+    fn reach(&mut self, source: &mut Self, peer: u64, via: LinkVia) -> Result<PeerWay, String> {
         let ticket = source.call(&calls::peer_ticket {})?;
         self.call(&calls::peer_connect {
             peer,
@@ -64,6 +66,7 @@ impl<'a> Session<'a> {
             port: source.target.port.into(),
             encrypted: source.target.key.is_some(),
             via: &via.to_string(),
+            in_clear: via.in_clear,
             boot_id: &source.locality.boot_id,
             sockets: &source.locality.sockets.join("\n"),
             ticket,

@@ -10,7 +10,7 @@ use super::{Mode, Place, copy, detour};
 use crate::entry::refuse_use;
 use crate::session;
 use crate::session::loans::{self, Source};
-use crate::session::peers::{self, Choice, Way};
+use crate::session::peers::{self, Way};
 use crate::statistics::copies::{self, Between};
 use crate::stream::StreamState;
 use crate::{array, capture, context, event, memory};
@@ -19,6 +19,7 @@ use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUresult};
 use causeway_api::types::{DevicePlace, Region};
 use causeway_fabric::Via;
+use causeway_fabric::between::BetweenServers;
 
 /// Carries a copy out that its stream's server alone cannot; nothing when it can.
 ///
@@ -130,7 +131,7 @@ fn between_servers(
     let is_here = mode != Mode::Synchronous && stream.context.server() == to.handle.server();
     // The device that carries the copy out is that of the stream it is put into.
     let carrier = if is_here { stream.context } else { to.handle };
-    let lent = if link.via == Via::Shm && peers::choice() == Choice::Auto {
+    let lent = if link.via == Via::Shm && peers::choice() == BetweenServers::Auto {
         loans::source(&source, carrier, (link.peer, link.ticket))?
     } else {
         None

@@ -8,40 +8,21 @@ use causeway_api::handle::{Handle, MOST_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_fabric::Via;
+use causeway_fabric::between::{self, BetweenServers};
 use causeway_fabric::target::random_bytes;
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 
-/// What the user lets carry copies between devices of two servers (`CAUSEWAY_BETWEEN_SERVERS`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Choice {
-    /// The best that works.
-    Auto,
-    /// The links between workers, even where devices reach each other's memory.
-    Link,
-    /// This process.
-    Client,
-}
-
-/// What the user has chosen.
-pub fn choice() -> Choice {
-    static CHOICE: OnceLock<Choice> = OnceLock::new();
+/// What the user lets carry copies between devices of two servers.
+pub fn choice() -> BetweenServers {
+    static CHOICE: OnceLock<BetweenServers> = OnceLock::new();
     *CHOICE.get_or_init(|| {
-        let text = environment::read("CAUSEWAY_BETWEEN_SERVERS").unwrap_or_default();
-        parse(&text).unwrap_or_else(|| {
-            error!("CAUSEWAY_BETWEEN_SERVERS={text} means nothing: choose auto, link or client; auto it is");
-            Choice::Auto
+        let text = environment::read(between::VARIABLE).unwrap_or_default();
+        text.parse().unwrap_or_else(|mistake| {
+            error!("{mistake}; auto it is");
+            BetweenServers::Auto
         })
     })
-}
-
-fn parse(text: &str) -> Option<Choice> {
-    match text.trim() {
-        "" | "auto" => Some(Choice::Auto),
-        "link" => Some(Choice::Link),
-        "client" => Some(Choice::Client),
-        _ => None,
-    }
 }
 
 /// What carries copies from the devices of one server to those of another.
@@ -73,7 +54,7 @@ static WAYS: Mutex<[[Option<Way>; MOST_SERVERS]; MOST_SERVERS]> =
 /// # Errors
 /// When one of the servers is lost.
 pub fn way(destination: usize, source: usize) -> Result<Way, CUresult> {
-    if choice() == Choice::Client {
+    if choice() == BetweenServers::Client {
         return Ok(Way::Client);
     }
     let mut ways = WAYS.lock();
@@ -100,6 +81,7 @@ pub fn found() -> Vec<String> {
 
 fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
     let Session { target, via, locality, .. } = with(source)?;
+    let via = choice().link(*via);
     let ticket = super::call_in(Handle::null_of(source), &calls::peer_ticket {})?;
     let peer = source as u64;
     let request = calls::peer_connect {
@@ -108,6 +90,7 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
         port: target.port.into(),
         encrypted: target.key.is_some(),
         via: &via.to_string(),
+        in_clear: via.in_clear,
         boot_id: &locality.boot_id,
         sockets: &locality.sockets.join("\n"),
         ticket,
@@ -136,18 +119,4 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
 /// A number for something that a server is allowed to read: who knows it may, so nobody can guess it.
 pub fn offer_number() -> u64 {
     u64::from_le_bytes(random_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn choices_are_read() {
-        assert_eq!(
-            ["", "auto", "link", "client "].map(parse).map(Option::unwrap).map(|choice| choice as u8),
-            [0, 0, 1, 2]
-        );
-        assert_eq!(parse("tcp"), None);
-    }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, Offer, Opening, VERSIONS, VerbsHello, Welcome,
+    Answer, ClientHello, JoinHello, LaneToken, Offer, Opening, SessionId, VERSIONS, VerbsHello, Welcome,
 };
 
 use crate::awake;
@@ -120,7 +120,7 @@ fn establish(
         }
     }
     if options.via.admits(Via::Verbs) {
-        match join_over_verbs(target, options, &connection, welcome) {
+        match join_over_verbs(target, options, &connection, welcome.session, welcome.token) {
             Ok(joined) => {
                 let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
                 return Ok((link, receiver, tried));
@@ -148,22 +148,25 @@ fn establish(
     Ok((link, receiver, tried))
 }
 
-/// Queue pairs for a granted session, or why there are none.
+/// Queue pairs for a granted session, or for a way between two workers, or why there are none. `token` is the session's, or the
+/// ticket of the way.
 fn join_over_verbs(
     target: &Target,
     options: &ConnectOptions,
     connection: &Connection,
-    welcome: &Welcome,
+    session: SessionId,
+    token: LaneToken,
 ) -> Result<verbs::join::Joined, String> {
     let local = connection.socket().local_addr().map_err(|error| error.to_string())?.ip().to_canonical();
     let chance = chance(Some(local)).map_err(|error| error.to_string())?;
-    if options.via == ViaChoice::Auto && target.key.is_some() && chance.is_ethernet {
+    let may_be_heard = target.key.is_some() && chance.is_ethernet;
+    if may_be_heard && options.via == ViaChoice::Auto && !options.verbs_in_clear {
         return Err("what goes over verbs is not encrypted, the server has a key, and on Ethernet others may listen; where \
                     nobody does, ask for verbs"
             .to_owned());
     }
     let (by_manager, queue_pairs, depth) = chance.wish();
-    let hello = VerbsHello { session: welcome.session, token: welcome.token, by_manager, queue_pairs, depth };
+    let hello = VerbsHello { session, token, by_manager, queue_pairs, depth };
     let asked = open(target, options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
     let (setup, answer) = asked.map_err(|error| error.to_string())?;
     match answer {

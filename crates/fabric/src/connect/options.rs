@@ -21,6 +21,9 @@ pub struct ConnectOptions {
     pub lanes_by_distance: bool,
     /// Which module the session goes over.
     pub via: ViaChoice,
+    /// Whether verbs, which do not encrypt, are good enough for a server with a key where others may listen. What is asked for by
+    /// [`via`](Self::via) is.
+    pub verbs_in_clear: bool,
     /// A folder in which the server's sockets may be, besides where the server says.
     pub socket_folder: Option<PathBuf>,
 }
@@ -32,6 +35,7 @@ impl Default for ConnectOptions {
             answer_timeout: Duration::from_secs(60),
             lanes_by_distance: lanes_asked_for().is_none(),
             via: ViaChoice::Auto,
+            verbs_in_clear: false,
             socket_folder: None,
         }
     }

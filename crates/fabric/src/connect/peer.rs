@@ -1,21 +1,22 @@
 //! How does the worker of one server reach that of another?
 //!
 //! The first connection goes over TCP and proves that the ticket is known. What the connecting worker does next shows the
-//! other one where the link goes on: it joins in shared memory, or opens lanes.
+//! other one where the link goes on: it joins in shared memory or over verbs, or opens lanes.
 
 use std::io;
 
 use causeway_wire::handshake::{JoinHello, LaneToken, Locality, Opening, PeerHello, SessionId};
 
+use super::error::not_via;
 use super::lanes::{LaneDialer, Purpose, lanes_for, open_lane};
-use super::{ConnectError, ConnectOptions};
+use super::{ConnectError, ConnectOptions, join_over_verbs};
 use crate::awake;
 use crate::link::{Link, Receiver};
 use crate::shm::join::join;
 use crate::shm::staging;
 use crate::target::{Key, Target};
 use crate::tcp::socket::round_trip;
-use crate::via::{self, Reason, Via};
+use crate::via::{self, Reason, Via, ViaChoice};
 
 /// Where the other worker is.
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ pub struct PeerLink {
 }
 
 /// Connects a worker to that of another server, by a ticket which that one gave. Two on one host share memory if they can;
-/// otherwise the link goes over TCP.
+/// others are joined by their RDMA devices where these reach each other; otherwise the link goes over TCP.
 pub fn connect_peer(
     address: &PeerAddress,
     session: SessionId,
@@ -72,7 +73,17 @@ pub fn connect_peer(
         }
     }
     if options.via.admits(Via::Verbs) {
-        tried.push(Reason { via: Via::Verbs, text: "servers do not use it between themselves".to_owned() });
+        match join_over_verbs(&target, options, &connection, session, ticket) {
+            Ok(joined) => {
+                let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
+                let reasons = via::reasons(options.via, link.via(), &tried);
+                return Ok(PeerLink { link, receiver, reasons });
+            }
+            Err(text) => tried.push(Reason { via: Via::Verbs, text }),
+        }
+    }
+    if let (ViaChoice::Only(via @ (Via::Shm | Via::Verbs)), Some(reason)) = (options.via, tried.first()) {
+        return Err(not_via(&target, via, reason.text.clone()));
     }
     let length = round_trip(connection.socket()).unwrap_or_default();
     let lanes = LaneDialer {

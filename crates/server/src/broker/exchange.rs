@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::board::Token;
 use super::control::Control;
 use super::messages::{self, ToBroker};
-use crate::worker::Arrival;
+use crate::worker::{Arrival, Joining};
 
 /// How long a broker may take to answer; it only looks into a table.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub struct PeerCaller {
     /// The ticket with which it came.
     pub ticket: LaneToken,
     /// What it is.
-    pub arrival: Arrival<Connection, OwnedFd>,
+    pub arrival: Arrival<Connection, Joining>,
 }
 
 #[derive(Default)]

@@ -20,7 +20,7 @@ use super::control::Control;
 use super::exchange::{Exchange, PeerCaller};
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use crate::cache::CacheStart;
-use crate::worker::{Arrival, Prepared};
+use crate::worker::{Arrival, Joining, Prepared};
 
 /// Why a worker cannot begin its work.
 #[derive(Debug, Error)]
@@ -110,6 +110,7 @@ impl Task {
             | ToWorker::Verbs { .. }
             | ToWorker::Peer { .. }
             | ToWorker::PeerJoin { .. }
+            | ToWorker::PeerVerbs { .. }
             | ToWorker::Answer { .. } => {
                 return Err(WorkerError::NoStart);
             }
@@ -244,7 +245,12 @@ fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) 
                 exchange.peer_came(PeerCaller { ticket, arrival });
             }
             Ok((ToWorker::PeerJoin { ticket }, Some(socket))) => {
-                exchange.peer_came(PeerCaller { ticket, arrival: Arrival::Joins(socket) });
+                exchange.peer_came(PeerCaller { ticket, arrival: Arrival::Joins(Joining::Memory(socket)) });
+            }
+            Ok((ToWorker::PeerVerbs { hello, keys }, Some(socket))) => {
+                let setup = Box::new(Connection::new(TcpStream::from(socket), keys));
+                let arrival = Arrival::Joins(Joining::Verbs(hello, setup));
+                exchange.peer_came(PeerCaller { ticket: hello.token, arrival });
             }
             Ok((ToWorker::Answer { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);

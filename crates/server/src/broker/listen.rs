@@ -224,12 +224,17 @@ fn hand_over_verbs(
     hello: &VerbsHello,
     mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
-    let Some(control) = shared.sessions.admit_verbs(hello) else {
+    let Some((control, joiner)) = shared.sessions.admit_verbs(hello) else {
         refuse(&mut connection, "the session has ended, or has asked for verbs already");
         return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong token")));
     };
     let (socket, keys) = messages::take_apart(connection)?;
-    messages::send(&control, &ToWorker::Verbs { hello: *hello, keys }, Some(&socket))
+    let hello = *hello;
+    let message = match joiner {
+        Joiner::Client => ToWorker::Verbs { hello, keys },
+        Joiner::Peer(_) => ToWorker::PeerVerbs { hello, keys },
+    };
+    messages::send(&control, &message, Some(&socket))
 }
 
 fn add_peer(

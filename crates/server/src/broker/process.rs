@@ -27,7 +27,7 @@ use super::config::BrokerConfig;
 use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
-use super::sessions::Session;
+use super::sessions::{Asked, Session};
 use super::spare::Spare;
 use crate::cache::{CacheStart, identity_of};
 
@@ -266,8 +266,7 @@ impl Worker {
                 process: Arc::clone(&process),
                 lanes,
                 opened: 0,
-                joined: false,
-                over_verbs: false,
+                asked: Asked::default(),
                 tickets: Vec::new(),
             },
         );

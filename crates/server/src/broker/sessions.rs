@@ -24,10 +24,8 @@ pub struct Session {
     pub lanes: u32,
     /// Those that it has opened, one bit for each.
     pub opened: u32,
-    /// Whether it has asked to share memory.
-    pub joined: bool,
-    /// Whether it has asked to go on over verbs.
-    pub over_verbs: bool,
+    /// What its client has asked for.
+    pub asked: Asked,
     /// With which tickets workers of other servers may come.
     pub tickets: Vec<Ticket>,
 }
@@ -36,11 +34,19 @@ pub struct Session {
 pub struct Ticket {
     token: LaneToken,
     opened: u64,
-    /// Whether one has asked to share memory.
-    joined: bool,
+    asked: Asked,
 }
 
-/// Who wants to share memory with a worker.
+/// What somebody has asked for who may ask once.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// To share memory.
+    memory: bool,
+    /// To go on over verbs.
+    verbs: bool,
+}
+
+/// Who wants to share memory with a worker, or to go on over verbs.
 pub enum Joiner {
     /// Its client.
     Client,
@@ -97,7 +103,7 @@ impl Sessions {
         let Some(session) = table.get_mut(&id).filter(|session| session.tickets.len() < MOST_TICKETS) else {
             return false;
         };
-        session.tickets.push(Ticket { token, opened: 0, joined: false });
+        session.tickets.push(Ticket { token, opened: 0, asked: Asked::default() });
         true
     }
 
@@ -123,28 +129,30 @@ impl Sessions {
     /// The worker that somebody on this host wants to share memory with, if the token is right, and who that is: the client,
     /// or another worker that has come with a ticket. Each may ask once.
     pub fn admit_join(&self, hello: &JoinHello) -> Option<(Arc<Control>, Joiner)> {
-        let mut table = self.table.lock();
-        let session = table.get_mut(&hello.session)?;
-        let (joined, joiner) = if session.token == hello.token {
-            (&mut session.joined, Joiner::Client)
-        } else {
-            let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == hello.token)?;
-            (&mut ticket.joined, Joiner::Peer(hello.token))
-        };
-        if core::mem::replace(joined, true) {
-            return None;
-        }
-        Some((Arc::clone(&session.control), joiner))
+        self.admit_once(hello.session, hello.token, |asked| &mut asked.memory)
     }
 
-    /// The worker that a client wants to go on over verbs with, if its token is right. It may ask once.
-    pub fn admit_verbs(&self, hello: &VerbsHello) -> Option<Arc<Control>> {
+    /// The worker that somebody wants to go on over verbs with, if the token is right, and who that is. Each may ask once.
+    pub fn admit_verbs(&self, hello: &VerbsHello) -> Option<(Arc<Control>, Joiner)> {
+        self.admit_once(hello.session, hello.token, |asked| &mut asked.verbs)
+    }
+
+    fn admit_once(
+        &self,
+        session: SessionId,
+        token: LaneToken,
+        what: impl FnOnce(&mut Asked) -> &mut bool,
+    ) -> Option<(Arc<Control>, Joiner)> {
         let mut table = self.table.lock();
-        let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
-        if core::mem::replace(&mut session.over_verbs, true) {
-            return None;
-        }
-        Some(Arc::clone(&session.control))
+        let session = table.get_mut(&session)?;
+        let control = Arc::clone(&session.control);
+        let (asked, joiner) = if session.token == token {
+            (&mut session.asked, Joiner::Client)
+        } else {
+            let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == token)?;
+            (&mut ticket.asked, Joiner::Peer(token))
+        };
+        (!core::mem::replace(what(asked), true)).then_some((control, joiner))
     }
 
     /// Asks all workers to end, kills those that are still there after `grace`, and waits until all have

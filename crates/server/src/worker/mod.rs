@@ -26,7 +26,7 @@ mod pool;
 mod turns;
 mod waits;
 
-pub use peers::Arrival;
+pub use peers::{Arrival, Joining};
 
 use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};

@@ -33,12 +33,12 @@ pub struct PeerHello {
 
 record!(PeerHello { session, ticket, connection });
 
-/// What a client says on a socket of the server's host, to go on with its session in memory that both share.
+/// What a client, or the worker of another server, says on a socket of the server's host, to go on in memory that both share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JoinHello {
     /// The session.
     pub session: SessionId,
-    /// Proof that it is the client's.
+    /// Proof that it is the client's, or the ticket with which the worker has come.
     pub token: LaneToken,
 }
 
@@ -55,12 +55,12 @@ pub struct SharedMemory {
 
 record!(SharedMemory { upload_slots, download_slots });
 
-/// What a client wants of verbs, on a connection of its own.
+/// What a client, or the worker of another server, wants of verbs, on a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerbsHello {
     /// The session.
     pub session: SessionId,
-    /// Proof that it is the client's.
+    /// Proof that it is the client's, or the ticket with which the worker has come.
     pub token: LaneToken,
     /// Whether rdma_cm is to join the queue pairs, instead of their numbers being told here.
     pub by_manager: bool,

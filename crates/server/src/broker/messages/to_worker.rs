@@ -109,6 +109,14 @@ pub enum ToWorker {
         /// The ticket.
         ticket: LaneToken,
     },
+    /// The worker of another server, which has come with the ticket that is the token here, would like to go on over verbs; the
+    /// connection for setting them up comes along.
+    PeerVerbs {
+        /// What it wants.
+        hello: VerbsHello,
+        /// The state of the connection's encryption.
+        keys: Option<ConnectionKeys>,
+    },
     /// The client has shown that it is on this host; its connection comes along.
     Join,
     /// The client would like to go on over verbs; the connection for setting them up comes along.
@@ -137,6 +145,7 @@ const VERBS: u8 = 7;
 const DIAGNOSE: u8 = 8;
 const PEER: u8 = 9;
 const PEER_JOIN: u8 = 10;
+const PEER_VERBS: u8 = 11;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -156,6 +165,11 @@ impl Encode for ToWorker {
             Self::Join => JOIN.encode(out),
             Self::Verbs { hello, keys } => {
                 VERBS.encode(out);
+                hello.encode(out);
+                keys.encode(out);
+            }
+            Self::PeerVerbs { hello, keys } => {
+                PEER_VERBS.encode(out);
                 hello.encode(out);
                 keys.encode(out);
             }
@@ -194,6 +208,7 @@ impl<'a> Decode<'a> for ToWorker {
             JOIN => Ok(Self::Join),
             VERBS => Ok(Self::Verbs { hello: input.value()?, keys: input.value()? }),
             DIAGNOSE => Ok(Self::Diagnose { keys: input.value()? }),
+            PEER_VERBS => Ok(Self::PeerVerbs { hello: input.value()?, keys: input.value()? }),
             PEER_JOIN => Ok(Self::PeerJoin { ticket: input.value()? }),
             PEER => {
                 Ok(Self::Peer { ticket: input.value()?, connection: input.value()?, keys: input.value()? })

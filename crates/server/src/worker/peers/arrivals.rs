@@ -1,7 +1,7 @@
 //! Where does the link of another worker go on, which comes in several connections and in any order?
 //!
 //! The first connection shows that the worker has a ticket. What follows it decides: a socket of this host means shared
-//! memory, a lane means TCP. The broker hands each connection over on a thread of its own, so that any of them may be the
+//! memory, a connection for setting up queue pairs means verbs, a lane means TCP. The broker hands each connection over on a thread of its own, so that any of them may be the
 //! first to come here.
 
 use causeway_wire::handshake::LaneToken;
@@ -9,14 +9,14 @@ use causeway_wire::handshake::LaneToken;
 /// Lanes that may wait for the first connection of their link. The broker lets no more come with a ticket than a link has.
 const MOST_EARLY: usize = 256;
 
-/// What has come with a ticket; `C` is a connection, `S` a socket of this host.
+/// What has come with a ticket; `C` is a connection, `S` what joins the workers otherwise than by connections.
 #[derive(Debug)]
 pub enum Arrival<C, S> {
     /// The connection that carries messages.
     First(C),
     /// A lane.
     Lane(C),
-    /// The wish to share memory.
+    /// The wish to be joined otherwise.
     Joins(S),
 }
 
@@ -25,7 +25,7 @@ pub enum Arrival<C, S> {
 pub enum Step<C, S> {
     /// Nothing yet.
     Wait,
-    /// Share memory; when that fails, [`Arrivals::not_joined`] has the connection back.
+    /// Be joined otherwise; when that fails, [`Arrivals::not_joined`] has the connection back.
     Join(C, S),
     /// Serve over TCP, with these lanes.
     Serve(C, Vec<C>),
@@ -89,7 +89,7 @@ impl<C, S> Arrivals<C, S> {
         }
     }
 
-    /// Memory could not be shared over this connection: it waits for lanes.
+    /// The workers could not be joined otherwise: this connection waits for lanes, or for the next try.
     pub fn not_joined(&mut self, ticket: LaneToken, connection: C) -> Step<C, S> {
         self.links.retain(|(known, _)| *known != ticket);
         self.take(ticket, Arrival::First(connection))
@@ -104,7 +104,7 @@ mod tests {
     const TICKET: LaneToken = LaneToken([1; 32]);
 
     #[test]
-    fn a_lane_means_tcp_and_a_socket_means_shared_memory_in_any_order() {
+    fn a_lane_means_tcp_and_a_wish_to_join_is_tried_in_any_order() {
         let mut arrivals = Arrivals::<u8, char>::default();
         assert_eq!(arrivals.take(TICKET, First(0)), Step::Wait);
         assert_eq!(arrivals.take(TICKET, Lane(1)), Step::Serve(0, vec![1]));
@@ -118,10 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_share_memory_goes_on_over_tcp() {
+    fn what_cannot_be_joined_tries_again_or_goes_on_over_tcp() {
         let mut arrivals = Arrivals::<u8, char>::default();
         arrivals.take(TICKET, First(0));
         assert_eq!(arrivals.take(TICKET, Joins('s')), Step::Join(0, 's'));
+        assert_eq!(arrivals.not_joined(TICKET, 0), Step::Wait);
+        assert_eq!(arrivals.take(TICKET, Joins('v')), Step::Join(0, 'v'));
         assert_eq!(arrivals.not_joined(TICKET, 0), Step::Wait);
         assert_eq!(arrivals.take(TICKET, Lane(1)), Step::Serve(0, vec![1]));
         assert_eq!(arrivals.take(TICKET, Joins('t')), Step::Refuse);

@@ -28,26 +28,53 @@ use causeway_api::calls::{peer_connect, peer_offer};
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 use causeway_api::types::{PeerTicket, PeerWay};
-use causeway_fabric::shm::join::offer;
-use causeway_fabric::shm::staging;
+use causeway_fabric::shm::{self, staging};
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::{
-    ConnectOptions, Key, Link, PeerAddress, PeerLink, Target, ViaChoice, connect_peer, threads, via,
+    ConnectOptions, Key, Link, PeerAddress, PeerLink, Receiver, Target, connect_peer, threads, verbs, via,
 };
 use causeway_gpu::CuResult;
 use causeway_gpu::objects::Translate as _;
 use causeway_wire::codec::Encode;
-use causeway_wire::handshake::{LaneToken, Locality, SessionId};
+use causeway_wire::handshake::{LaneToken, Locality, SessionId, VerbsHello};
 use destination::Reader;
 use loans::Loan;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use source::{Offer, Offered, Reading};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// What joins two workers otherwise than by TCP connections.
+#[derive(Debug)]
+pub enum Joining {
+    /// A socket of this host, over which both get memory to share.
+    Memory(OwnedFd),
+    /// A connection on which queue pairs are set up, and what the other worker wants of them.
+    Verbs(VerbsHello, Box<Connection>),
+}
+
+impl Joining {
+    /// Joins the two; a part of a sentence where that fails.
+    fn link(self, connection: &Connection) -> Result<io::Result<(Link, Receiver)>, String> {
+        match self {
+            Self::Memory(socket) => match shm::join::offer(socket, staging::layout()) {
+                Ok(joined) => Ok(joined.link(connection)),
+                Err(cause) => {
+                    Err(format!("no memory is shared with another server's worker on this host: {cause}"))
+                }
+            },
+            Self::Verbs(hello, setup) => match verbs::join::offer(*setup, &hello) {
+                Ok(joined) => Ok(joined.link(connection)),
+                Err(cause) => Err(format!("another server's worker is not served over verbs: {cause}")),
+            },
+        }
+    }
+}
 
 /// How long one end may need for what the other end, or the client, knows to be done.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -152,9 +179,9 @@ impl Engine {
     /// Does what has to be done with what came of another worker.
     fn take_peer_in(
         self: &Arc<Self>,
-        arrivals: &mut Arrivals<Connection, OwnedFd>,
+        arrivals: &mut Arrivals<Connection, Joining>,
         ticket: LaneToken,
-        step: Step<Connection, OwnedFd>,
+        step: Step<Connection, Joining>,
     ) {
         let served = match step {
             Step::Wait => return,
@@ -166,10 +193,10 @@ impl Engine {
                 }
                 return;
             }
-            Step::Join(connection, socket) => match offer(socket, staging::layout()) {
-                Ok(joined) => joined.link(&connection),
-                Err(cause) => {
-                    tracing::info!("no memory is shared with another server's worker on this host: {cause}");
+            Step::Join(connection, joining) => match joining.link(&connection) {
+                Ok(served) => served,
+                Err(why) => {
+                    tracing::info!("{why}");
                     let step = arrivals.not_joined(ticket, connection);
                     return self.take_peer_in(arrivals, ticket, step);
                 }
@@ -202,7 +229,8 @@ impl Engine {
         };
         let address = PeerAddress { target, locality };
         let options = ConnectOptions {
-            via: request.via.parse().map_or(ViaChoice::Auto, ViaChoice::between_servers),
+            via: request.via.parse().unwrap_or_default(),
+            verbs_in_clear: request.in_clear,
             socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
             ..ConnectOptions::default()
         };
