@@ -21,6 +21,9 @@ pub const CLIENT: &str = "10.213.79.1";
 /// The name of the device at either end of a plain cable.
 const DEVICE: &str = "eth0";
 
+/// The end at the bridge of the server's cable, in the guest.
+const SERVER_PORT: &str = "port2";
+
 /// How long one command that sets a network up may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -183,7 +186,13 @@ impl Network {
     /// When the system refuses.
     pub fn cut(&self, is_cut: bool) {
         let state = if is_cut { "down" } else { "up" };
-        self.ip(Side::Server, &["link", "set", DEVICE, state]).expect("the device can be set");
+        let done = if self.is_own {
+            self.ip(Side::Server, &["link", "set", DEVICE, state])
+        } else {
+            // At the bridge, as when a plug is pulled: siw ends its queue pairs when its own interface is taken down.
+            must_run(Command::new("ip").args(["link", "set", SERVER_PORT, state]))
+        };
+        done.expect("the device can be set");
     }
 }
 

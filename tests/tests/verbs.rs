@@ -156,6 +156,9 @@ fn random_copies_are_right_with_every_setting() {
             }
         }
     }
+    // Less staging than the worker has: it must not keep what the client needs back.
+    let mut program = far.program(&hosts, "copy_rate", &["8", "1"]);
+    run(program.env("CAUSEWAY_VERBS_STAGING", "2M"), LIMIT).must_succeed();
     far.server.must_be_well();
 }
 

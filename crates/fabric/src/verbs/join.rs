@@ -30,10 +30,12 @@ use crate::shm::layout::SLOT;
 use crate::target::random_bytes;
 use crate::tcp::channel::Connection;
 
-/// How long either end waits for the whole of it.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client waits for an answer to its greetings before it takes the path for dead.
-const PATIENCE_WITH_PATH: Duration = Duration::from_secs(2);
+/// How long either end waits for the whole of it. What cannot be is said at once, and the end of a process is noticed, so that
+/// this much is waited only for a machine that is busy, with the start of hundreds of sessions for instance, or for packets of
+/// rdma_cm that nobody answers.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a client waits for an answer to its greetings. A path that carries nothing is noticed by its card sooner.
+const PATIENCE_WITH_PATH: Duration = Duration::from_secs(10);
 /// Reads that are under way at a time, at most: what cards of the last ten years allow.
 const MOST_READS: u32 = 16;
 

@@ -1,7 +1,6 @@
 //! How do the frames of a link travel over queue pairs?
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::Failure;
 use super::credit::Class;
@@ -43,12 +42,12 @@ pub struct Receiving(pub Arc<State>);
 impl ReceiveMessages for Receiving {
     fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         let Self(state) = self;
-        state.is_attended.store(true, Ordering::Relaxed);
+        state.stand_in.attend();
         let mut in_vain = InVain::default();
         loop {
             let taken = state.take_frames(into)?;
             if taken > 0 {
-                state.is_attended.store(false, Ordering::Relaxed);
+                state.stand_in.leave();
                 return Ok(taken);
             }
             if state.look() {

@@ -21,6 +21,7 @@
 //! | `path`         | How do messages and writes get into one queue pair?                              |
 //! | `state`        | What do the threads of a link have in common, and how does it end?               |
 //! | `look`         | Who looks for completions, and what follows from them?                           |
+//! | `stand_in`     | Who looks while the receiver of frames is busy with a command?                   |
 //! | `waiting`      | How does a thread wait for something that a completion brings?                   |
 //! | `pieces`       | Which slots are lent to whom, and who is told of pieces that have come?          |
 //! | `operation`    | When is work done that consists of several requests, and what follows?          |
@@ -46,6 +47,7 @@ mod path;
 mod pieces;
 mod queue;
 pub mod settings;
+mod stand_in;
 pub(crate) mod state;
 mod transfers;
 mod waiting;

@@ -24,6 +24,7 @@ use super::one_sided::Lendings;
 use super::path::Path;
 use super::pieces::Owner;
 use super::settings::Preference;
+use super::stand_in::StandIn;
 use crate::line::Line;
 use crate::link::LinkError;
 use crate::shm::layout::SLOT;
@@ -43,6 +44,7 @@ pub struct State {
     pub(super) messages: Buffer,
     /// Where the peer writes to.
     pub(super) arena: Arc<Buffer>,
+    /// The slots of it that the peer uses.
     pub(super) arena_slots: u32,
     /// Where this side fills what it sends; its slots are those of the peer's arena.
     pub(super) staging: Arc<Buffer>,
@@ -83,8 +85,7 @@ pub struct State {
     /// The connection over which the session was asked for, and the one on which verbs were set up.
     sockets: OnceLock<[TcpStream; 2]>,
     pub(super) poll: Duration,
-    /// Whether the receiver of frames is looking, or will before it sleeps.
-    pub(super) is_attended: AtomicBool,
+    pub(super) stand_in: StandIn,
 }
 
 /// What a state is made of.
@@ -108,7 +109,9 @@ impl State {
     pub fn new(materials: Materials) -> io::Result<Arc<Self>> {
         let Materials { paths, completions, receives, messages, arena, staging, .. } = materials;
         let Materials { peer_arena, peer_slots, domain, prefers, shortage, depth, poll, .. } = materials;
-        let staging_slots = peer_slots.min((staging.len() / SLOT) as u32);
+        // Either end has as much staging as arena, so neither uses more of the other's arena than it has itself.
+        let slots_of = |buffer: &Buffer| peer_slots.min((buffer.len() / SLOT) as u32);
+        let (arena_slots, staging_slots) = (slots_of(&arena), slots_of(&staging));
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -118,7 +121,7 @@ impl State {
             completions,
             receives,
             messages,
-            arena_slots: (arena.len() / SLOT) as u32,
+            arena_slots,
             arena: Arc::new(arena),
             staging: Arc::new(staging),
             staging_slots,
@@ -144,7 +147,7 @@ impl State {
             wake,
             sockets: OnceLock::new(),
             poll,
-            is_attended: AtomicBool::new(false),
+            stand_in: StandIn::default(),
         }))
     }
 
@@ -198,6 +201,7 @@ impl State {
         self.line.end();
         self.abandon();
         self.wake_receiver();
+        self.stand_in.wake();
         let _held = self.changed.0.lock();
         self.changed.1.notify_all();
     }

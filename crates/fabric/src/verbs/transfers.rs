@@ -7,8 +7,6 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::messages::{Receiving, Sending};
 use super::state::State;
@@ -21,9 +19,6 @@ use crate::tcp::channel::Connection;
 use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
 use crate::threads;
 use crate::via::Via;
-
-/// How often completions are looked for while the receiver of frames is busy with a command.
-const STAND_IN_EVERY: Duration = Duration::from_millis(1);
 
 /// A link's parts over queue pairs. `setup` is the connection on which they were set up; it ends with the session.
 pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::Result<(Parts, [i32; 2])> {
@@ -98,17 +93,6 @@ impl Staged for State {
 /// The memory of the peer as the link has it.
 struct Writes(Arc<State>);
 
-/// Looks for completions while the receiver of frames is busy, until the link ends.
-fn stand_in(state: &State) {
-    while !state.is_over() {
-        std::thread::sleep(STAND_IN_EVERY);
-        if !state.is_attended.load(Ordering::Relaxed) {
-            while state.look() {}
-            state.give_back_the_rest();
-        }
-    }
-}
-
 impl Memory for Writes {
     fn via(&self) -> Via {
         Via::Verbs
@@ -122,7 +106,7 @@ impl Memory for Writes {
             return state.line.end();
         }
         let standing_in = Arc::clone(state);
-        spawn_or_lose(link, "verbs-aside", move |_| stand_in(&standing_in));
+        spawn_or_lose(link, "verbs-aside", move |_| standing_in.stand_in());
     }
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
@@ -144,14 +128,11 @@ impl Memory for Writes {
     }
 
     fn regions(&self) -> Option<[Region; 2]> {
-        let State { staging, arena, staging_slots, .. } = &*self.0;
-        let mine = Region::new(
-            staging.as_ptr(),
-            *staging_slots as usize * SLOT,
-            Arc::<causeway_verbs::Buffer>::clone(staging),
-        );
-        let peers = Region::new(arena.as_ptr(), arena.len(), Arc::<causeway_verbs::Buffer>::clone(arena));
-        Some([mine, peers])
+        let State { staging, staging_slots, arena, arena_slots, .. } = &*self.0;
+        Some([(staging, staging_slots), (arena, arena_slots)].map(|(buffer, slots)| {
+            let memory = Arc::<causeway_verbs::Buffer>::clone(buffer);
+            Region::new(buffer.as_ptr(), *slots as usize * SLOT, memory)
+        }))
     }
 
     fn end(&self) {
