@@ -17,6 +17,7 @@ static char log_text[1 << 16];
 static size_t log_length;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static int busy;             // What queries answer until it is 0.
+static Handle unfinished;    // An event that is not done, whatever the others are.
 static const char *printed;  // What a kernel has printed and the driver still holds.
 static __thread Handle current;
 static uintptr_t next_handle = 0x1000;
@@ -45,6 +46,7 @@ void fake_take_log(char *out, size_t size) {
     pthread_mutex_unlock(&log_lock);
 }
 void fake_set_busy(int status) { __atomic_store_n(&busy, status, __ATOMIC_SEQ_CST); }
+void fake_set_unfinished(Handle event) { __atomic_store_n(&unfinished, event, __ATOMIC_SEQ_CST); }
 void fake_print(const char *text) { __atomic_store_n(&printed, text, __ATOMIC_SEQ_CST); }
 
 // Start and devices.
@@ -81,7 +83,10 @@ CUresult cuStreamQuery(Handle stream) { (void)stream; return __atomic_load_n(&bu
 CUresult cuEventCreate(Handle *out, unsigned flags) { note("event flags %u\n", flags); return make(out); }
 CUresult cuEventDestroy_v2(Handle event) { (void)event; note("event destroyed\n"); return SUCCESS; }
 CUresult cuEventRecord(Handle event, Handle stream) { (void)event; (void)stream; note("record\n"); return SUCCESS; }
-CUresult cuEventQuery(Handle event) { (void)event; return __atomic_load_n(&busy, __ATOMIC_SEQ_CST); }
+CUresult cuEventQuery(Handle event) {
+    return event == __atomic_load_n(&unfinished, __ATOMIC_SEQ_CST) ? NOT_READY : __atomic_load_n(&busy, __ATOMIC_SEQ_CST);
+}
+CUresult cuStreamWaitEvent(Handle stream, Handle event, unsigned flags) { note("%p waits for %p flags %u\n", stream, event, flags); return SUCCESS; }
 CUresult cuEventSynchronize(Handle event) {
     (void)event;
     const char *text = __atomic_exchange_n(&printed, NULL, __ATOMIC_SEQ_CST);

@@ -1,7 +1,7 @@
 //! The real driver's back end against a library that only writes down how it is called (`driver_fake.c`): checks the
 //! passing of arguments, which needs no GPU.
 
-use causeway_api::handle::{Context, Native, Stream};
+use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::image::{FATBIN_MAGIC, Form};
 use causeway_api::sys::{CUmemPool_attribute, CUresult};
 use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Region};
@@ -9,7 +9,7 @@ use causeway_gpu::calls::*;
 use causeway_gpu::direct::{DirectMemory, DirectWay};
 use causeway_gpu::driver::{Driver, LoadError};
 use causeway_gpu::{Completion, Gpu};
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
@@ -74,6 +74,16 @@ impl Fake {
     fn set_busy(&self, status: c_int) {
         // SAFETY: as above.
         unsafe { self.library.get::<unsafe extern "C" fn(c_int)>(b"fake_set_busy").unwrap()(status) }
+    }
+
+    /// The event that is unfinished from now on, whatever else is.
+    fn set_unfinished(&self, event: Native<Event>) {
+        // SAFETY: as above.
+        unsafe {
+            self.library.get::<unsafe extern "C" fn(*mut c_void)>(b"fake_set_unfinished").unwrap()(
+                event.as_raw().cast(),
+            )
+        }
     }
 
     fn print(&self, text: &'static CStr) {
@@ -253,6 +263,32 @@ fn completions_come_at_once_or_later_and_in_order() {
     fake.driver.after(stream, done("abandoned")).unwrap();
     fake.driver.primary_context_release(fake.context, 1).unwrap();
     assert_eq!(results.recv().unwrap(), ("abandoned", Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)));
+}
+
+#[test]
+fn who_waits_for_a_record_does_not_wait_for_the_next_one() {
+    let fake = Fake::new();
+    let (sender, results) = mpsc::channel();
+    let done = |label: &'static str| -> Completion {
+        let sender = sender.clone();
+        Box::new(move |status| sender.send((label, status)).unwrap())
+    };
+    let event = fake.driver.event_create(0).unwrap();
+    fake.set_busy(BUSY);
+    fake.driver.after_event(event, done("first")).unwrap();
+    fake.log();
+    fake.driver.event_record(event, Native::NULL, 0).unwrap();
+    let log = fake.log();
+    assert!(log.contains(&format!("waits for {:p} flags 0\nrecord\nrecord\n", event.as_raw())), "{log}");
+    fake.driver.after_event(event, done("second")).unwrap();
+    fake.set_unfinished(event);
+    fake.set_busy(0);
+    assert_eq!(results.recv().unwrap(), ("first", Ok(())));
+    assert!(results.try_recv().is_err());
+    fake.set_unfinished(Native::NULL);
+    assert_eq!(results.recv().unwrap(), ("second", Ok(())));
+    fake.driver.event_record(event, Native::NULL, 0).unwrap();
+    assert_eq!(fake.log().matches("record").count(), 1, "nobody waits any more");
 }
 
 #[test]

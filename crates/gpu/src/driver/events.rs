@@ -5,7 +5,7 @@ use super::{Driver, context};
 use crate::CuResult;
 use crate::calls::EventCalls;
 use causeway_api::handle::{Context, Event, Native, Stream};
-use causeway_api::sys::CUevent_flags;
+use causeway_api::sys::{CUevent_flags, CUstream_flags};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -14,6 +14,8 @@ use std::collections::HashMap;
 pub(super) struct Events {
     free: Mutex<HashMap<Native<Context>, Vec<Native<Event>>>>,
     watched: Mutex<HashMap<Native<Event>, Watched>>,
+    /// Streams of our own that hold on to records of events that are recorded anew, by context.
+    keeping: Mutex<HashMap<Native<Context>, Native<Stream>>>,
 }
 
 #[derive(Default)]
@@ -44,6 +46,48 @@ impl Events {
     /// The events of a context end with it.
     pub(super) fn forget(&self, context: Native<Context>) {
         self.free.lock().remove(&context);
+        self.keeping.lock().remove(&context);
+    }
+
+    /// Whether something waits for an event of the program.
+    pub(super) fn is_watched(&self, event: Native<Event>) -> bool {
+        self.watched.lock().contains_key(&event)
+    }
+
+    /// An event of our own that is done when the last record of the program's is: it stays so when that one is recorded
+    /// anew. What the stream of ours holds was all recorded before, so that to be in line there delays nothing for ever.
+    pub(super) fn keep_record(
+        &self,
+        functions: &Functions,
+        context: Native<Context>,
+        event: Native<Event>,
+    ) -> CuResult<Native<Event>> {
+        let own = self.take(functions, context)?;
+        let kept = self.keeping_stream(functions, context).and_then(|stream| {
+            // SAFETY: the handles are the driver's own.
+            unsafe {
+                functions.cuStreamWaitEvent(stream.as_raw(), event.as_raw(), 0)?;
+                functions.cuEventRecord(own.as_raw(), stream.as_raw())
+            }
+        });
+        kept.map(|()| own).inspect_err(|_| self.give_back(context, own))
+    }
+
+    fn keeping_stream(&self, functions: &Functions, context: Native<Context>) -> CuResult<Native<Stream>> {
+        let mut keeping = self.keeping.lock();
+        if let Some(stream) = keeping.get(&context) {
+            return Ok(*stream);
+        }
+        let mut raw = core::ptr::null_mut();
+        context::within(functions, context, || {
+            // SAFETY: the pointer is to a local.
+            unsafe {
+                functions.cuStreamCreateWithPriority(&mut raw, CUstream_flags::CU_STREAM_NON_BLOCKING.0, 0)
+            }
+        })?;
+        let stream = Native::from_raw(raw);
+        keeping.insert(context, stream);
+        Ok(stream)
     }
 
     /// Keeps an event of the program until as many calls of `unwatch`.
@@ -98,6 +142,9 @@ impl EventCalls for Driver {
     }
 
     fn event_record(&self, event: Native<Event>, stream: Native<Stream>, flags: u32) -> CuResult<()> {
+        if self.events.is_watched(event) {
+            self.waits.keep_record(event);
+        }
         // SAFETY: the handles are the driver's own.
         self.events.with_watched(|| unsafe {
             match flags {

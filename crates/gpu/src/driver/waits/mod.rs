@@ -183,6 +183,21 @@ impl Waits {
         self.shared.push(context, Source::Event(event), Sign::Program(event), true, done);
     }
 
+    /// Before an event of the program is recorded anew: what waits for its last record goes on waiting for that one. The
+    /// driver's own event would tell of the new record, which may well depend on what waits here.
+    pub(super) fn keep_record(&self, event: Native<Event>) {
+        let failed = {
+            let mut lanes = self.shared.lanes.lock();
+            self.shared.sort_in(&mut lanes);
+            let waits: Vec<Wait> = lanes
+                .extract_if(|(_, source), _| *source == Source::Event(event))
+                .flat_map(|(_, lane)| lane)
+                .collect();
+            waits.into_iter().filter_map(|wait| self.shared.keep_record(&mut lanes, event, wait)).collect()
+        };
+        self.shared.deliver(failed);
+    }
+
     /// Ends all waits in a context that is about to end.
     pub(super) fn abandon(&self, context: Native<Context>) {
         let ended = {
@@ -254,6 +269,20 @@ impl Shared {
             self.unannounced.store(true, Ordering::Release);
         } else if urgent || arrivals.idle {
             self.arrived.notify_one();
+        }
+    }
+
+    /// Lets a wait for an event of the program wait for one of ours; it has ended where the driver does not let it.
+    fn keep_record(&self, lanes: &mut Lanes, event: Native<Event>, wait: Wait) -> Option<Ended> {
+        match self.events.keep_record(self.functions, wait.context, event) {
+            Ok(own) => {
+                self.events.unwatch(self.functions, event);
+                let source = Source::Event(own);
+                let wait = Wait { source, sign: Sign::Own(own), ..wait };
+                lanes.entry((wait.context, source)).or_default().push_back(wait);
+                None
+            }
+            Err(status) => Some(self.end(wait, Err(status))),
         }
     }
 
