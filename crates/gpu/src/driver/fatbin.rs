@@ -1,7 +1,7 @@
 //! What a fat binary holds, as far as the driver's back end must know before the driver sees it.
 
 use crate::unpack::unpack;
-use causeway_api::image::{EntryKind, FATBIN_MAGIC, entries, runs_on};
+use causeway_api::image::{Entry, EntryKind, FATBIN_MAGIC, entries, runs_on};
 
 /// The name by which device code calls the driver's `printf`.
 const PRINT: &[u8] = b"vprintf";
@@ -17,25 +17,35 @@ pub(super) fn has_code_for(fatbin: &[u8], capability: u32) -> bool {
     })
 }
 
-/// Whether code may print: whether it names the function for that. What is too large to be looked through, or
-/// cannot be unpacked, may.
-pub(super) fn may_print(image: &[u8]) -> bool {
+/// Whether code may print on one of the devices, whose compute capabilities, times ten, are given: whether it names the
+/// function for that. What is too large to be looked through, or cannot be unpacked, may.
+///
+/// Unpacking is what takes the time of a load (PyTorch's libraries hold code for six generations in a fat binary), so
+/// only entries that the driver may choose are unpacked.
+pub(super) fn may_print(image: &[u8], capabilities: &[u32]) -> bool {
     if image.len() > MOST_INSPECTED {
         return true;
     }
     if !image.starts_with(&FATBIN_MAGIC.to_le_bytes()) {
         return names_print(image);
     }
-    match entries(image) {
-        Ok(entries) => {
-            entries.iter().any(|entry| unpack(entry, MOST_UNPACKED).is_none_or(|code| names_print(&code)))
-        }
-        Err(_) => true,
-    }
+    let Ok(entries) = entries(image) else { return true };
+    let may_be_chosen = |entry: &Entry<'_>| {
+        let is_code = |entry: &Entry<'_>| entry.kind == EntryKind::Cubin;
+        capabilities.iter().any(|capability| match entry.kind {
+            EntryKind::Cubin => runs_on(entry.architecture, *capability),
+            // Compiled only where nothing has been.
+            _ => !entries.iter().any(|other| is_code(other) && runs_on(other.architecture, *capability)),
+        })
+    };
+    entries
+        .iter()
+        .filter(|entry| may_be_chosen(entry))
+        .any(|entry| unpack(entry, MOST_UNPACKED).is_none_or(|code| names_print(&code)))
 }
 
 fn names_print(code: &[u8]) -> bool {
-    code.windows(PRINT.len()).any(|window| window == PRINT)
+    memchr::memmem::find(code, PRINT).is_some()
 }
 
 #[cfg(test)]
@@ -75,6 +85,7 @@ mod tests {
 
     #[test]
     fn printing_is_seen_through_compression() {
+        let may_print = |image: &[u8]| may_print(image, &[90]);
         assert!(may_print(b".extern .func vprintf (") && !may_print(b".version 8.0"));
         let (prints, silent) = (b"call vprintf, call vprintf", b"ret ret ret ret ret ret");
         let lz4 = |code: &[u8]| {
@@ -84,5 +95,17 @@ mod tests {
         assert!(may_print(&lz4(prints)) && !may_print(&lz4(silent)));
         assert!(may_print(&fatbin(&[(2, 90, ZSTD, b"damaged", 9)])));
         assert!(may_print(&vec![0; MOST_INSPECTED + 1]));
+    }
+
+    #[test]
+    fn only_what_the_devices_may_run_is_looked_at() {
+        let (prints, silent) = (b"call vprintf".as_slice(), b"ret".as_slice());
+        let code = |for_80: &[u8], for_90: &[u8], text: &[u8]| {
+            fatbin(&[(2, 80, 0, for_80, 0), (2, 90, 0, for_90, 0), (1, 90, 0, text, 0)])
+        };
+        assert!(may_print(&code(silent, prints, silent), &[90]));
+        assert!(!may_print(&code(prints, silent, prints), &[90]));
+        assert!(may_print(&code(prints, silent, silent), &[90, 86]));
+        assert!(may_print(&code(silent, silent, prints), &[90, 100]), "100 has the text compiled");
     }
 }

@@ -10,7 +10,7 @@ use super::jit::Options;
 use crate::CuResult;
 use causeway_api::handle::{Library, Module, Native};
 use causeway_api::image::{self, FATBIN_HEADER_BYTES, Form, WRAPPER_MAGIC};
-use causeway_api::sys::{CUjitInputType, CUlinkState, CUresult};
+use causeway_api::sys::{CUdevice, CUjitInputType, CUlinkState, CUresult};
 use causeway_api::types::{JitOptions, JitReport};
 use core::ffi::c_void;
 use std::borrow::Cow;
@@ -176,13 +176,14 @@ impl Driver {
     fn single_image<'a>(&self, form: u32, options: &JitOptions, bytes: &'a [u8]) -> CuResult<Cow<'a, [u8]>> {
         match Form::from_number(form).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? {
             Form::Single => {
-                self.output.inspect(bytes);
+                self.output.inspect(bytes, self.capabilities()?);
                 Ok(Cow::Borrowed(bytes))
             }
             Form::Linked => {
                 let parts = image::split_linked(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
                 let (linked, parts) = parts.split_first().ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
-                parts.iter().chain([linked]).for_each(|part| self.output.inspect(part));
+                let capabilities = self.capabilities()?;
+                parts.iter().chain([linked]).for_each(|part| self.output.inspect(part, capabilities));
                 // nvcc has linked for the architectures it was told, by default one that is older than most
                 // devices; for others the driver must link.
                 if parts.is_empty() || has_code_for(linked, self.capability()?) {
@@ -195,11 +196,32 @@ impl Driver {
 
     /// The compute capability of the current context's device, times ten.
     fn capability(&self) -> CuResult<u32> {
-        let device = self.current_device()?;
+        self.capability_of(self.current_device()?)
+    }
+
+    fn capability_of(&self, device: CUdevice) -> CuResult<u32> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the pointers are to locals.
         unsafe { self.functions.cuDeviceComputeCapability(&mut major, &mut minor, device)? };
         Ok((major * 10 + minor).cast_unsigned())
+    }
+
+    /// The compute capabilities of all devices: a library's code is for any of them.
+    fn capabilities(&self) -> CuResult<&[u32]> {
+        if let Some(known) = self.capabilities.get() {
+            return Ok(known);
+        }
+        let mut count = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuDeviceGetCount(&mut count)? };
+        let found = (0..count).map(|ordinal| {
+            let mut device = 0;
+            // SAFETY: the pointer is to a local.
+            unsafe { self.functions.cuDeviceGet(&mut device, ordinal)? };
+            self.capability_of(device)
+        });
+        let found = found.collect::<CuResult<Vec<u32>>>()?;
+        Ok(self.capabilities.get_or_init(|| found))
     }
 
     /// Links fat binaries of relocatable code into one cubin for the current context's device.

@@ -97,6 +97,8 @@ pub struct Driver {
     window: Arc<shared::Window>,
     /// The range of addresses that the client gives out.
     device_window: virtual_memory::WindowState,
+    /// The compute capabilities of all devices, times ten, once code was loaded.
+    capabilities: OnceLock<Vec<u32>>,
     /// Where kernels are asked about while the program has no context.
     asking_context: OnceLock<Native<Context>>,
 }
@@ -133,6 +135,7 @@ impl Driver {
             resources: green::Resources::default(),
             window,
             device_window: virtual_memory::WindowState::default(),
+            capabilities: OnceLock::new(),
             asking_context: OnceLock::new(),
         })
     }

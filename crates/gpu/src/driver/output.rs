@@ -47,9 +47,9 @@ impl Output {
         self.prints.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the code that is being loaded may print.
-    pub(super) fn inspect(&self, image: &[u8]) {
-        if !self.expected() && may_print(image) {
+    /// Notes whether the code that is being loaded may print on devices of these compute capabilities, times ten.
+    pub(super) fn inspect(&self, image: &[u8], capabilities: &[u32]) {
+        if !self.expected() && may_print(image, capabilities) {
             self.prints.store(true, Ordering::Relaxed);
         }
     }
