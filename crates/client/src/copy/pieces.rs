@@ -3,19 +3,39 @@
 use super::HostRegion;
 use crate::array;
 use causeway_api::types::{ArrayBox, DevicePlace, Region};
-use causeway_fabric::pipeline::{Piece, Shape, cut};
+use causeway_fabric::pipeline::{Direction, Piece, Shape, cut, cut_tapered};
+use either::Either;
 
 /// A piece of a copy: its place on the device, and in the program's memory.
 pub type Part = (DevicePlace, HostRegion);
 
 /// Cuts a copy between two places of the same size into pieces of at most `most` bytes.
 pub fn pieces(device: DevicePlace, host: HostRegion, most: usize) -> impl Iterator<Item = Part> {
-    let (width, height, depth) = device.size();
+    parts(device, host, most, None)
+}
+
+/// The same for a copy that goes over the wire; without gaps it has [small pieces](cut_tapered) at one end.
+pub fn tapered(
+    device: DevicePlace,
+    host: HostRegion,
+    most: usize,
+    direction: Direction,
+) -> impl Iterator<Item = Part> {
+    parts(device, host, most, Some(direction))
+}
+
+fn parts(
+    device: DevicePlace,
+    host: HostRegion,
+    most: usize,
+    taper: Option<Direction>,
+) -> impl Iterator<Item = Part> {
     let is_linear =
         host.is_contiguous() && matches!(device, DevicePlace::Memory(region) if region.is_contiguous());
     let shape = if is_linear {
         Shape::linear(host.bytes())
     } else {
+        let (width, height, depth) = device.size();
         Shape { width: width as usize, height: height as usize, depth: depth as usize }
     };
     // What a row is, where the elements are not known, only the driver can say.
@@ -26,7 +46,11 @@ pub fn pieces(device: DevicePlace, host: HostRegion, most: usize) -> impl Iterat
             None => (usize::MAX, 1),
         },
     };
-    cut(shape, most, grain).map(move |piece| {
+    let pieces = match taper {
+        Some(direction) if is_linear => Either::Left(cut_tapered(host.bytes(), most, direction)),
+        _ => Either::Right(cut(shape, most, grain)),
+    };
+    pieces.map(move |piece| {
         if is_linear {
             let host = HostRegion::linear(host.address.wrapping_add(piece.offset), piece.bytes());
             return (in_a_row(device, &piece), host);

@@ -1,6 +1,6 @@
 //! When is the source of a copy to a device read, and how does it get to the server?
 
-use super::pieces::{Part, pieces};
+use super::pieces::{Part, tapered};
 use super::{HostRegion, Mode, lent};
 use crate::array;
 use crate::dedup;
@@ -141,7 +141,7 @@ unsafe fn put_in_line(
     let (start, end) = source.span();
     // Whoever frees the memory waits for this.
     let reading = Arc::new(Reading::of(start, end));
-    for (place, part) in pieces(destination, source, plan.buffer_bytes) {
+    for (place, part) in tapered(destination, source, plan.buffer_bytes, Direction::ToDevice) {
         let number = transfers::fresh_number();
         let length = part.bytes();
         let put = || {
@@ -178,8 +178,8 @@ unsafe fn send_now(
     registered::note(session, &source);
     let _bar = session.watch_upload(source.bytes());
     let plan = plan(session, source.bytes());
-    let numbered =
-        pieces(destination, source, plan.buffer_bytes).map(|part| (transfers::fresh_number(), part));
+    let numbered = tapered(destination, source, plan.buffer_bytes, Direction::ToDevice)
+        .map(|part| (transfers::fresh_number(), part));
     let post = |number: u64, (place, part): &Part| post_piece(*place, number, part.bytes(), stream);
     // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as it returns.
     let carriage = Carriage { steady: mode == Mode::Synchronous, ..Carriage::planned(&plan, stream.id) };
@@ -272,7 +272,7 @@ unsafe fn read_later(
     registered::note(session, &source);
     let plan = plan(session, source.bytes());
     let carriage = Carriage::planned(&plan, stream.id);
-    let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes)
+    let numbered: Vec<_> = tapered(destination, source, plan.buffer_bytes, Direction::ToDevice)
         .map(|part| (transfers::fresh_number(), part))
         .collect();
     let later = numbered.clone();

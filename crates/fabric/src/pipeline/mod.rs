@@ -22,7 +22,7 @@ pub mod plan;
 pub mod profile;
 pub mod table;
 
-pub use cut::{Piece, Shape, cut};
+pub use cut::{Piece, Shape, cut, cut_tapered};
 pub use language::PipelineError;
 pub use plan::{Direction, Module, Plan, Size, chunk_bytes};
 pub use profile::{Measured, Profile, ProfileError};
