@@ -33,13 +33,6 @@ const BETWEEN_WORK: Duration = Duration::from_micros(200);
 /// How long a worker looks for the next command of its client.
 const BETWEEN_COMMANDS: Duration = Duration::from_millis(1);
 
-/// Whoever puts a long transfer in line wakes so many of the threads that send; each of these wakes [`WAKE_AT_ONCE`], so that all
-/// are awake after the time of two wake-ups and none spends long on waking others.
-pub(crate) const WAKE_FIRST: usize = 4;
-
-/// A thread that sends wakes so many others while there is work for them.
-pub(crate) const WAKE_AT_ONCE: usize = 2;
-
 /// Cores that this process may use.
 pub fn cores() -> usize {
     static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();

@@ -16,9 +16,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
-use super::schedule::{JobId, Schedule, Task};
+use super::schedule::{OrderId, Schedule, Task};
 use super::socket::{LOOK_EVERY, PeerWatch};
-use crate::awake::{self, WAKE_AT_ONCE, WAKE_FIRST};
+use crate::awake;
 use crate::connect::{LaneDialer, MOST_LANES};
 use crate::link::{LinkError, Place, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Pending, Sending};
@@ -26,6 +26,13 @@ use crate::via::Via;
 
 /// Where bytes of a transfer that nobody wants are put, this many at a time.
 const DROP_SIZE: usize = 64 << 10;
+
+/// Whoever puts a long transfer in line wakes so many of the threads that send; each of these wakes [`WAKE_AT_ONCE`], so that all
+/// are awake after the time of two wake-ups and none spends long on waking others.
+const WAKE_FIRST: usize = 4;
+
+/// A thread that sends wakes so many others while there is work for them.
+const WAKE_AT_ONCE: usize = 2;
 
 /// The lanes of a link. Clones share them.
 #[derive(Clone)]
@@ -78,7 +85,7 @@ struct Lane {
 struct Posted {
     lanes: Lanes,
     link: Arc<Shared>,
-    job: JobId,
+    order: OrderId,
 }
 
 impl Memory for Lanes {
@@ -105,7 +112,7 @@ impl Memory for Lanes {
             return Err(link.check().err().unwrap_or(LinkError::Closed));
         }
         let is_alone = !line.schedule.has_task();
-        let (job, is_short) = line.schedule.post(order);
+        let (order, is_short) = line.schedule.post(order);
         // Whoever waits for a short transfer sends it, which is quicker than to wake somebody for it.
         if is_posted || !is_short || !is_alone {
             self.call(link, line, if is_short { 1 } else { WAKE_FIRST });
@@ -115,7 +122,7 @@ impl Memory for Lanes {
         if is_posted {
             return Ok(Sending::done());
         }
-        Ok(Sending::pending(Posted { lanes: self.clone(), link: Arc::clone(link), job }))
+        Ok(Sending::pending(Posted { lanes: self.clone(), link: Arc::clone(link), order }))
     }
 
     fn attach(&self, link: &Arc<Shared>, connection: Connection) {
@@ -141,15 +148,15 @@ impl Memory for Lanes {
 
 impl Pending for Posted {
     fn wait(&self) -> Result<(), LinkError> {
-        self.lanes.send_until(&self.link, self.job, |line| line.schedule.is_consumed(self.job));
+        self.lanes.send_until(&self.link, self.order, |line| line.schedule.is_consumed(self.order));
         self.link.check()
     }
 
     fn release(&self) {
-        self.lanes.send_until(&self.link, self.job, |line| {
-            let free = line.schedule.may_release(self.job);
+        self.lanes.send_until(&self.link, self.order, |line| {
+            let free = line.schedule.may_release(self.order);
             if free {
-                line.schedule.release(self.job);
+                line.schedule.release(self.order);
             }
             free
         });
@@ -275,10 +282,10 @@ impl Lanes {
     }
 
     /// Helps to send a transfer until `is_done`, or until the link has ended and nothing reads its memory any more.
-    fn send_until(&self, link: &Arc<Shared>, job: JobId, mut is_done: impl FnMut(&mut Line) -> bool) {
+    fn send_until(&self, link: &Arc<Shared>, order: OrderId, mut is_done: impl FnMut(&mut Line) -> bool) {
         let mut line = self.0.line.lock();
-        while !is_done(&mut line) && (!line.over || line.schedule.is_in_flight(job)) {
-            match line.schedule.take(Some(job)) {
+        while !is_done(&mut line) && (!line.over || line.schedule.is_in_flight(order)) {
+            match line.schedule.take(Some(order)) {
                 Some(task) => {
                     self.call(link, line, WAKE_AT_ONCE);
                     line = self.perform(link, &task);
@@ -295,10 +302,11 @@ impl Lanes {
     /// Sends what the schedule says.
     fn perform(&self, link: &Arc<Shared>, task: &Task) -> MutexGuard<'_, Line> {
         let lane = Arc::clone(&self.0.open.read()[task.lane]);
-        let records = task.records.iter().map(LaneRecord::to_bytes).collect::<Vec<_>>();
-        let (start, length, steady) = task
-            .chunk
-            .map_or((core::ptr::null(), 0, false), |chunk| (chunk.start.0, chunk.length, chunk.steady));
+        let header = task.chunk.map(|chunk| LaneRecord::Chunk(chunk.header));
+        let records: Vec<_> = task.news.iter().chain(&header).map(LaneRecord::to_bytes).collect();
+        let (start, length, steady) = task.chunk.map_or((core::ptr::null(), 0, false), |chunk| {
+            (chunk.start.0, chunk.header.length as usize, chunk.steady)
+        });
         // SAFETY: the chunk was taken from the schedule and is not given back as sent, so its memory is still readable; of
         // steady memory the schedule says that it may be given back when the peer has it.
         let sent = unsafe { lane.outgoing.lock().send_with_data(&records, start, length, steady) };
@@ -373,11 +381,15 @@ impl Lanes {
         match LaneRecord::parse(&header)? {
             LaneRecord::Chunk(chunk) => {
                 receive_chunk(link, incoming, &chunk, dropped)?;
-                self.0.line.lock().schedule.received(lane);
-                if link.transfers().landed(&chunk, None) {
-                    self.0.line.lock().schedule.completed();
+                let is_news = self.0.line.lock().schedule.received(lane);
+                let is_complete = link.transfers().landed(&chunk, None);
+                if is_news || is_complete {
+                    let mut line = self.0.line.lock();
+                    if is_complete {
+                        line.schedule.completed();
+                    }
+                    self.call(link, line, 1);
                 }
-                self.call(link, self.0.line.lock(), 1);
                 return Ok(());
             }
             LaneRecord::Number(number) => {
