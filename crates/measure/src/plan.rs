@@ -13,11 +13,6 @@ pub const ALL_REPETITIONS_UP_TO: u64 = 32 << 20;
 /// What large cases get at least, so that a median and a spread mean something.
 pub const LEAST_REPETITIONS: u32 = 5;
 
-/// How long nobody is measured between the turns of two targets. Threads of the one look for what comes next for up to a
-/// millisecond, on cores that the other's would want: with three targets in turns and no rest, waiting calls took 2 us more
-/// than alone (16 cores, 2026-11-22).
-pub const REST: Duration = Duration::from_millis(2);
-
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {

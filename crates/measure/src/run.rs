@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::case::Case;
 use crate::machine::{self, Machine};
-use crate::plan::{Plan, REST, order, untimed_before_each};
+use crate::plan::{Plan, order, untimed_before_each};
 use crate::protocol::{Reply, Request, Samples};
 use crate::results::{CaseRecord, Figures, Kind, Outcome, Run, TargetRecord};
 use crate::target::{Measurer, Process, Target, TargetError};
@@ -141,9 +141,6 @@ fn measure_case<M: Measurer>(case: Case, plan: &Plan, targets: &mut [State<M>]) 
         for index in order(repetition, targets.len()) {
             let progress = &mut all[index];
             if let Progress::Going(samples) = progress {
-                if targets.len() > 1 {
-                    std::thread::sleep(REST);
-                }
                 match targets[index].ask(&request) {
                     Some(Reply::Measured(more)) => samples.append(more),
                     other => *progress = Progress::Over(other.map(outcome)),
