@@ -246,11 +246,38 @@ fn servers_copy_between_their_devices_by_verbs() {
         );
         assert_eq!(outcome.stderr.matches(says).count(), 2, "{via} {between}: {outcome}");
     }
-    let variables = [("CAUSEWAY_VIA", "tcp"), ("CAUSEWAY_BETWEEN_SERVERS", "verbs")];
-    run(&mut with_both(&hosts, &servers, "peer_copies", &variables), LIMIT).must_succeed();
     for Far { server, .. } in &servers {
         server.must_have_workers(0);
         server.must_be_well();
+    }
+}
+
+/// Bytes that came to a server from the other one, all and by GPUDirect, as its log has them for each of its workers.
+fn came_from_the_other(far: &Far) -> Vec<[u64; 2]> {
+    far.server.must_have_workers(0);
+    let log = far.server.log();
+    let told = log.lines().filter_map(|line| {
+        let (all, rest) = line.split_once(" bytes came from another server, ")?;
+        let number = |text: &str| text.rsplit(' ').next()?.parse().ok();
+        Some([number(all)?, number(rest.split_once(" of them by GPUDirect")?.0)?])
+    });
+    told.collect()
+}
+
+#[test]
+fn between_servers_cards_move_bytes_from_device_to_device_where_they_reach_them() {
+    let Some(hosts) = hosts() else { return };
+    let variables = [("CAUSEWAY_VIA", "tcp"), ("CAUSEWAY_BETWEEN_SERVERS", "verbs")];
+    const BYTES: u64 = 4 << 20;
+    for (second, expected) in [("auto", [BYTES; 2]), ("off", [BYTES, 0])] {
+        let servers = on_both_hosts(&hosts, &[("CAUSEWAY_GPUDIRECT", second)]);
+        run(with_both(&hosts, &servers, "peer_rate", &variables).args(["4", "1"]), LIMIT).must_succeed();
+        for (server, direct) in servers.iter().zip(expected) {
+            assert_eq!(came_from_the_other(server), [[BYTES, direct]], "the second's GPUDirect is {second}");
+        }
+        if second == "auto" || runs_all() {
+            run(&mut with_both(&hosts, &servers, "peer_copies", &variables), LIMIT).must_succeed();
+        }
     }
 }
 

@@ -50,8 +50,8 @@ pub use connect::{
     connect_diagnosis, connect_monitor, connect_peer, describe_process,
 };
 pub use link::{
-    Carriage, Counters, DescriptorError, Destination, DeviceMemory, Link, LinkError, LinkEvents, Meanwhile,
-    NotRegistered, Receiver, Sending, TransferError,
+    Carriage, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, Link, LinkError, LinkEvents,
+    Meanwhile, NotRegistered, Receiver, Sending, TransferError,
 };
 pub use shm::SealedMemory;
 pub use staging::{Lease, Piece, Region, Span};

@@ -47,7 +47,7 @@ pub use counters::Counters;
 pub(crate) use counters::{AtomicCounters, count};
 use ending::{CLOSED, LOST, OPEN};
 pub use error::{DescriptorError, LaneError, LinkError, TransferError};
-pub use one_sided::{DeviceMemory, NotRegistered, Then};
+pub use one_sided::{DeviceMemory, DeviceUse, NotRegistered, Then};
 pub use receiver::{Meanwhile, Receiver};
 pub(crate) use sending::{Address, Keeper, Order, Pending};
 pub use sending::{Carriage, Sending};

@@ -30,6 +30,15 @@ pub enum NotRegistered {
 /// What follows the end of a copy. It runs once, on a thread of the link or the one that ends it, and must be short.
 pub type Then = Box<dyn FnOnce(Result<(), LinkError>) + Send>;
 
+/// What the cards of a link do with device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceUse {
+    /// This side's card reads and writes it, by its own requests alone.
+    Own,
+    /// This side's card reads it, and the peer's does where it was [lent](Link::lend_device).
+    LentToRead,
+}
+
 /// Device memory that the card of a link knows. Copies from and to it hold it until they are over.
 #[derive(Debug, Clone)]
 pub struct DeviceMemory(Arc<MemoryRegion>);
@@ -81,10 +90,11 @@ impl Link {
         buffer: Option<(BorrowedFd<'_>, u64)>,
         address: u64,
         length: usize,
+        usage: DeviceUse,
     ) -> Result<DeviceMemory, NotRegistered> {
         let cards = self.0.memory.cards().ok_or(NotRegistered::NoCard(self.via()))?;
         // SAFETY: as this function demands.
-        let region = unsafe { cards.register_device(buffer, address, length) }?;
+        let region = unsafe { cards.register_device(buffer, address, length, usage) }?;
         Ok(DeviceMemory(Arc::new(region)))
     }
 
@@ -112,6 +122,20 @@ impl Link {
         keeper: impl Send + 'static,
     ) -> Option<LentMemory> {
         self.0.memory.cards()?.lend_to_read(start, length, Box::new(keeper))
+    }
+
+    /// Lends device memory to the peer, which reads it; nothing where the bytes do not lie in that memory. The memory must have
+    /// been registered for that. `keeper` is as above.
+    pub fn lend_device(
+        &self,
+        memory: &DeviceMemory,
+        address: u64,
+        length: usize,
+        keeper: impl Send + 'static,
+    ) -> Option<LentMemory> {
+        memory.stretch(address, length)?;
+        let (key, keeper) = (memory.0.remote_key(), (memory.clone(), keeper));
+        Some(self.0.memory.cards()?.lend_for_reading(address, key, length, Box::new(keeper)))
     }
 
     /// Takes memory back that was lent to be read, because the peer will never hear of it.

@@ -24,7 +24,7 @@ use super::operation::{Awaited, Operation, Then};
 use super::parts::{order, requests, split};
 use super::path::{MOST_CARRIED, Part, Said, Work};
 use super::state::State;
-use crate::link::{Address, Keeper, LinkError, Shared, count};
+use crate::link::{Address, DeviceUse, Keeper, LinkError, Shared, count};
 use crate::module::{Order, Sending};
 use crate::shm::layout::SLOT;
 use crate::staging::{Lease, Piece};
@@ -380,7 +380,7 @@ impl State {
         drop(region);
     }
 
-    /// Registers device memory, which the card writes and reads by its own requests alone.
+    /// Registers device memory.
     ///
     /// # Safety
     /// The memory must stay allocated as long as the result lives.
@@ -389,11 +389,13 @@ impl State {
         buffer: Option<(BorrowedFd<'_>, u64)>,
         address: u64,
         length: usize,
+        usage: DeviceUse,
     ) -> Result<MemoryRegion, RegisterError> {
-        // iWARP brings the bytes of a read as a write of the peer.
-        let access = match self.domain.device().transport() {
-            Transport::Iwarp => Access::REMOTE_WRITE,
-            _ => Access::LOCAL_WRITE,
+        let access = match (usage, self.domain.device().transport()) {
+            (DeviceUse::LentToRead, _) => Access::REMOTE_READ,
+            // iWARP brings the bytes of a read as a write of the peer.
+            (DeviceUse::Own, Transport::Iwarp) => Access::REMOTE_WRITE,
+            (DeviceUse::Own, _) => Access::LOCAL_WRITE,
         };
         // SAFETY: as this function demands.
         unsafe {
@@ -431,7 +433,8 @@ impl State {
         drop(kept);
     }
 
-    fn lend_for_reading(&self, address: u64, key: u32, length: usize, keeper: Keeper) -> LentMemory {
+    /// Lends memory by the key of its registration; `keeper` keeps it until the peer gives it back.
+    pub fn lend_for_reading(&self, address: u64, key: u32, length: usize, keeper: Keeper) -> LentMemory {
         let number = self.lendings.lock().begin(length as u64, keeper);
         if self.is_over() {
             self.abandon();

@@ -8,7 +8,7 @@
 use super::arena::Arena;
 use super::client_memory::ClientMemory;
 use super::copies::Lent;
-use super::direct::Direct;
+use super::direct::{DeviceBlocks, Direct};
 use super::execute::Answer;
 use super::fences::Fences;
 use super::gates::Gates;
@@ -24,7 +24,9 @@ use causeway_api::calls::{Opcode, Request};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
-use causeway_fabric::{DescriptorError, Destination, Lease, Link, LinkError, LinkEvents, SealedMemory};
+use causeway_fabric::{
+    DescriptorError, Destination, DeviceUse, Lease, Link, LinkError, LinkEvents, SealedMemory,
+};
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{CuResult, Gpu};
 use causeway_wire::codec::{DecodeError, Encode};
@@ -109,6 +111,8 @@ pub struct Engine {
     pub(super) arena: Option<Arc<Arena>>,
     /// Device memory that network cards reach, or why there is none.
     pub(super) direct: Result<Direct, String>,
+    /// Blocks of device memory that cards of any link may come to reach.
+    pub(super) blocks: Arc<DeviceBlocks>,
     pub(super) mirrors: Mirrors,
     pub(super) client_memory: ClientMemory,
     pub(super) peers: Peers,
@@ -142,10 +146,12 @@ impl Engine {
         exchange: Arc<Exchange>,
     ) -> Arc<Self> {
         let arena = link.regions().map(Arena::new);
-        let direct = Direct::new(&link, &*gpu);
+        let blocks = Arc::default();
+        let direct = Direct::new(&link, &*gpu, &blocks, DeviceUse::Own);
         Arc::new(Self {
             gpu,
             direct,
+            blocks,
             objects: Objects::default(),
             arena,
             link,
@@ -389,7 +395,11 @@ impl Engine {
     /// Tells the client whether network cards reach the devices' memory.
     pub(super) fn tell_of_direct(&self) {
         let (is_on, text) = match &self.direct {
-            Ok(direct) => (true, direct.explain()),
+            Ok(direct) => {
+                let text = direct.explain();
+                tracing::info!("copies of this session: {text}");
+                (true, text)
+            }
             Err(why) => (false, why.clone()),
         };
         // A lost link is noticed by the receiving thread.

@@ -138,14 +138,10 @@ impl Engine {
             Request::library_unload(unload) if self.objects.forget_failed(unload.library.value()) => {}
             Request::memory_block_create(block) => {
                 self.dispatch(state, request)?;
-                if let Ok(direct) = &self.direct {
-                    direct.add(block);
-                }
+                self.blocks.add(block);
             }
             Request::memory_block_release(block) => {
-                if let Ok(direct) = &self.direct {
-                    direct.remove(block);
-                }
+                self.blocks.remove(block);
                 self.dispatch(state, request)?;
             }
             _ if head.opcode.is_aside() => {

@@ -1,6 +1,7 @@
 //! Messages between workers of two servers.
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
+use crate::lent::LentMemory;
 
 /// What workers of two servers say to each other about copies from the one's devices to the other's. The destination's
 /// worker reads, the source's worker answers each reading with a transfer.
@@ -16,6 +17,15 @@ pub enum PeerMessage {
         size: [u64; 3],
         /// The number of the transfer as which its bytes are to come.
         transfer: u64,
+        /// Whether they may be [lent](Self::Lent) instead, since the reader's network card can put them into its device's memory.
+        by_card: bool,
+    },
+    /// The bytes of a transfer lie here, for the reader's network card to fetch. They are given back after that.
+    Lent {
+        /// The number of the transfer, which does not come otherwise then.
+        transfer: u64,
+        /// Where they lie.
+        memory: LentMemory,
     },
     /// Nothing more will be read of an offer.
     Done {
@@ -35,14 +45,21 @@ mod tag {
     pub const READ: u8 = 1;
     pub const DONE: u8 = 2;
     pub const FAILED: u8 = 3;
+    pub const LENT: u8 = 4;
 }
 
 impl Encode for PeerMessage {
     fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Read { offer, at, size, transfer } => {
+            Self::Read { offer, at, size, transfer, by_card } => {
                 tag::READ.encode(out);
                 (offer, at, size, transfer).encode(out);
+                by_card.encode(out);
+            }
+            Self::Lent { transfer, memory } => {
+                tag::LENT.encode(out);
+                transfer.encode(out);
+                memory.encode(out);
             }
             Self::Done { offer } => {
                 tag::DONE.encode(out);
@@ -64,7 +81,9 @@ impl<'a> Decode<'a> for PeerMessage {
                 at: input.value()?,
                 size: input.value()?,
                 transfer: input.value()?,
+                by_card: input.value()?,
             }),
+            tag::LENT => Ok(Self::Lent { transfer: input.value()?, memory: input.value()? }),
             tag::DONE => Ok(Self::Done { offer: input.value()? }),
             tag::FAILED => Ok(Self::Failed { transfer: input.value()?, status: input.value()? }),
             other => {

@@ -5,17 +5,20 @@
 
 use super::loans::Descriptors;
 use crate::worker::arena::Arena;
+use crate::worker::direct::Direct;
 use crate::worker::engine::{Engine, Head};
 use causeway_api::calls::peer_copy;
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::{Direction, Module, Piece, Plan, Shape, Table, cut};
 use causeway_fabric::{
-    DescriptorError, Destination, Lease, Link, LinkError, LinkEvents, Receiver, Via, threads,
+    Counters, DescriptorError, Destination, DeviceMemory, Lease, Link, LinkError, LinkEvents, Receiver, Via,
+    threads,
 };
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Gate, NativePlace, Staging};
 use causeway_wire::codec::Encode;
+use causeway_wire::lent::LentMemory;
 use causeway_wire::message::{Messages, PeerMessage};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -34,6 +37,8 @@ pub struct Reader {
     link: Link,
     /// Memory shared with it, where the link has any.
     arena: Option<Arc<Arena>>,
+    /// Device memory that the link's card reaches, where it has one.
+    direct: Option<Direct>,
     next_transfer: AtomicU64,
     /// Which pieces were asked for, by the numbers of the transfers that bring them.
     wanted: Mutex<FxHashMap<u64, Wanted>>,
@@ -46,6 +51,8 @@ pub struct Reader {
 struct Wanted {
     copy: Arc<Copy>,
     piece: Piece,
+    /// Where the card may put it: the memory, the first byte's address, and bytes.
+    by_card: Option<(DeviceMemory, u64, usize)>,
 }
 
 /// The bytes of a piece.
@@ -132,19 +139,40 @@ impl Wanted {
 
     /// Its bytes have come, or never will.
     fn end(self, outcome: CuResult<Arrived>) {
-        let Self { copy, piece } = self;
+        let Self { copy, piece, .. } = self;
         let engine = Arc::clone(&copy.reader.engine);
         engine.peers.steps.run(move || copy.arrived(piece, outcome));
     }
 }
 
+impl Wanted {
+    /// Has the card fetch its bytes from where they lie in the other worker's memory; nothing where it was not asked for so.
+    fn fetch(self, memory: LentMemory) -> Option<()> {
+        let Self { copy, by_card, .. } = self;
+        let (device, address, length) = by_card?;
+        let link = copy.reader.link.clone();
+        let then = Box::new(move |outcome: Result<(), LinkError>| {
+            let engine = Arc::clone(&copy.reader.engine);
+            engine.peers.steps.run(move || copy.fetched(outcome));
+        });
+        link.read_to_device(memory, &device, address, length, then);
+        Some(())
+    }
+}
+
 impl Reader {
-    /// Begins to listen to what the other worker says.
-    pub fn start(engine: &Arc<Engine>, link: Link, mut receiver: Receiver) -> Arc<Self> {
+    /// Begins to listen to what the other worker says. `direct` is GPUDirect for the link, where it has any.
+    pub fn start(
+        engine: &Arc<Engine>,
+        link: Link,
+        mut receiver: Receiver,
+        direct: Option<Direct>,
+    ) -> Arc<Self> {
         let reader = Arc::new(Self {
             engine: Arc::clone(engine),
             arena: link.regions().map(Arena::new),
             link,
+            direct,
             next_transfer: AtomicU64::new(1),
             wanted: Mutex::default(),
             turns: Mutex::default(),
@@ -162,6 +190,7 @@ impl Reader {
                                 failed.end(Err(CUresult(status)));
                             }
                         }
+                        Ok(PeerMessage::Lent { transfer, memory }) if listener.fetch(transfer, memory) => {}
                         _ => {
                             tracing::warn!("another server's worker says something senseless");
                             listener.close();
@@ -178,8 +207,17 @@ impl Reader {
         reader
     }
 
+    /// Has the card fetch a transfer; false where it was not asked for so.
+    fn fetch(&self, transfer: u64, memory: LentMemory) -> bool {
+        let wanted = self.wanted.lock().remove(&transfer);
+        wanted.is_some_and(|wanted| wanted.fetch(memory).is_some())
+    }
+
     /// Ends the link; nothing more comes of what was asked for.
     pub fn close(&self) {
+        let Counters { transfer_bytes_received: all, direct_bytes_received: direct, .. } =
+            self.link.counters();
+        tracing::info!("{all} bytes came from another server, {direct} of them by GPUDirect");
         self.link.close();
         let wanted = core::mem::take(&mut *self.wanted.lock());
         wanted.into_values().for_each(|wanted| wanted.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
@@ -309,6 +347,11 @@ fn pieces(destination: &NativePlace, via: Via) -> Option<(Plan, impl Iterator<It
     Some((plan, cut(shape, most, 1)))
 }
 
+/// The width in bytes, the height and the depth of a piece.
+fn size(piece: Piece) -> [u64; 3] {
+    [piece.shape.width, piece.shape.height, piece.shape.depth].map(|size| size as u64)
+}
+
 impl Copy {
     /// Reads as many pieces as may be under way, and ends the copy when there is nothing left to do.
     fn go_on(self: &Arc<Self>) {
@@ -338,16 +381,41 @@ impl Copy {
     fn read(self: &Arc<Self>, piece: Piece) -> CuResult<()> {
         let reader = &self.reader;
         let transfer = reader.next_transfer.fetch_add(1, Ordering::Relaxed);
-        reader.wanted.lock().insert(transfer, Wanted { copy: Arc::clone(self), piece });
-        let size = [piece.shape.width, piece.shape.height, piece.shape.depth].map(|size| size as u64);
-        let message =
-            PeerMessage::Read { offer: self.offer, at: piece.at.map(|at| at as u64), size, transfer };
+        let by_card = self.reach(piece)?;
+        let message = PeerMessage::Read {
+            offer: self.offer,
+            at: piece.at.map(|at| at as u64),
+            size: size(piece),
+            transfer,
+            by_card: by_card.is_some(),
+        };
+        reader.wanted.lock().insert(transfer, Wanted { copy: Arc::clone(self), piece, by_card });
         let sent = reader.link.send(|out| message.encode(out));
         // Whoever notices the loss of the link ends what is wanted by then.
         if sent.is_err() && reader.wanted.lock().remove(&transfer).is_some() {
             return Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
         }
         Ok(())
+    }
+
+    /// The memory of a piece's place, as the link's card knows it.
+    fn reach(&self, piece: Piece) -> CuResult<Option<(DeviceMemory, u64, usize)>> {
+        let Some(direct) = &self.reader.direct else { return Ok(None) };
+        let engine = &self.reader.engine;
+        engine.enter_context(self.head.context)?;
+        let part = self.destination.part(piece.at.map(|at| at as u64), size(piece));
+        Ok(part.and_then(|part| direct.reach(&*engine.gpu, &part)))
+    }
+
+    /// The card has put a piece into the device's memory, or never will.
+    fn fetched(self: &Arc<Self>, outcome: Result<(), LinkError>) {
+        let engine = &self.reader.engine;
+        let finish = || {
+            outcome.map_err(|_| CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)?;
+            engine.gpu.finish_direct_writes(engine.objects.native(self.head.context)?)
+        };
+        let finished = finish();
+        self.landed(finished);
     }
 
     /// Writes a piece that has come, or never will, to the device.
@@ -360,8 +428,7 @@ impl Copy {
     fn write(self: &Arc<Self>, piece: Piece, bytes: Arrived) -> CuResult<()> {
         let engine = &self.reader.engine;
         engine.enter_context(self.head.context)?;
-        let size = [piece.shape.width, piece.shape.height, piece.shape.depth].map(|size| size as u64);
-        let part = self.destination.part(piece.at.map(|at| at as u64), size);
+        let part = self.destination.part(piece.at.map(|at| at as u64), size(piece));
         let part = part.filter(|_| bytes.len() == piece.bytes()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if let (Arrived::Leased(lease), Some(arena)) = (&bytes, &self.reader.arena) {
             arena.prepare(&*engine.gpu, lease.as_ptr(), lease.len());

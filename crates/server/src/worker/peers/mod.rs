@@ -20,6 +20,7 @@ mod source;
 
 pub use arrivals::Arrival;
 
+use super::direct::Direct;
 use super::engine::{Engine, Head};
 use super::pool::Pool;
 use crate::broker::PeerCaller;
@@ -31,7 +32,8 @@ use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_fabric::shm::{self, staging};
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::{
-    ConnectOptions, Key, Link, PeerAddress, PeerLink, Receiver, Target, connect_peer, threads, verbs, via,
+    ConnectOptions, DeviceUse, Key, Link, PeerAddress, PeerLink, Receiver, Target, Via, connect_peer,
+    threads, verbs, via,
 };
 use causeway_gpu::CuResult;
 use causeway_gpu::objects::Translate as _;
@@ -141,6 +143,18 @@ impl Peers {
     }
 }
 
+/// GPUDirect for a link to another worker, and in words whether there is any; nothing where the link has no cards.
+fn direct(engine: &Engine, link: &Link, usage: DeviceUse) -> (Option<Direct>, String) {
+    match Direct::new(link, &*engine.gpu, &engine.blocks, usage) {
+        Ok(direct) => {
+            let text = direct.explain();
+            (Some(direct), text)
+        }
+        Err(_) if link.via() != Via::Verbs => (None, String::new()),
+        Err(why) => (None, why),
+    }
+}
+
 impl Engine {
     /// Gives the client a ticket for the worker of another server.
     pub(super) fn give_ticket(self: &Arc<Self>, head: Head) {
@@ -206,8 +220,10 @@ impl Engine {
         };
         match served {
             Ok((link, receiver)) => {
-                tracing::info!("another server's worker reads here via {}", link.via());
-                source::serve(self, &link, receiver);
+                let (direct, found) = direct(self, &link, DeviceUse::LentToRead);
+                let found = if found.is_empty() { found } else { format!(", out of the device by {found}") };
+                tracing::info!("another server's worker reads here via {}{found}", link.via());
+                source::serve(self, &link, receiver, direct);
                 self.peers.links.lock().push((ticket, link));
                 self.peers.link_came.notify_all();
             }
@@ -242,7 +258,11 @@ impl Engine {
                     let via = link.via();
                     let reason = via::why_not_better(via, &reasons);
                     tracing::info!("copies come from the server at {} via {via}{reason}", address.target);
-                    let reader = Reader::start(&engine, link, receiver);
+                    let (direct, found) = direct(&engine, &link, DeviceUse::Own);
+                    let found =
+                        if found.is_empty() { found } else { format!("; into the device by {found}") };
+                    let reason = format!("{reason}{found}");
+                    let reader = Reader::start(&engine, link, receiver, direct);
                     engine.peers.readers.lock().insert(peer, reader);
                     PeerWay { via: via.to_string(), reason }
                 }

@@ -1,12 +1,14 @@
 //! What may another worker read, and how does it get it?
 
 use crate::worker::arena::Arena;
+use crate::worker::direct::Direct;
 use crate::worker::engine::Engine;
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Carriage, Link, LinkError, LinkEvents, Piece, Receiver, threads};
+use causeway_fabric::{Carriage, DeviceMemory, Link, LinkError, LinkEvents, Piece, Receiver, threads};
 use causeway_gpu::{CuResult, NativePlace, Staging};
 use causeway_wire::codec::Encode;
+use causeway_wire::lent::LentMemory;
 use causeway_wire::message::{Messages, PeerMessage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,6 +53,8 @@ struct Source {
     link: Link,
     /// Memory shared with it, where the link has any.
     arena: Option<Arc<Arena>>,
+    /// Device memory that the link's card reaches, where it has one.
+    direct: Option<Direct>,
     asked_for: AtomicUsize,
 }
 
@@ -61,6 +65,8 @@ pub struct Reading {
     at: [u64; 3],
     size: [u64; 3],
     transfer: u64,
+    /// Whether the peer's card may fetch the bytes.
+    by_card: bool,
     /// What it counts for.
     bytes: usize,
 }
@@ -109,12 +115,13 @@ impl LinkEvents for Events {
 }
 
 /// Serves a worker that has come with a ticket, on a thread of its own, until it goes.
-pub fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver) {
+pub fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, direct: Option<Direct>) {
     link.start(Arc::new(Events));
     let source = Arc::new(Source {
         engine: Arc::clone(engine),
         link: link.clone(),
         arena: link.regions().map(Arena::new),
+        direct,
         asked_for: AtomicUsize::new(0),
     });
     let started = threads::spawn("peer", move || {
@@ -139,7 +146,7 @@ impl Source {
     /// Does what the peer says; fails when the peer does not keep to what is agreed.
     fn take(self: &Arc<Self>, message: PeerMessage) -> Result<(), String> {
         match message {
-            PeerMessage::Read { offer, at, size, transfer } => {
+            PeerMessage::Read { offer, at, size, transfer, by_card } => {
                 let bytes = size.into_iter().try_fold(1, u64::checked_mul);
                 let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
                 let before = self.asked_for.load(Ordering::Relaxed);
@@ -149,14 +156,16 @@ impl Source {
                 // However little it asks for, a reading costs memory.
                 let bytes = bytes.max(LEAST_COUNTED);
                 self.asked_for.fetch_add(bytes, Ordering::Relaxed);
-                Reading { source: Arc::clone(self), offer, at, size, transfer, bytes }.go_on();
+                Reading { source: Arc::clone(self), offer, at, size, transfer, by_card, bytes }.go_on();
                 Ok(())
             }
             PeerMessage::Done { offer } => {
                 self.engine.peers.offers.lock().remove(&offer);
                 Ok(())
             }
-            PeerMessage::Failed { .. } => Err("it was asked for nothing and says that it failed".to_owned()),
+            PeerMessage::Failed { .. } | PeerMessage::Lent { .. } => {
+                Err("it was asked for nothing and answers".to_owned())
+            }
         }
     }
 
@@ -192,7 +201,15 @@ impl Reading {
         let bytes = bytes.filter(|bytes| *bytes > 0).ok_or(invalid)?;
         let engine = Arc::clone(&self.source.engine);
         engine.enter_context(offer.context)?;
-        let landing = match (&self.source.arena, self.source.link.piece(bytes)) {
+        let reached = self.source.direct.as_ref().and_then(|direct| direct.reach(&*engine.gpu, &part));
+        let reading = match reached {
+            Some((memory, address, length)) => match self.send_by_card(&memory, address, length) {
+                None => return Ok(()),
+                Some(reading) => reading,
+            },
+            None => self,
+        };
+        let landing = match (&reading.source.arena, reading.source.link.piece(bytes)) {
             (Some(arena), Some(piece)) => {
                 arena.prepare(&*engine.gpu, piece.as_ptr(), piece.len());
                 Landing::Shared(piece)
@@ -201,7 +218,7 @@ impl Reading {
         };
         // SAFETY: the memory has the part's bytes and is owned by the completion asked for right after.
         unsafe { engine.gpu.start_copy_from_device(&part, landing.start(), offer.stream)? };
-        let outgoing = Outgoing { reading: self, landing };
+        let outgoing = Outgoing { reading, landing };
         let done = move |outcome: CuResult<()>| match outcome {
             Ok(()) => outgoing.send(),
             Err(status) => outgoing.reading.source.fail(outgoing.reading.transfer, status),
@@ -210,10 +227,39 @@ impl Reading {
     }
 }
 
+impl Reading {
+    /// Has cards move the bytes out of the device's memory: the peer's, which puts them into its device's, or else this side's, to
+    /// the peer's arena. The reading comes back where that has no room.
+    fn send_by_card(self, memory: &DeviceMemory, address: u64, length: usize) -> Option<Self> {
+        let (link, transfer) = (self.source.link.clone(), self.transfer);
+        if !self.by_card {
+            let Some(piece) = link.piece(length) else { return Some(self) };
+            // A lost link is noticed by the receiving thread.
+            link.send_from_device(transfer, memory, address, piece, Box::new(move |_| drop(self)));
+            return None;
+        }
+        if let Some(lent) = link.lend_device(memory, address, length, self) {
+            say_lent(&link, transfer, lent);
+        }
+        None
+    }
+}
+
+/// Tells the peer where the bytes of a transfer lie.
+fn say_lent(link: &Link, transfer: u64, memory: LentMemory) {
+    // A lost link is noticed by the receiving thread; what was lent ends with it.
+    let _ = link.send(|out| PeerMessage::Lent { transfer, memory }.encode(out));
+}
+
 impl Outgoing {
     fn send(self) {
         let (link, transfer) = (self.reading.source.link.clone(), self.reading.transfer);
         match self.landing {
+            Landing::Shared(piece) if self.reading.by_card => {
+                if let Ok(memory) = link.lend_piece(piece) {
+                    say_lent(&link, transfer, memory);
+                }
+            }
             Landing::Shared(piece) => {
                 // As below.
                 let _ = link.send_piece(transfer, piece);
