@@ -17,7 +17,7 @@ use crate::report::{self, ReportError};
 /// Where `make` leaves the program that is run if none is named.
 const DEFAULT_PROGRAM: &str = "build/cuda/vector_add";
 
-/// Run a CUDA program on the software GPU over TCP and say what happened.
+/// Run a CUDA program on a private server with the software GPU and say what happened.
 ///
 /// Starts a server with the software GPU on a free port, runs the program through our libcuda.so.1, checks
 /// its exit code, and prints how many calls were answered locally, posted and called, and how many bytes

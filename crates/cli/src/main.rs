@@ -78,15 +78,16 @@ Environment variables:
                     several, with commas between them. `causeway run` sets it for the program; a
                     program that is started with it and finds our libcuda.so.1 needs no
                     `causeway run`.
-  CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set, as many as the
-                    network's length asks for: 4 to 16, at least 8 where there are 8 cores.
-  CAUSEWAY_PIPELINE How copies are cut and carried, by their size: ..1M: 4x256K; 1M..: 8x4M, 8 lanes.
-                    docs/environment.md explains it; `causeway tune` measures what is best.
+  CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set, as many as
+                    the network's length asks for: 4 to 16, at least 8 where there are 8 cores.
+  CAUSEWAY_PIPELINE How copies are cut and carried, by their size, such as
+                    ..1M: 4x256K; 1M..: 8x4M, 8 lanes. docs/environment.md explains it;
+                    `causeway tune` measures what is best.
   CAUSEWAY_SYNC     1: every call waits for its outcome, so that errors appear where they are made.
   CAUSEWAY_STATS    A file that gets counts of calls and bytes, as JSON, when the program ends.
   CAUSEWAY_GPUDIRECT
-                    off: network cards do not reach the GPU's memory, for comparison; auto (if not set),
-                    dma-buf, peermem.
+                    off: network cards do not reach the GPU's memory, for comparison; auto (if not
+                    set), dma-buf, peermem.
   CAUSEWAY_LOG      What the client library says on standard error: off, error (if not set), info,
                     debug or trace.
   CAUSEWAY_LIB_DIR  The folder with our libcuda.so.1. If not set: the folder of the program
