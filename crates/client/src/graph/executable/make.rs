@@ -1,10 +1,11 @@
-//! How an executable graph is made: which parts of it the server gets.
+//! How an executable graph is made: its parts are sent as planned.
 
+use super::plan::{self, Facts, Refusal, Share};
 use super::{EXECUTABLES, Executable, Node, Part, State, Step, destroy_parts};
 use crate::context;
 use crate::entry::refuse_use;
 use crate::graph::build::{self, Address};
-use crate::graph::order::{self, Order, Turn};
+use crate::graph::order::{self, Order, Ordered, Turn};
 use crate::graph::work::Work;
 use crate::graph::{World, world};
 use crate::handles;
@@ -53,13 +54,10 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     }) {
         held.join(&world.graph(child)?.held);
     }
-    let in_client =
-        order.nodes.iter().map(|node| build::is_clients(&node.work)).collect::<Result<Vec<_>, _>>()?;
-    let before: Vec<Vec<usize>> =
-        order.nodes.iter().map(|node| node.before.iter().map(|(place, _)| *place).collect()).collect();
-    let turns = order::turns(&in_client, &before);
+    let facts = facts(&order, graph)?;
+    let shares = plan::shares(&facts, world.graph(graph)?.on_server.as_ref()).map_err(Refusal::refuse)?;
     let mut parts = Vec::new();
-    let built = build_parts(&mut world, graph, &order, &turns, flags, &mut parts);
+    let built = make_parts(&mut world, graph, &order, &shares, flags, &mut parts);
     drop(world);
     let (steps, addresses) = match built {
         Ok(built) => built,
@@ -87,63 +85,69 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     Ok(handle)
 }
 
-/// Sends the segments of a graph; gives the steps of a launch, and where each node is on the server.
-fn build_parts(
+/// What counts of the nodes when the graph is divided.
+fn facts(order: &Order, graph: Handle<Graph>) -> Result<Vec<Facts>, CUresult> {
+    let nodes = &order.nodes;
+    let in_client = nodes.iter().map(|node| build::is_clients(&node.work)).collect::<Result<Vec<_>, _>>()?;
+    let before: Vec<Vec<usize>> =
+        nodes.iter().map(|node| node.before.iter().map(|(place, _)| *place).collect()).collect();
+    let fact = |(node, turn): (&Ordered, Turn)| Facts {
+        turn,
+        is_idle: build::is_idle(&node.work),
+        is_conditional_in_child: matches!(node.work, Work::Conditional(_)) && node.graph != graph,
+    };
+    Ok(nodes.iter().zip(order::turns(&in_client, &before)).map(fact).collect())
+}
+
+/// Makes the parts of an executable graph; gives the steps of a launch, and where each node is on the server.
+fn make_parts(
     world: &mut World,
     graph: Handle<Graph>,
     order: &Order,
-    turns: &[Turn],
+    shares: &[Share],
     flags: u64,
     parts: &mut Vec<Part>,
 ) -> Result<(Vec<Step>, Vec<Option<Address>>), CUresult> {
     let flags = flags & u64::from(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0);
-    let mut steps = Vec::new();
-    let mut addresses = vec![None; turns.len()];
-    let last = turns.iter().map(|turn| match turn {
-        Turn::Client(segment) | Turn::Segment(segment) => *segment,
-    });
-    for segment in 0..=last.max().unwrap_or(0) {
-        let of = |wanted: Turn| (0..turns.len()).filter(move |place| turns[*place] == wanted);
-        steps.extend(of(Turn::Client(segment)).map(Step::Client));
-        if of(Turn::Segment(segment)).all(|place| build::is_idle(&order.nodes[place].work)) {
-            continue;
-        }
-        let existing = world.graph(graph)?.on_server;
-        let mut on_server = match existing {
-            Some(on_server) if on_server.is_complete => {
-                return Err(refuse_use!(
-                    "conditional nodes in a graph that is instantiated twice, or that copies and host functions divide"
-                ));
+    let mut steps = Vec::with_capacity(shares.len());
+    let mut addresses = vec![None; order.nodes.len()];
+    for share in shares {
+        match share {
+            Share::Client(place) => steps.push(Step::Client(*place)),
+            Share::Segment(places) => {
+                steps.push(Step::Launch(parts.len()));
+                let nodes = places.iter().map(|place| (*place, &order.nodes[*place]));
+                for (place, address) in make_part(world, graph, nodes, flags, parts)? {
+                    addresses[place] = Some(address);
+                }
             }
-            Some(on_server) => on_server,
-            None => build::create()?,
-        };
-        if existing.is_none() {
-            parts.push(Part { exec: Handle::NULL, graph: Some(on_server) });
         }
-        let mut numbers = HashMap::new();
-        let nodes = of(Turn::Segment(segment)).map(|place| (place, &order.nodes[place]));
-        if nodes.clone().any(|(_, node)| matches!(node.work, Work::Conditional(_)) && node.graph != graph) {
-            return Err(refuse_use!("conditional nodes in child graphs"));
-        }
-        build::send(world, &mut on_server, nodes, &mut numbers)?;
-        if existing.is_some() {
-            world.graph_mut(graph)?.on_server = Some(on_server);
-        }
-        let exec = handles::create();
-        let request =
-            calls::graph_instantiate { exec, graph: on_server.graph, nodes: on_server.nodes, flags };
-        session::call_in(on_server.context, &request).inspect_err(|_| {
-            handles::drop_handle(exec);
-        })?;
-        match (existing, parts.last_mut()) {
-            (None, Some(part)) => part.exec = exec,
-            _ => parts.push(Part { exec, graph: None }),
-        }
-        for (place, number) in numbers {
-            addresses[place] = Some(Address { exec, graph: on_server.graph, number });
-        }
-        steps.push(Step::Launch(parts.len() - 1));
     }
     Ok((steps, addresses))
+}
+
+/// Sends a segment of a graph and has it made executable. Of what there is when that fails `parts` knows.
+fn make_part<'a>(
+    world: &mut World,
+    graph: Handle<Graph>,
+    nodes: impl Iterator<Item = (usize, &'a Ordered)>,
+    flags: u64,
+    parts: &mut Vec<Part>,
+) -> Result<impl Iterator<Item = (usize, Address)>, CUresult> {
+    let existing = world.graph(graph)?.on_server;
+    let mut on_server = existing.map_or_else(build::create, Ok)?;
+    let part = parts.push_mut(Part { exec: Handle::NULL, graph: existing.is_none().then_some(on_server) });
+    let mut numbers = HashMap::new();
+    build::send(world, &mut on_server, nodes, &mut numbers)?;
+    if existing.is_some() {
+        world.graph_mut(graph)?.on_server = Some(on_server);
+    }
+    let exec = handles::create();
+    let request = calls::graph_instantiate { exec, graph: on_server.graph, nodes: on_server.nodes, flags };
+    session::call_in(on_server.context, &request).inspect_err(|_| {
+        handles::drop_handle(exec);
+    })?;
+    part.exec = exec;
+    let graph = on_server.graph;
+    Ok(numbers.into_iter().map(move |(place, number)| (place, Address { exec, graph, number })))
 }

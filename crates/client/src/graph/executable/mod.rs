@@ -2,13 +2,14 @@
 //!
 //! | question | module |
 //! | --- | --- |
-//! | how is one made | [`make`] |
+//! | how is one made | [`make`], divided as [`plan`] says |
 //! | what happens at a launch | [`launch`] |
 //! | what may change, and how | [`changes`], [`update`] |
 
 mod changes;
 mod launch;
 mod make;
+mod plan;
 mod update;
 
 pub use make::instantiate;
