@@ -114,16 +114,43 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-fn draw_lines<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> Drawing<()> {
-    let mut chart = ChartBuilder::on(area)
+type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<Axis, Axis>>;
+
+/// A panel's chart, with so many pixels for the labels of its rows or of its vertical axis.
+fn chart<'a, B: DrawingBackend>(
+    panel: &Panel,
+    area: &'a DrawingArea<B, Shift>,
+    label_pixels: u32,
+) -> Drawing<Chart<'a, B>> {
+    // A second axis has its labels where the margin is otherwise.
+    let (margin, second_axis) = if panel.gains.is_some() { (12, 72) } else { (36, 0) };
+    ChartBuilder::on(area)
         .caption(panel.title.clone(), text(17))
         .margin(12)
-        .margin_right(if panel.gains.is_some() { 12 } else { 36 })
+        .margin_right(margin)
         .x_label_area_size(44)
-        .y_label_area_size(64)
-        .right_y_label_area_size(if panel.gains.is_some() { 72 } else { 0 })
+        .y_label_area_size(label_pixels)
+        .right_y_label_area_size(second_axis)
         .build_cartesian_2d(panel.x.clone(), panel.y.clone())
-        .map_err(failed)?;
+        .map_err(failed)
+}
+
+/// Draws the axes of a panel and the grid.
+fn draw_axes<B: DrawingBackend>(panel: &Panel, chart: &mut Chart<'_, B>) -> Drawing<()> {
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.15))
+        .label_style(text(14))
+        .x_desc(&panel.x.title);
+    // Rows say themselves what they are.
+    if panel.rows == 0 {
+        mesh.y_desc(&panel.y.title);
+    }
+    mesh.draw().map_err(failed)
+}
+
+fn draw_lines<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> Drawing<()> {
+    let mut chart = chart(panel, area, 64)?;
     let Some(gains) = &panel.gains else { return draw_series(panel, &mut chart) };
     // Before anything is drawn: the space to the right is the second axis's from here on.
     let mut chart = chart.set_secondary_coord(panel.x.clone(), gains.axis.clone());
@@ -142,19 +169,8 @@ fn draw_lines<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) ->
 }
 
 /// Draws axes and lines with their bands.
-fn draw_series<B: DrawingBackend>(
-    panel: &Panel,
-    chart: &mut ChartContext<'_, B, Cartesian2d<Axis, Axis>>,
-) -> Drawing<()> {
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(BLACK.mix(0.15))
-        .label_style(text(14))
-        .x_desc(&panel.x.title)
-        .y_desc(&panel.y.title)
-        .draw()
-        .map_err(failed)?;
+fn draw_series<B: DrawingBackend>(panel: &Panel, chart: &mut Chart<'_, B>) -> Drawing<()> {
+    draw_axes(panel, chart)?;
     for Series { target, points } in &panel.series {
         let colour = colour(*target);
         let upper = points.iter().map(|point| (point.x, point.high));
@@ -169,22 +185,8 @@ fn draw_series<B: DrawingBackend>(
 }
 
 fn draw_rows<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> Drawing<()> {
-    let mut chart = ChartBuilder::on(area)
-        .caption(panel.title.clone(), text(17))
-        .margin(12)
-        .margin_right(36)
-        .x_label_area_size(44)
-        .y_label_area_size(230)
-        .build_cartesian_2d(panel.x.clone(), panel.y.clone())
-        .map_err(failed)?;
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(BLACK.mix(0.15))
-        .label_style(text(14))
-        .x_desc(&panel.x.title)
-        .draw()
-        .map_err(failed)?;
+    let mut chart = chart(panel, area, 230)?;
+    draw_axes(panel, &mut chart)?;
     // The targets of a row lie below each other.
     let step = 0.6 / panel.series.len().max(1) as f64;
     for (order, Series { target, points }) in panel.series.iter().enumerate() {
