@@ -2,52 +2,20 @@
 //!
 //! `scripts` puts the toolkit into `~/.cache/causeway`; without it (or without `g++`) the tests say so and pass.
 
+mod toolkit;
+
 use causeway_api::coverage::FUNCTIONS;
 use causeway_api::sys;
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use toolkit::Header;
 
-/// The folder that has `cuda.h`, if the toolkit is there.
-fn include() -> Option<PathBuf> {
-    let toolkit =
-        PathBuf::from(std::env::var_os("HOME")?).join(".cache/causeway/cuda-13.0/nvidia/cu13/include");
-    let compiler = Command::new("g++").arg("--version").stdout(Stdio::null()).status();
-    if toolkit.join("cuda.h").is_file() && compiler.is_ok_and(|status| status.success()) {
-        return Some(toolkit);
-    }
-    eprintln!("skipped: no CUDA 13.0 toolkit in ~/.cache/causeway, or no g++");
-    None
-}
-
-/// What `g++` with these options makes of `source`.
-fn compile(options: &[&str], source: &str) -> Option<Vec<u8>> {
-    let include = include()?;
-    let mut compiler = Command::new("g++")
-        .args(options)
-        .args(["-w", "-x", "c++", "-", "-I"])
-        .arg(include)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("g++ was found before");
-    compiler
-        .stdin
-        .take()
-        .expect("a pipe was asked for")
-        .write_all(source.as_bytes())
-        .expect("g++ reads all of it");
-    let output = compiler.wait_with_output().expect("g++ ends");
-    assert!(output.status.success(), "g++ refuses the program");
-    Some(output.stdout)
-}
+const HEADER: Header = Header { folder: "cuda-13.0", name: "cuda.h" };
 
 /// Every function that the header declares for the driver's own use, which are all that exist, with the number of its
 /// arguments.
 fn declared() -> Option<BTreeMap<String, usize>> {
     let source = "#define __CUDA_API_VERSION_INTERNAL 1\n#include <cuda.h>\n";
-    let text = String::from_utf8(compile(&["-E", "-P"], source)?).expect("a header is text");
+    let text = String::from_utf8(HEADER.compile(&["-E", "-P"], source)?).expect("a header is text");
     let mut functions = BTreeMap::new();
     for declaration in text.split("CUresult cu").skip(1) {
         let (name, rest) = declaration.split_once('(').expect("a declaration has arguments");
@@ -140,5 +108,5 @@ fn types_are_as_large_as_in_the_header() {
             format!("static_assert(sizeof({name}) == {size} && alignof({name}) == {align}, \"{name}\");\n")
         })
         .collect();
-    compile(&["-std=c++17", "-fsyntax-only"], &format!("#include <cuda.h>\n{checks}"));
+    HEADER.compile(&["-std=c++17", "-fsyntax-only"], &format!("#include <cuda.h>\n{checks}"));
 }

@@ -2,49 +2,20 @@
 //!
 //! `scripts` puts the header into `~/.cache/causeway`; without it (or without `g++`) the tests say so and pass.
 
+mod toolkit;
+
 use causeway_api::nvml::{ABSENT, ASKED, Argument, HERE, Mode, REFUSED};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use toolkit::Header;
 
 /// The older names are declared, too.
 const INCLUDE: &str = "#define NVML_NO_UNVERSIONED_FUNC_DEFS\n#include <nvml.h>\n";
 
-/// The folder that has `nvml.h`, if it is there.
-fn include() -> Option<PathBuf> {
-    let toolkit =
-        PathBuf::from(std::env::var_os("HOME")?).join(".cache/causeway/nvml-13.0/nvidia/cu13/include");
-    let compiler = Command::new("g++").arg("--version").stdout(Stdio::null()).status();
-    if toolkit.join("nvml.h").is_file() && compiler.is_ok_and(|status| status.success()) {
-        return Some(toolkit);
-    }
-    eprintln!("skipped: no nvml.h 13.0 in ~/.cache/causeway, or no g++");
-    None
-}
-
-/// What `g++` with these options makes of `source`.
-fn compile(options: &[&str], source: &str) -> Option<Vec<u8>> {
-    let include = include()?;
-    let mut compiler = Command::new("g++")
-        .args(options)
-        .args(["-w", "-x", "c++", "-", "-I"])
-        .arg(include)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("g++ was found before");
-    let mut input = compiler.stdin.take().expect("a pipe was asked for");
-    input.write_all(source.as_bytes()).expect("g++ reads all of it");
-    drop(input);
-    let output = compiler.wait_with_output().expect("g++ ends");
-    assert!(output.status.success(), "g++ refuses the program");
-    Some(output.stdout)
-}
+const HEADER: Header = Header { folder: "nvml-13.0", name: "nvml.h" };
 
 #[test]
 fn the_list_has_every_function_of_the_header() {
-    let Some(text) = compile(&["-E", "-P"], INCLUDE) else { return };
+    let Some(text) = HEADER.compile(&["-E", "-P"], INCLUDE) else { return };
     let text = String::from_utf8(text).expect("a header is text");
     let declared: BTreeSet<&str> = text
         .split("nvmlReturn_t nvml")
@@ -112,5 +83,5 @@ fn functions_have_the_types_of_the_header_and_types_its_sizes() {
     for (name, size) in sizes {
         checks += &format!("static_assert(sizeof({name}) == {size}, \"{name}\");\n");
     }
-    compile(&["-std=c++17", "-fsyntax-only"], &format!("{INCLUDE}{checks}"));
+    HEADER.compile(&["-std=c++17", "-fsyntax-only"], &format!("{INCLUDE}{checks}"));
 }
