@@ -20,71 +20,63 @@ pub(super) struct Rounded {
     pub(super) directed: [usize; 2],
 }
 
-pub(super) fn addition() -> Rounded {
-    Rounded {
-        nearest: |t, v| t.b.ins().fadd(v[0], v[1]),
-        directed: [rounding::add_single as *const () as usize, rounding::add_double as *const () as usize],
+impl Rounded {
+    /// With the functions for single and for double precision.
+    fn new(nearest: FloatOperation, [single, double]: [*const (); 2]) -> Self {
+        Self { nearest, directed: [single as usize, double as usize] }
     }
+}
+
+pub(super) fn addition() -> Rounded {
+    Rounded::new(
+        |t, v| t.b.ins().fadd(v[0], v[1]),
+        [rounding::add_single as *const (), rounding::add_double as *const ()],
+    )
 }
 
 pub(super) fn subtraction() -> Rounded {
-    Rounded {
-        nearest: |t, v| t.b.ins().fsub(v[0], v[1]),
-        directed: [
-            rounding::subtract_single as *const () as usize,
-            rounding::subtract_double as *const () as usize,
-        ],
-    }
+    Rounded::new(
+        |t, v| t.b.ins().fsub(v[0], v[1]),
+        [rounding::subtract_single as *const (), rounding::subtract_double as *const ()],
+    )
 }
 
 pub(super) fn multiplication() -> Rounded {
-    Rounded {
-        nearest: |t, v| t.b.ins().fmul(v[0], v[1]),
-        directed: [
-            rounding::multiply_single as *const () as usize,
-            rounding::multiply_double as *const () as usize,
-        ],
-    }
+    Rounded::new(
+        |t, v| t.b.ins().fmul(v[0], v[1]),
+        [rounding::multiply_single as *const (), rounding::multiply_double as *const ()],
+    )
 }
 
 pub(super) fn division() -> Rounded {
-    Rounded {
-        nearest: |t, v| t.b.ins().fdiv(v[0], v[1]),
-        directed: [
-            rounding::divide_single as *const () as usize,
-            rounding::divide_double as *const () as usize,
-        ],
-    }
+    Rounded::new(
+        |t, v| t.b.ins().fdiv(v[0], v[1]),
+        [rounding::divide_single as *const (), rounding::divide_double as *const ()],
+    )
 }
 
 pub(super) fn fused() -> Rounded {
-    Rounded {
-        nearest: |t, v| t.b.ins().fma(v[0], v[1], v[2]),
-        directed: [
-            rounding::fused_single as *const () as usize,
-            rounding::fused_double as *const () as usize,
-        ],
-    }
+    Rounded::new(
+        |t, v| t.b.ins().fma(v[0], v[1], v[2]),
+        [rounding::fused_single as *const (), rounding::fused_double as *const ()],
+    )
 }
 
 pub(super) fn square_root() -> Rounded {
-    Rounded {
-        nearest: |t, v| t.b.ins().sqrt(v[0]),
-        directed: [rounding::root_single as *const () as usize, rounding::root_double as *const () as usize],
-    }
+    Rounded::new(
+        |t, v| t.b.ins().sqrt(v[0]),
+        [rounding::root_single as *const (), rounding::root_double as *const ()],
+    )
 }
 
 pub(super) fn reciprocal() -> Rounded {
-    Rounded {
-        nearest: |t, v| {
+    Rounded::new(
+        |t, v| {
             let one = t.one_like(v[0]);
             t.b.ins().fdiv(one, v[0])
         },
-        directed: [
-            rounding::reciprocal_single as *const () as usize,
-            rounding::reciprocal_double as *const () as usize,
-        ],
-    }
+        [rounding::reciprocal_single as *const (), rounding::reciprocal_double as *const ()],
+    )
 }
 
 /// The modifiers that change a floating-point result.
