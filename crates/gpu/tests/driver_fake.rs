@@ -2,7 +2,7 @@
 //! passing of arguments, which needs no GPU.
 
 use causeway_api::handle::{Context, Event, Native, Stream};
-use causeway_api::image::{FATBIN_MAGIC, Form};
+use causeway_api::image::{EntryKind, Form, sample};
 use causeway_api::sys::{CUmemPool_attribute, CUresult};
 use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Region};
 use causeway_gpu::calls::*;
@@ -94,18 +94,8 @@ impl Fake {
     }
 }
 
-fn fatbin(kind: u16, architecture: u32, payload: &[u8]) -> Vec<u8> {
-    let mut entry = vec![0; 64];
-    entry[0..2].copy_from_slice(&kind.to_le_bytes());
-    entry[4..8].copy_from_slice(&64u32.to_le_bytes());
-    entry[8..16].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    entry[28..32].copy_from_slice(&architecture.to_le_bytes());
-    entry.extend(payload);
-    let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
-    bytes.extend([1, 0, 16, 0]);
-    bytes.extend((entry.len() as u64).to_le_bytes());
-    bytes.extend(entry);
-    bytes
+fn fatbin(kind: EntryKind, architecture: u32, payload: &[u8]) -> Vec<u8> {
+    sample::fatbin(&[sample::plain(kind, architecture, payload)])
 }
 
 #[test]
@@ -180,7 +170,7 @@ fn launches_pass_one_parameter_buffer() {
 #[test]
 fn images_get_the_form_that_the_driver_takes() {
     let fake = Fake::new();
-    let (ptx, code) = (fatbin(1, 90, b"12345678"), fatbin(2, 75, b"12345678"));
+    let (ptx, code) = (fatbin(EntryKind::Ptx, 90, b"12345678"), fatbin(EntryKind::Cubin, 75, b"12345678"));
     let unaligned = [&[0], &ptx[..]].concat();
     fake.driver.library_load(Form::Single.number(), &JitOptions::default(), &unaligned[1..]).unwrap();
     fake.driver.module_load(Form::Single.number(), &JitOptions::default(), b"\x7fELF").unwrap();
@@ -193,7 +183,7 @@ fn images_get_the_form_that_the_driver_takes() {
     let add = format!("add kind 2 magic ba55ed50 size {} options 0\n", ptx.len());
     assert_eq!(fake.log(), format!("link options 2\n{add}{add}link destroyed\nmodule cubin \n"));
     // Linked code for this device is taken as it is.
-    let linked = [&fatbin(2, 90, b"12345678")[..], &ptx[..]].concat();
+    let linked = [&fatbin(EntryKind::Cubin, 90, b"12345678")[..], &ptx[..]].concat();
     fake.driver.module_load(Form::Linked.number(), &JitOptions::default(), &linked).unwrap();
     assert_eq!(fake.log(), "module bare fatbin \n");
 }

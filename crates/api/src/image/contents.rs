@@ -6,9 +6,9 @@
 use super::{ELF_MAGIC, FATBIN_HEADER_BYTES, fatbin_bytes};
 
 /// Bytes of an entry's header that are understood; there may be more.
-const ENTRY_HEADER_BYTES: usize = 64;
-const FLAG_LZ4: u64 = 0x2000;
-const FLAG_ZSTD: u64 = 0x8000;
+pub(super) const ENTRY_HEADER_BYTES: usize = 64;
+pub(super) const FLAG_LZ4: u64 = 0x2000;
+pub(super) const FLAG_ZSTD: u64 = 0x8000;
 
 /// What an entry of a fat binary is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,45 +121,20 @@ pub fn cubin_architecture(header: &[u8; 64]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::FATBIN_MAGIC;
-
-    fn fatbin(parts: &[(u16, u32, u64, &[u8])]) -> Vec<u8> {
-        let mut body = Vec::new();
-        for (kind, architecture, flags, payload) in parts {
-            let mut header = [0; ENTRY_HEADER_BYTES];
-            header[0..2].copy_from_slice(&kind.to_le_bytes());
-            header[4..8].copy_from_slice(&64u32.to_le_bytes());
-            header[8..16].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-            header[16..20].copy_from_slice(&2u32.to_le_bytes());
-            header[28..32].copy_from_slice(&architecture.to_le_bytes());
-            header[40..48].copy_from_slice(&flags.to_le_bytes());
-            body.extend(header);
-            body.extend(*payload);
-        }
-        let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
-        bytes.extend([1, 0, 16, 0]);
-        bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend(body);
-        bytes
-    }
+    use crate::image::sample::{fatbin, plain};
 
     #[test]
     fn entries_are_found_with_their_kind_and_packing() {
-        let image =
-            fatbin(&[(1, 75, 0, b"text"), (2, 90, FLAG_ZSTD, b"codepadding"), (7, 90, FLAG_LZ4, b"ab")]);
-        let found = entries(&image).unwrap();
-        assert_eq!(
-            found.iter().map(|e| e.kind).collect::<Vec<_>>(),
-            [EntryKind::Ptx, EntryKind::Cubin, EntryKind::Other(7)]
-        );
-        assert_eq!((found[0].payload, found[0].packing), (&b"text"[..], Packing::Plain));
-        assert_eq!((found[1].payload, found[1].architecture), (&b"co"[..], 90));
-        assert_eq!(found[2].packing, Packing::Lz4);
+        let packed =
+            Entry { packing: Packing::Zstd, unpacked_bytes: 9, ..plain(EntryKind::Cubin, 90, b"co") };
+        let other = Entry { packing: Packing::Lz4, ..plain(EntryKind::Other(7), 90, b"ab") };
+        let written = [plain(EntryKind::Ptx, 75, b"ptx text"), packed, other];
+        assert_eq!(entries(&fatbin(&written)).unwrap(), written);
     }
 
     #[test]
     fn damaged_fat_binaries_are_refused() {
-        let mut image = fatbin(&[(1, 75, 0, b"text")]);
+        let mut image = fatbin(&[plain(EntryKind::Ptx, 75, b"text")]);
         for length in 0..image.len() {
             assert!(entries(&image[..length]).is_err(), "{length} bytes");
         }

@@ -1,6 +1,7 @@
 //! Module images: what forms they have in memory and on the wire.
 
 mod contents;
+pub mod sample;
 
 pub use contents::{Entry, EntryKind, Packing, cubin_architecture, entries, runs_on};
 
@@ -60,19 +61,12 @@ pub fn split_linked(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
 
 #[cfg(test)]
 mod tests {
+    use super::sample::fatbin_around;
     use super::*;
-
-    fn fatbin(body: &[u8]) -> Vec<u8> {
-        let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
-        bytes.extend([1, 0, 16, 0]);
-        bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend(body);
-        bytes
-    }
 
     #[test]
     fn linked_images_split_at_their_headers() {
-        let (first, second) = (fatbin(b"abc"), fatbin(b""));
+        let (first, second) = (fatbin_around(b"abc"), fatbin_around(b""));
         let both = [first.clone(), second.clone()].concat();
         assert_eq!(split_linked(&both), Some(vec![&first[..], &second[..]]));
         assert_eq!(split_linked(&both[..both.len() - 1]), None);

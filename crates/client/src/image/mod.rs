@@ -181,14 +181,7 @@ unsafe fn elf_bytes(start: *const u8) -> Result<u64, CUresult> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn fatbin(body: &[u8]) -> Vec<u8> {
-        let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
-        bytes.extend([1, 0, 16, 0]);
-        bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend(body);
-        bytes
-    }
+    use causeway_api::image::sample::fatbin_around;
 
     fn found<'a>(address: *const c_void) -> Result<Image<'a>, CUresult> {
         // SAFETY: every test passes an image or null.
@@ -200,21 +193,21 @@ mod tests {
         assert_eq!(found(c".version 8.0".as_ptr().cast()), Ok(Image::Single(b".version 8.0")));
         assert_eq!(found(c"".as_ptr().cast()), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
         assert_eq!(found(core::ptr::null()), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
-        let binary = fatbin(b"body");
+        let binary = fatbin_around(b"body");
         let followed = [&binary[..], b"something else"].concat();
         assert_eq!(found(followed.as_ptr().cast()), Ok(Image::Single(&binary)));
     }
 
     #[test]
     fn a_fat_binary_of_absurd_size_is_refused() {
-        let mut binary = fatbin(b"");
+        let mut binary = fatbin_around(b"");
         binary[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
         assert_eq!(found(binary.as_ptr().cast()), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
     }
 
     #[test]
     fn wrappers_lead_to_one_image_or_to_linked_ones() {
-        let (linked, first, second) = (fatbin(b"linked"), fatbin(b"1"), fatbin(b"22"));
+        let (linked, first, second) = (fatbin_around(b"linked"), fatbin_around(b"1"), fatbin_around(b"22"));
         let parts: [*const c_void; 3] = [first.as_ptr().cast(), second.as_ptr().cast(), core::ptr::null()];
         let mut wrapper =
             Wrapper { magic: WRAPPER_MAGIC, version: 1, data: linked.as_ptr().cast(), parts: parts.as_ptr() };

@@ -52,19 +52,12 @@ fn suits(image: &Image<'_>, capability: u32, machine_code: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn fatbin(kind: u8, architecture: u8) -> Vec<u8> {
-        let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
-        bytes.extend([1, 0, 16, 0, 64, 0, 0, 0, 0, 0, 0, 0]);
-        let mut entry = [0; 64];
-        (entry[0], entry[4], entry[28]) = (kind, 64, architecture);
-        bytes.extend(entry);
-        bytes
-    }
+    use causeway_api::image::sample::{fatbin, plain};
 
     #[test]
     fn machine_code_suits_its_generation_and_ptx_needs_compiling() {
-        let (code, ptx) = (fatbin(2, 80), fatbin(1, 75));
+        let code = fatbin(&[plain(EntryKind::Cubin, 80, b"")]);
+        let ptx = fatbin(&[plain(EntryKind::Ptx, 75, b"")]);
         let (code, ptx) = (Image::Single(&code), Image::Single(&ptx));
         assert!(suits(&code, 86, true) && !suits(&code, 90, true) && !suits(&code, 86, false));
         assert!(!suits(&ptx, 90, true) && suits(&ptx, 90, false) && !suits(&ptx, 70, false));

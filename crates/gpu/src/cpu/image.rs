@@ -154,33 +154,15 @@ fn is_for_one_architecture(ptx: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_api::image::Packing;
+    use causeway_api::image::sample::{fatbin, plain};
 
-    const FLAG_LZ4: u64 = 0x2000;
-    const FLAG_ZSTD: u64 = 0x8000;
+    fn ptx(architecture: u32, text: &[u8]) -> Entry<'_> {
+        plain(EntryKind::Ptx, architecture, text)
+    }
 
-    fn fatbin(entries: &[(u16, u32, u64, &[u8], usize)]) -> Vec<u8> {
-        let mut body = Vec::new();
-        for (kind, capability, flags, payload, unpacked) in entries {
-            let padded = payload.len().next_multiple_of(8);
-            body.extend(kind.to_le_bytes());
-            body.extend(0x0101_u16.to_le_bytes());
-            body.extend(64_u32.to_le_bytes());
-            body.extend((padded as u64).to_le_bytes());
-            body.extend((payload.len() as u32).to_le_bytes());
-            body.extend([0; 8]);
-            body.extend(capability.to_le_bytes());
-            body.extend([0; 8]);
-            body.extend(flags.to_le_bytes());
-            body.extend([0; 8]);
-            body.extend((*unpacked as u64).to_le_bytes());
-            body.extend(*payload);
-            body.resize(body.len() + padded - payload.len(), 0);
-        }
-        let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
-        bytes.extend([1, 0, 16, 0]);
-        bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend(body);
-        bytes
+    fn packed(architecture: u32, packing: Packing, payload: &[u8], unpacked_bytes: u64) -> Entry<'_> {
+        Entry { packing, unpacked_bytes, ..ptx(architecture, payload) }
     }
 
     const SINGLE: u32 = 0;
@@ -190,11 +172,11 @@ mod tests {
     fn the_best_ptx_is_taken() {
         let lz4 = lz4_flex::block::compress(b".target sm_80\n// packed");
         let image = fatbin(&[
-            (2, 90, 0, b"machine code", 0),
-            (1, 75, 0, b".target sm_75", 0),
-            (1, 80, FLAG_LZ4, &lz4, 23),
-            (1, 90, 0, b".version 8.0\n.target sm_90a, debug", 0),
-            (1, 100, 0, b".target sm_100", 0),
+            plain(EntryKind::Cubin, 90, b"machine code"),
+            ptx(75, b".target sm_75"),
+            packed(80, Packing::Lz4, &lz4, 23),
+            ptx(90, b".version 8.0\n.target sm_90a, debug"),
+            ptx(100, b".target sm_100"),
         ]);
         assert_eq!(ptx_of(SINGLE, &image, 90), Ok(vec![".target sm_80\n// packed".to_owned()]));
         assert_eq!(ptx_of(SINGLE, &image, 75), Ok(vec![".target sm_75".to_owned()]));
@@ -216,8 +198,8 @@ mod tests {
 
     #[test]
     fn linked_images_give_the_parts_ptx() {
-        let object = |text: &[u8]| fatbin(&[(1, 75, 0, text, 0)]);
-        let cubin_only = fatbin(&[(2, 90, 0, b"code", 0)]);
+        let object = |text: &[u8]| fatbin(&[ptx(75, text)]);
+        let cubin_only = fatbin(&[plain(EntryKind::Cubin, 90, b"code")]);
         let image =
             [fatbin(&[]), object(b"one"), cubin_only.clone(), object(b"two"), object(b"one")].concat();
         assert_eq!(ptx_of(LINKED, &image, 90), Ok(vec!["one".to_owned(), "two".to_owned()]));
@@ -236,11 +218,11 @@ mod tests {
 
     #[test]
     fn damaged_images_are_refused() {
-        let zstd_garbage = fatbin(&[(1, 75, FLAG_ZSTD, b"no zstd frame", 100)]);
+        let zstd_garbage = fatbin(&[packed(75, Packing::Zstd, b"no zstd frame", 100)]);
         assert!(ptx_of(SINGLE, &zstd_garbage, 90).is_err());
-        let liar = fatbin(&[(1, 75, FLAG_LZ4, b"\x00", usize::MAX)]);
+        let liar = fatbin(&[packed(75, Packing::Lz4, b"\x00", u64::MAX)]);
         assert!(ptx_of(SINGLE, &liar, 90).is_err());
-        let good = fatbin(&[(1, 75, 0, b".target sm_75", 0)]);
+        let good = fatbin(&[ptx(75, b".target sm_75")]);
         for length in 4..good.len() {
             assert!(ptx_of(SINGLE, &good[..length], 90).is_err(), "{length} bytes");
         }

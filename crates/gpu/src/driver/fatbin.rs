@@ -51,34 +51,12 @@ fn names_print(code: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LZ4: u64 = 0x2000;
-    const ZSTD: u64 = 0x8000;
-
-    fn fatbin(entries: &[(u16, u32, u64, &[u8], usize)]) -> Vec<u8> {
-        let mut body = Vec::new();
-        for (kind, architecture, flags, payload, unpacked) in entries {
-            let mut entry = [0; 64];
-            entry[0..2].copy_from_slice(&kind.to_le_bytes());
-            entry[4..8].copy_from_slice(&64u32.to_le_bytes());
-            entry[8..16].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-            entry[16..20].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-            entry[28..32].copy_from_slice(&architecture.to_le_bytes());
-            entry[40..48].copy_from_slice(&flags.to_le_bytes());
-            entry[56..64].copy_from_slice(&(*unpacked as u64).to_le_bytes());
-            body.extend(entry);
-            body.extend(*payload);
-        }
-        let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
-        bytes.extend([1, 0, 16, 0]);
-        bytes.extend((body.len() as u64).to_le_bytes());
-        bytes.extend(body);
-        bytes
-    }
+    use causeway_api::image::Packing;
+    use causeway_api::image::sample::{fatbin, plain};
 
     #[test]
     fn code_is_found_for_its_own_generation() {
-        let bytes = fatbin(&[(1, 90, 0, b"text", 0), (2, 75, 0, b"code", 0)]);
+        let bytes = fatbin(&[plain(EntryKind::Ptx, 90, b"text"), plain(EntryKind::Cubin, 75, b"code")]);
         assert!(has_code_for(&bytes, 75) && !has_code_for(&bytes, 70) && !has_code_for(&bytes, 90));
         assert!(!has_code_for(b"short", 90));
     }
@@ -90,10 +68,13 @@ mod tests {
         let (prints, silent) = (b"call vprintf, call vprintf", b"ret ret ret ret ret ret");
         let lz4 = |code: &[u8]| {
             let packed = lz4_flex::block::compress(code);
-            fatbin(&[(1, 90, LZ4, &packed, code.len())])
+            let unpacked_bytes = code.len() as u64;
+            let packing = Packing::Lz4;
+            fatbin(&[Entry { packing, unpacked_bytes, ..plain(EntryKind::Ptx, 90, &packed) }])
         };
         assert!(may_print(&lz4(prints)) && !may_print(&lz4(silent)));
-        assert!(may_print(&fatbin(&[(2, 90, ZSTD, b"damaged", 9)])));
+        let damaged = plain(EntryKind::Cubin, 90, b"damaged");
+        assert!(may_print(&fatbin(&[Entry { packing: Packing::Zstd, unpacked_bytes: 9, ..damaged }])));
         assert!(may_print(&vec![0; MOST_INSPECTED + 1]));
     }
 
@@ -101,7 +82,8 @@ mod tests {
     fn only_what_the_devices_may_run_is_looked_at() {
         let (prints, silent) = (b"call vprintf".as_slice(), b"ret".as_slice());
         let code = |for_80: &[u8], for_90: &[u8], text: &[u8]| {
-            fatbin(&[(2, 80, 0, for_80, 0), (2, 90, 0, for_90, 0), (1, 90, 0, text, 0)])
+            let cubin = |architecture, code| plain(EntryKind::Cubin, architecture, code);
+            fatbin(&[cubin(80, for_80), cubin(90, for_90), plain(EntryKind::Ptx, 90, text)])
         };
         assert!(may_print(&code(silent, prints, silent), &[90]));
         assert!(!may_print(&code(prints, silent, prints), &[90]));

@@ -309,9 +309,7 @@ mod tests {
 
     #[test]
     fn images_are_told_apart_and_checked() {
-        let mut bytes = image::FATBIN_MAGIC.to_le_bytes().to_vec();
-        bytes.extend([1, 0, 16, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
-        bytes.extend([0; 8]);
+        let bytes = image::sample::fatbin_around(&[0; 8]);
         assert!(matches!(Prepared::new(&bytes), Ok(Prepared::Fatbin(wrapper, _)) if wrapper.version == 1));
         assert!(Prepared::new(&bytes[..bytes.len() - 1]).is_err());
         assert!(Prepared::new(&bytes[..7]).is_err());

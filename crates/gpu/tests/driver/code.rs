@@ -1,5 +1,7 @@
 //! Device code of the steps, as PTX, and its packing into fat binaries.
 
+use causeway_api::image::sample::fatbin_around;
+
 /// `add` (vectors), `spin` (for some nanoseconds), `increment` (a counter) and the variable `table`.
 pub const BASICS: &str = "
 .version 7.0
@@ -148,11 +150,7 @@ fn fatbin(kind: u16, architecture: u32, payload: &[u8]) -> Vec<u8> {
     entry[0x40..0x48].copy_from_slice(&(0x48u64 | (OPTIONS.len() as u64) << 32).to_le_bytes());
     entry[0x48..0x58].copy_from_slice(OPTIONS);
     entry.extend(payload);
-    let mut bytes = causeway_api::image::FATBIN_MAGIC.to_le_bytes().to_vec();
-    bytes.extend([1, 0, 16, 0]);
-    bytes.extend((entry.len() as u64).to_le_bytes());
-    bytes.extend(entry);
-    bytes
+    fatbin_around(&entry)
 }
 
 /// What a client sends for a program linked for a device that nobody has, from the two parts.

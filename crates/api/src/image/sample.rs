@@ -1,0 +1,49 @@
+//! Fat binaries for the tests of those who read them, laid out as nvcc does.
+
+use super::contents::{ENTRY_HEADER_BYTES, FLAG_LZ4, FLAG_ZSTD};
+use super::{Entry, EntryKind, FATBIN_MAGIC, Packing};
+
+/// An entry that is not packed.
+pub fn plain(kind: EntryKind, architecture: u32, payload: &[u8]) -> Entry<'_> {
+    Entry { kind, architecture, packing: Packing::Plain, payload, unpacked_bytes: 0 }
+}
+
+/// A fat binary with these entries; each payload is padded to eight bytes.
+pub fn fatbin(entries: &[Entry<'_>]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for entry in entries {
+        let kind = match entry.kind {
+            EntryKind::Ptx => 1,
+            EntryKind::Cubin => 2,
+            EntryKind::Other(number) => number,
+        };
+        let flags = match entry.packing {
+            Packing::Plain => 0,
+            Packing::Lz4 => FLAG_LZ4,
+            Packing::Zstd => FLAG_ZSTD,
+        };
+        let padded = entry.payload.len().next_multiple_of(8);
+        let mut header = [0; ENTRY_HEADER_BYTES];
+        header[0..2].copy_from_slice(&kind.to_le_bytes());
+        header[2..4].copy_from_slice(&0x0101_u16.to_le_bytes());
+        header[4..8].copy_from_slice(&(ENTRY_HEADER_BYTES as u32).to_le_bytes());
+        header[8..16].copy_from_slice(&(padded as u64).to_le_bytes());
+        header[16..20].copy_from_slice(&(entry.payload.len() as u32).to_le_bytes());
+        header[28..32].copy_from_slice(&entry.architecture.to_le_bytes());
+        header[40..48].copy_from_slice(&flags.to_le_bytes());
+        header[56..64].copy_from_slice(&entry.unpacked_bytes.to_le_bytes());
+        body.extend(header);
+        body.extend(entry.payload);
+        body.resize(body.len() + padded - entry.payload.len(), 0);
+    }
+    fatbin_around(&body)
+}
+
+/// A fat binary with these bytes behind its header.
+pub fn fatbin_around(body: &[u8]) -> Vec<u8> {
+    let mut bytes = FATBIN_MAGIC.to_le_bytes().to_vec();
+    bytes.extend([1, 0, 16, 0]);
+    bytes.extend((body.len() as u64).to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
