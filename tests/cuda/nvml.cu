@@ -3,6 +3,7 @@
 //
 //   nvml            all that holds on every machine
 //   nvml own        through Causeway: this process is listed among those that use the device, and no event ever comes
+//   nvml several    through Causeway: the devices of all servers are told of, in CUDA's order
 //   nvml lost       waits until the device is lost, then starts anew
 //   nvml gone       waits until the device is lost, and nothing can be started anew
 //   nvml none       there is no driver
@@ -136,14 +137,6 @@ static void waits_for_no_event(nvmlDevice_t device) {
     EXPECT(SUCCESS, "nvmlEventSetFree", events);
 }
 
-static void *ask_often(void *device) {
-    for (int i = 0; i < 200; i++) {
-        unsigned index;
-        EXPECT(SUCCESS, "nvmlDeviceGetIndex", (nvmlDevice_t)device, &index);
-    }
-    return 0;
-}
-
 static void a_child_goes_on(nvmlDevice_t device) {
     fflush(stdout);
     pid_t child = fork();
@@ -158,6 +151,39 @@ static void a_child_goes_on(nvmlDevice_t device) {
     int status;
     REQUIRE(waitpid(child, &status, 0) == child && WIFEXITED(status), "the child did not end by itself");
     REQUIRE(WEXITSTATUS(status) == SUCCESS, "NVML answered %d in the child", WEXITSTATUS(status));
+}
+
+// Uses every device by CUDA, and finds each in the same place, with this process among its own.
+static void counts_as_cuda_does(unsigned count) {
+    int of_cuda;
+    CHECK_CUDA(cudaGetDeviceCount(&of_cuda));
+    REQUIRE(count > 1 && (int)count == of_cuda, "NVML counts %u devices, CUDA %d", count, of_cuda);
+    nvmlDevice_t before = 0, device;
+    for (unsigned i = 0; i < count; i++) {
+        size_t free, total;
+        CHECK_CUDA(cudaSetDevice((int)i));
+        CHECK_CUDA(cudaMemGetInfo(&free, &total));
+        EXPECT(SUCCESS, "nvmlDeviceGetHandleByIndex_v2", i, &device);
+        REQUIRE(device != before, "devices %u and %u have one handle", i - 1, i);
+        unsigned index;
+        EXPECT(SUCCESS, "nvmlDeviceGetIndex", device, &index);
+        REQUIRE(index == i, "device %u is said to be device %u", i, index);
+        nvmlMemory_t memory;
+        EXPECT(SUCCESS, "nvmlDeviceGetMemoryInfo", device, &memory);
+        REQUIRE(memory.total >= total, "device %u has %llu bytes, by CUDA %zu", i, memory.total, total);
+        lists_this_process(device);
+        before = device;
+    }
+    EXPECT(INVALID_ARGUMENT, "nvmlDeviceGetHandleByIndex_v2", count, &device);
+    a_child_goes_on(before);
+}
+
+static void *ask_often(void *device) {
+    for (int i = 0; i < 200; i++) {
+        unsigned index;
+        EXPECT(SUCCESS, "nvmlDeviceGetIndex", (nvmlDevice_t)device, &index);
+    }
+    return 0;
 }
 
 // What a call answers once the device is lost, which takes a while.
@@ -195,6 +221,10 @@ int main(int count, char **arguments) {
         wait_for_loss(device);
         EXPECT(strcmp(what, "lost") == 0 ? SUCCESS : DRIVER_NOT_LOADED, "nvmlInit_v2");
         EXPECT(strcmp(what, "lost") == 0 ? SUCCESS : GPU_IS_LOST, "nvmlDeviceGetCount_v2", &devices);
+        return pass();
+    }
+    if (strcmp(what, "several") == 0) {
+        counts_as_cuda_does(devices);
         return pass();
     }
     nvmlDevice_t device = device_of_cuda();

@@ -47,6 +47,15 @@ fn a_program_finds_itself_among_the_processes_also_with_a_key() {
 }
 
 #[test]
+fn of_several_servers_all_devices_are_told_of() {
+    let servers = [Server::start(), Server::start()];
+    let both = servers.each_ref().map(Server::connect_string).join(",");
+    run(&both, "several").must_succeed();
+    let one_is_missing = format!("{},127.0.0.1:1", servers[0].connect_string());
+    must_say(run(&one_is_missing, "none"), "127.0.0.1:1");
+}
+
+#[test]
 fn without_a_server_there_is_no_driver() {
     must_say(run("127.0.0.1:1", "none"), "127.0.0.1:1");
     must_say(run(" ", "none"), "CAUSEWAY_ON");

@@ -1,18 +1,20 @@
 //! From the arguments of a call to a question, and from the answer to the program's memory.
 
 use crate::log::{self, Level};
+use crate::servers::{self, NUMBERS_OF_A_SERVER};
 use crate::session;
+use causeway_api::handle::MOST_SERVERS;
 use causeway_api::nvml::request::{Call, Given, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{ASKED, DeviceNumber, Function, MOST_BYTES, Mode, NO_DEVICE};
 use core::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The handle of the server's device 0; programs compare handles and hand them back, and never look behind them.
+/// The handle of the first server's device 0; programs compare handles and hand them back, and never look behind them.
 const FIRST_HANDLE: u64 = 0x4e56_4d4c_0000;
 
 /// Above this number nothing is a device.
-const MOST_HANDLES: u64 = 1 << 16;
+const MOST_HANDLES: u64 = NUMBERS_OF_A_SERVER * MOST_SERVERS as u64;
 
 /// Carries out a call of the function at `place` in the list; `words` are its arguments.
 ///
@@ -42,7 +44,7 @@ unsafe fn carry_out(function: &Function, words: &[u64]) -> Result<Status, Status
     // SAFETY: passed on to the caller.
     let arguments = unsafe { gather(function, words) }?;
     let call = Call { function: function.name.to_owned(), arguments };
-    let outcome = session::ask(&call)?;
+    let outcome = servers::carry_out(&session::Connected, function, &call)?;
     // SAFETY: passed on to the caller.
     unsafe { scatter(function, words, &call.arguments, &outcome) }
 }

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `stubs` | Which symbols are exported? |
 //! | `call` | How does a call become a question, and how is the answer written to the program's memory? |
-//! | `session` | How is the server reached; what happens at fork, and when it is lost? |
+//! | `servers` | Which of several servers is asked, and what do its numbers mean among those of the others? |
+//! | `session` | How are the servers reached; what happens at fork, and when one is lost? |
 //! | `here` | What is answered without the server? |
 //! | `private` | What do NVIDIA's own tools ask for that `nvml.h` does not have? |
 //! | `log` | What is said on standard error? |
@@ -17,6 +18,7 @@ mod call;
 mod here;
 mod log;
 mod private;
+mod servers;
 mod session;
 
 /// The exported symbols, made from the list.

@@ -1,12 +1,13 @@
-//! The connection to the server's monitor.
+//! The connections to the servers' monitors, one to each.
 //!
-//! It is opened by the first `nvmlInit` and closed by the last `nvmlShutdown`. One call at a time is under way. A forked child
-//! lets go of its parent's connection and gets one of its own with its next call, so that it goes on as it would with a local
+//! They are opened by the first `nvmlInit` and closed by the last `nvmlShutdown`. One call at a time is under way. A forked child
+//! lets go of its parent's connections and gets its own with its next calls, so that it goes on as it would with a local
 //! driver. A lost connection stays lost until the program calls `nvmlInit` again.
 
 use crate::log::{self, Level};
+use crate::servers::Servers;
 use causeway_api::coverage::FINGERPRINT;
-use causeway_api::nvml::request::{Call, Outcome};
+use causeway_api::nvml::request::{Call, Given, Outcome};
 use causeway_api::nvml::status::{self, Status};
 use causeway_fabric::exchange::Exchange;
 use causeway_fabric::{ConnectOptions, Target, connect_monitor, describe_process};
@@ -28,28 +29,30 @@ enum Connection {
 struct State {
     /// `nvmlInit` less `nvmlShutdown`.
     users: u32,
-    connection: Connection,
+    servers: Vec<Server>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { users: 0, connection: Connection::None });
+struct Server {
+    target: Target,
+    connection: Connection,
+    /// How many devices it has; 0 where it is the only one, and nobody needs to know.
+    devices: u32,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { users: 0, servers: Vec::new() });
 
 fn state() -> MutexGuard<'static, State> {
     // Nothing is left half done by a panic: a connection in an unknown state is replaced by `Lost` before it is used.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `nvmlInit`: connects, if that has not happened or the connection is lost.
+/// `nvmlInit`: connects to each server, if that has not happened or the connection is lost.
 pub fn initialise() -> Status {
     watch_forks();
     let mut state = state();
-    if !matches!(state.connection, Connection::Open(_)) {
-        match connect() {
-            Ok(exchange) => state.connection = Connection::Open(Box::new(exchange)),
-            Err(why) => {
-                log::write(Level::Error, format_args!("{why}"));
-                return status::DRIVER_NOT_LOADED;
-            }
-        }
+    if let Err(why) = state.connect() {
+        log::write(Level::Error, format_args!("{why}"));
+        return status::DRIVER_NOT_LOADED;
     }
     state.users += 1;
     status::SUCCESS
@@ -63,7 +66,7 @@ pub fn shut_down() -> Status {
     }
     state.users -= 1;
     if state.users == 0 {
-        state.connection = Connection::None;
+        state.servers.clear();
     }
     status::SUCCESS
 }
@@ -80,54 +83,105 @@ pub fn refuse(function: &str, refusal: Status) -> Status {
     status
 }
 
-/// Lets the server carry out a call.
-pub fn ask(call: &Call) -> Result<Outcome, Status> {
-    let mut state = state();
-    if state.users == 0 {
-        return Err(status::UNINITIALIZED);
+/// The servers that `nvmlInit` has connected to.
+pub struct Connected;
+
+impl Servers for Connected {
+    fn counts(&self) -> Vec<u32> {
+        state().servers.iter().map(|server| server.devices).collect()
     }
-    let mut exchange = match core::mem::replace(&mut state.connection, Connection::Lost) {
-        Connection::Open(exchange) => exchange,
-        Connection::Lost => return Err(status::GPU_IS_LOST),
-        Connection::None => connect().map(Box::new).map_err(|why| {
-            log::write(Level::Error, format_args!("{why}"));
-            status::GPU_IS_LOST
-        })?,
-    };
-    let why = match exchange.ask(PATIENCE, |out| call.encode(out)) {
-        Ok(Some(answer)) => {
-            let mut input = Decoder::new(&answer);
-            match input.value().and_then(|outcome| input.finish().map(|()| outcome)) {
-                Ok(outcome) => {
-                    state.connection = Connection::Open(exchange);
-                    return Ok(outcome);
-                }
-                Err(damage) => format!("its answer is damaged: {damage}"),
-            }
+
+    fn ask(&self, server: usize, call: &Call) -> Result<Outcome, Status> {
+        let mut state = state();
+        if state.users == 0 {
+            return Err(status::UNINITIALIZED);
         }
-        Ok(None) => "it ended the connection".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    log::write(
-        Level::Error,
-        format_args!("the server that tells of the GPUs is lost ({why}); nvmlInit connects again"),
-    );
-    Err(status::GPU_IS_LOST)
+        state.servers.get_mut(server).ok_or(status::INVALID_ARGUMENT)?.ask(call)
+    }
 }
 
-fn connect() -> Result<Exchange, String> {
+impl State {
+    /// Connects to each server that there is no connection to; the reason where that fails.
+    fn connect(&mut self) -> Result<(), String> {
+        if self.servers.is_empty() {
+            let server = |target| Server { target, connection: Connection::None, devices: 0 };
+            self.servers = targets()?.into_iter().map(server).collect();
+        }
+        let are_several = self.servers.len() > 1;
+        let connected = self.servers.iter_mut().try_for_each(|server| {
+            if matches!(server.connection, Connection::Open(_)) {
+                return Ok(());
+            }
+            server.connection = Connection::Open(Box::new(server.connect()?));
+            if are_several {
+                server.devices = server.count_devices()?;
+            }
+            Ok(())
+        });
+        if connected.is_err() && self.users == 0 {
+            self.servers.clear();
+        }
+        connected
+    }
+}
+
+impl Server {
+    fn connect(&self) -> Result<Exchange, String> {
+        let hello = describe_process(FINGERPRINT, Vec::new());
+        let exchange = connect_monitor(&self.target, &hello, &ConnectOptions::default())
+            .map_err(|cause| format!("nothing can be told of the GPUs: {cause}"))?;
+        log::write(Level::Info, format_args!("asking {} about its GPUs", self.target));
+        Ok(exchange)
+    }
+
+    fn count_devices(&mut self) -> Result<u32, String> {
+        let function = "nvmlDeviceGetCount_v2".to_owned();
+        let outcome = self.ask(&Call { function, arguments: vec![Given::Room(size_of::<u32>() as u32)] });
+        let count = outcome.ok().and_then(|outcome| outcome.written.into_iter().next());
+        count
+            .and_then(|count| count.bytes.try_into().ok())
+            .map(u32::from_le_bytes)
+            .ok_or_else(|| format!("the server at {} does not tell how many GPUs it has", self.target))
+    }
+
+    /// Lets the server carry out a call.
+    fn ask(&mut self, call: &Call) -> Result<Outcome, Status> {
+        let mut exchange = match core::mem::replace(&mut self.connection, Connection::Lost) {
+            Connection::Open(exchange) => exchange,
+            Connection::Lost => return Err(status::GPU_IS_LOST),
+            Connection::None => self.connect().map(Box::new).map_err(|why| {
+                log::write(Level::Error, format_args!("{why}"));
+                status::GPU_IS_LOST
+            })?,
+        };
+        let why = match exchange.ask(PATIENCE, |out| call.encode(out)) {
+            Ok(Some(answer)) => {
+                let mut input = Decoder::new(&answer);
+                match input.value().and_then(|outcome| input.finish().map(|()| outcome)) {
+                    Ok(outcome) => {
+                        self.connection = Connection::Open(exchange);
+                        return Ok(outcome);
+                    }
+                    Err(damage) => format!("its answer is damaged: {damage}"),
+                }
+            }
+            Ok(None) => "it ended the connection".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        log::write(
+            Level::Error,
+            format_args!("the server that tells of the GPUs is lost ({why}); nvmlInit connects again"),
+        );
+        Err(status::GPU_IS_LOST)
+    }
+}
+
+fn targets() -> Result<Vec<Target>, String> {
     let on = std::env::var("CAUSEWAY_ON").ok().filter(|text| !text.trim().is_empty()).ok_or(
         "no server is named, so there is no GPU to tell of. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
          `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
-    // Of several servers the first one's GPUs are told of.
-    let target =
-        Target::list(&on).map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?.swap_remove(0);
-    let hello = describe_process(FINGERPRINT, Vec::new());
-    let exchange = connect_monitor(&target, &hello, &ConnectOptions::default())
-        .map_err(|cause| format!("nothing can be told of the GPUs: {cause}"))?;
-    log::write(Level::Info, format_args!("asking {target} about its GPUs"));
-    Ok(exchange)
+    Target::list(&on).map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))
 }
 
 thread_local! {
@@ -135,12 +189,12 @@ thread_local! {
     static HELD: RefCell<Option<MutexGuard<'static, State>>> = const { RefCell::new(None) };
 }
 
-/// From here on forks happen between calls, and children leave the connection to their parents.
+/// From here on forks happen between calls, and children leave the connections to their parents.
 fn watch_forks() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
         // SAFETY: the functions stay mapped, because the library is linked with `-z nodelete`. Should the system have no
-        // memory for the registration, children share their parent's connection; nothing else depends on it.
+        // memory for the registration, children share their parent's connections; nothing else depends on it.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     });
 }
@@ -157,10 +211,12 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     let _ = HELD.try_with(|held| {
         let Some(mut state) = held.borrow_mut().take() else { return };
-        if let Connection::Open(exchange) = core::mem::replace(&mut state.connection, Connection::None) {
-            // SAFETY: the child owns its copy of the descriptor, and forgets the only thing that names it.
-            unsafe { libc::close(exchange.descriptor()) };
-            core::mem::forget(exchange);
+        for server in &mut state.servers {
+            if let Connection::Open(exchange) = core::mem::replace(&mut server.connection, Connection::None) {
+                // SAFETY: the child owns its copy of the descriptor, and forgets the only thing that names it.
+                unsafe { libc::close(exchange.descriptor()) };
+                core::mem::forget(exchange);
+            }
         }
     });
 }

@@ -1,0 +1,230 @@
+//! Which of several servers is asked, and what do its numbers mean among those of the others?
+//!
+//! Devices are counted through, in the order of `CAUSEWAY_ON`, as CUDA counts them. A call that names a device is its server's,
+//! one that looks for a device goes from server to server, and what is asked of the system as a whole is the first server's.
+
+use causeway_api::nvml::request::{Call, Given, Outcome, Written};
+use causeway_api::nvml::status::{self, Status};
+use causeway_api::nvml::{DeviceNumber, Function, Mode, NO_DEVICE};
+
+/// Numbers that a server has for its devices, MIG devices among them, which get theirs when they are first told of.
+pub const NUMBERS_OF_A_SERVER: DeviceNumber = 1 << 12;
+
+/// Those who can be asked.
+pub trait Servers {
+    /// How many devices each has.
+    fn counts(&self) -> Vec<u32>;
+    /// Lets one of them carry out a call.
+    fn ask(&self, server: usize, call: &Call) -> Result<Outcome, Status>;
+}
+
+/// Lets the server that a call is for carry it out.
+pub fn carry_out(servers: &impl Servers, function: &Function, call: &Call) -> Result<Outcome, Status> {
+    let counts = servers.counts();
+    if counts.len() < 2 {
+        return servers.ask(0, call);
+    }
+    match function.name {
+        "nvmlDeviceGetCount" | "nvmlDeviceGetCount_v2" => count_all(&counts, call),
+        "nvmlDeviceGetHandleByIndex" | "nvmlDeviceGetHandleByIndex_v2" => {
+            let (server, index) = place_of(&counts, call)?;
+            let mut call = call.clone();
+            call.arguments[0] = Given::Number(index);
+            ask(servers, server, function, &call)
+        }
+        "nvmlDeviceGetIndex" => {
+            let (server, call) = localised(function, call)?;
+            let outcome = ask(servers, server, function, &call)?;
+            let before: u32 = counts[..server].iter().sum();
+            Ok(with_numbers(outcome, |index| before + index))
+        }
+        name if name.starts_with("nvmlDeviceGetHandleBy") => {
+            // A lost server does not hide the devices of the others.
+            let mut answers = (0..counts.len()).map(|server| ask(servers, server, function, call));
+            let first = answers.next().unwrap_or(Err(status::UNKNOWN));
+            let is_found = |answer: &Result<Outcome, Status>| {
+                answer.as_ref().is_ok_and(|it| it.status == status::SUCCESS)
+            };
+            if is_found(&first) { first } else { answers.find(is_found).unwrap_or(first) }
+        }
+        _ => {
+            let (server, call) = localised(function, call)?;
+            ask(servers, server, function, &call)
+        }
+    }
+}
+
+fn count_all(counts: &[u32], call: &Call) -> Result<Outcome, Status> {
+    match call.arguments.first() {
+        Some(Given::Room(_)) => {
+            let bytes = counts.iter().sum::<u32>().to_le_bytes().to_vec();
+            Ok(Outcome { status: status::SUCCESS, written: vec![Written { argument: 0, bytes }] })
+        }
+        _ => Err(status::INVALID_ARGUMENT),
+    }
+}
+
+/// The server of the device that a call names by its place among all, and its place there.
+fn place_of(counts: &[u32], call: &Call) -> Result<(usize, u64), Status> {
+    let Some(Given::Number(mut index)) = call.arguments.first().cloned() else {
+        return Err(status::INVALID_ARGUMENT);
+    };
+    for (server, count) in counts.iter().map(|count| u64::from(*count)).enumerate() {
+        if index < count {
+            return Ok((server, index));
+        }
+        index -= count;
+    }
+    Err(status::INVALID_ARGUMENT)
+}
+
+/// The server whose devices a call names, and the call as it is put there. Without a device it is the first one's; one that
+/// names devices of two servers is nobody's.
+fn localised(function: &Function, call: &Call) -> Result<(usize, Call), Status> {
+    let mut call = call.clone();
+    let mut home = None;
+    for (given, argument) in call.arguments.iter_mut().zip(function.arguments) {
+        let (Mode::Device, Given::Number(number)) = (argument.mode, given) else { continue };
+        if *number == NO_DEVICE {
+            continue;
+        }
+        let server = (*number / NUMBERS_OF_A_SERVER) as usize;
+        if home.is_some_and(|home| home != server) {
+            return Err(status::NOT_SUPPORTED);
+        }
+        home = Some(server);
+        *number %= NUMBERS_OF_A_SERVER;
+    }
+    Ok((home.unwrap_or(0), call))
+}
+
+/// Asks one server; the devices in its answer get the numbers that they have among all.
+fn ask(servers: &impl Servers, server: usize, function: &Function, call: &Call) -> Result<Outcome, Status> {
+    let mut outcome = servers.ask(server, call)?;
+    for Written { argument, bytes } in &mut outcome.written {
+        let mode = function.arguments.get(*argument as usize).map(|argument| argument.mode);
+        if !matches!(mode, Some(Mode::OutDevice | Mode::Devices(_))) {
+            continue;
+        }
+        let (numbers, _) = bytes.as_chunks_mut::<8>();
+        for number in numbers {
+            let here = u64::from_le_bytes(*number);
+            if here >= NUMBERS_OF_A_SERVER {
+                return Err(status::UNKNOWN);
+            }
+            *number = (server as DeviceNumber * NUMBERS_OF_A_SERVER + here).to_le_bytes();
+        }
+    }
+    Ok(outcome)
+}
+
+/// An answer that is a number, changed.
+fn with_numbers(mut outcome: Outcome, change: impl Fn(u32) -> u32) -> Outcome {
+    for Written { bytes, .. } in &mut outcome.written {
+        if let Ok(number) = <[u8; 4]>::try_from(bytes.as_slice()) {
+            *bytes = change(u32::from_le_bytes(number)).to_le_bytes().to_vec();
+        }
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_api::nvml::find;
+
+    /// Servers with so many devices each. A device's UUID is its server and its number there.
+    struct Fake(&'static [u32]);
+
+    fn written(argument: u32, bytes: Vec<u8>) -> Result<Outcome, Status> {
+        Ok(Outcome { status: status::SUCCESS, written: vec![Written { argument, bytes }] })
+    }
+
+    impl Servers for Fake {
+        fn counts(&self) -> Vec<u32> {
+            self.0.to_vec()
+        }
+
+        fn ask(&self, server: usize, call: &Call) -> Result<Outcome, Status> {
+            match (call.function.as_str(), call.arguments.as_slice()) {
+                ("nvmlDeviceGetHandleByIndex_v2", [Given::Number(index), _]) => {
+                    assert!(*index < u64::from(self.0[server]));
+                    written(1, index.to_le_bytes().to_vec())
+                }
+                ("nvmlDeviceGetHandleByUUID", [Given::Bytes(uuid), _]) => {
+                    let [own, number, 0] = uuid[..] else { panic!("{uuid:?}") };
+                    if usize::from(own) != server {
+                        return Ok(Outcome::failed(status::NOT_FOUND));
+                    }
+                    written(1, u64::from(number).to_le_bytes().to_vec())
+                }
+                ("nvmlDeviceGetIndex", [Given::Number(number), _]) => {
+                    written(1, (*number as u32).to_le_bytes().to_vec())
+                }
+                ("nvmlDeviceGetUUID", [Given::Number(number), ..]) => {
+                    written(1, vec![server as u8, *number as u8])
+                }
+                ("nvmlDeviceOnSameBoard", _) => written(2, vec![1, 0, 0, 0]),
+                ("nvmlSystemGetDriverVersion", _) => written(0, vec![server as u8]),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    const TWO_AND_THREE: Fake = Fake(&[2, 3]);
+
+    fn call(name: &str, arguments: Vec<Given>) -> Result<Vec<u8>, Status> {
+        let call = Call { function: name.to_owned(), arguments };
+        let outcome = carry_out(&TWO_AND_THREE, find(name).unwrap(), &call)?;
+        match outcome.status {
+            status::SUCCESS => Ok(outcome.written.into_iter().next().unwrap().bytes),
+            failure => Err(failure),
+        }
+    }
+
+    fn device(index: u64) -> Result<u64, Status> {
+        let bytes = call("nvmlDeviceGetHandleByIndex_v2", vec![Given::Number(index), Given::Room(8)])?;
+        Ok(u64::from_le_bytes(bytes.try_into().unwrap()))
+    }
+
+    #[test]
+    fn devices_are_counted_through() {
+        assert_eq!(call("nvmlDeviceGetCount_v2", vec![Given::Room(4)]), Ok(vec![5, 0, 0, 0]));
+        assert_eq!(call("nvmlDeviceGetCount_v2", vec![Given::Null]), Err(status::INVALID_ARGUMENT));
+        for index in 0..5 {
+            let number = Given::Number(device(index).unwrap());
+            assert_eq!(
+                call("nvmlDeviceGetIndex", vec![number, Given::Room(4)]),
+                Ok(vec![index as u8, 0, 0, 0])
+            );
+        }
+        assert_eq!(device(5), Err(status::INVALID_ARGUMENT));
+    }
+
+    #[test]
+    fn calls_go_to_the_server_of_their_device() {
+        let uuid = |index| {
+            call(
+                "nvmlDeviceGetUUID",
+                vec![Given::Number(device(index).unwrap()), Given::Room(9), Given::Number(9)],
+            )
+        };
+        assert_eq!((uuid(1), uuid(4)), (Ok(vec![0, 1]), Ok(vec![1, 2])));
+        assert_eq!(call("nvmlSystemGetDriverVersion", vec![Given::Room(1), Given::Number(1)]), Ok(vec![0]));
+        let pair = |one, other| {
+            let devices = [one, other].map(|index| Given::Number(device(index).unwrap()));
+            call("nvmlDeviceOnSameBoard", devices.into_iter().chain([Given::Room(4)]).collect())
+        };
+        assert_eq!((pair(2, 3), pair(1, 2)), (Ok(vec![1, 0, 0, 0]), Err(status::NOT_SUPPORTED)));
+    }
+
+    #[test]
+    fn a_device_is_looked_for_at_every_server() {
+        let found = |uuid: [u8; 3]| {
+            call("nvmlDeviceGetHandleByUUID", vec![Given::Bytes(uuid.to_vec()), Given::Room(8)])
+        };
+        assert_eq!(found([1, 2, 0]), Ok(device(4).unwrap().to_le_bytes().to_vec()));
+        assert_eq!(found([0, 1, 0]), Ok(device(1).unwrap().to_le_bytes().to_vec()));
+        assert_eq!(found([7, 0, 0]), Err(status::NOT_FOUND));
+    }
+}
