@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// How long a server may take to start or to end. The machine may be busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a worker may outlive its client.
 pub const WORKER_PATIENCE: Duration = Duration::from_secs(15);

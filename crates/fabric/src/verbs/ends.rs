@@ -13,8 +13,9 @@ use super::path::send_layout;
 use super::settings::{Room, Settings};
 use crate::shm::layout::SLOT;
 
-/// Bytes of a message with frames, header included. A full batch of 64 KiB takes five of them.
-pub const FRAME_MESSAGE: usize = 16 << 10;
+/// Bytes of a message with frames, header included: five packets of the largest MTU. A full batch of 64 KiB takes four of them, and
+/// a transfer of 16 KiB goes with its announcement. Each message has an acknowledgement, and each receive is so long.
+pub const FRAME_MESSAGE: usize = 20 << 10;
 
 /// The least staging that is tried where memory cannot be registered.
 const LEAST_STAGING: usize = 1 << 20;

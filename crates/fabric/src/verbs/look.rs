@@ -29,9 +29,9 @@ use crate::staging::Lease;
 /// Completions that are taken at a time.
 pub const AT_ONCE: usize = 32;
 
-/// What is given back while a thread looks goes to the peer when it is so much. Otherwise it goes with what is posted next,
-/// or before the thread sleeps: a message for each short piece would cost as much as the piece.
-const RETURNS_AT_ONCE: usize = 8;
+/// What is given back while a thread looks goes to the peer when it is so much, or an eighth of the slots. Otherwise it goes with
+/// what is posted next, or before the thread sleeps: a message for each short piece would cost as much as the piece.
+const RETURNS_AT_ONCE: usize = 24;
 
 thread_local! {
     /// Whether this thread looks, and will see to what is given back meanwhile.
@@ -123,7 +123,8 @@ impl State {
         RETURNS_WAIT.set(true);
         self.follow(found);
         RETURNS_WAIT.set(false);
-        self.pump_with(has_long || self.returns.lock().len() >= RETURNS_AT_ONCE);
+        let many = RETURNS_AT_ONCE.min(self.arena_slots as usize / 8).max(1);
+        self.pump_with(has_long || self.returns.lock().len() >= many);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             let _held = self.changed.0.lock();
             self.changed.1.notify_all();
