@@ -143,9 +143,7 @@ impl Wanted {
         let engine = Arc::clone(&copy.reader.engine);
         engine.peers.steps.run(move || copy.arrived(piece, outcome));
     }
-}
 
-impl Wanted {
     /// Has the card fetch its bytes from where they lie in the other worker's memory; nothing where it was not asked for so.
     fn fetch(self, memory: LentMemory) -> Option<()> {
         let Self { copy, by_card, .. } = self;
