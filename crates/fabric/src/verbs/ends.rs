@@ -59,8 +59,11 @@ pub fn local_port(
     Ok(LocalPort { device, port: chosen.port.clone(), gid })
 }
 
-/// The port of a device that rdma_cm has found.
-pub fn port_of(device: Device) -> Result<LocalPort, JoinError> {
+/// The port of a device that rdma_cm has found, which must be the one that was asked for, if any was.
+pub fn port_of(device: Device, settings: &Settings) -> Result<LocalPort, JoinError> {
+    if let Some(wanted) = settings.device.clone().filter(|wanted| wanted != device.name()) {
+        return Err(JoinError::OtherDevice { found: device.name().to_owned(), wanted });
+    }
     let description = device.describe()?;
     let port = description.ports.into_iter().find(|port| port.state == causeway_verbs::PortState::Active);
     let port = port.ok_or(JoinError::NoPort(description.name))?;

@@ -140,7 +140,7 @@ impl Chance {
             let mut so_far = match prepared.take() {
                 Some(prepared) => prepared,
                 None => {
-                    let local = port_of(route.device().clone())?;
+                    let local = port_of(route.device().clone(), &self.settings)?;
                     let limits = local.device.limits()?;
                     let counts = Counts::agree(&self.settings, &limits, worker.queue_pairs, worker.depth);
                     Prepared::new(local, &self.settings, counts)?
@@ -193,7 +193,7 @@ fn offer_on(
     let local = setup.socket().local_addr().map_err(ended)?.ip().to_canonical();
     let mut listener = hello.by_manager.then(|| Listener::bind(libraries, local)).transpose()?;
     let port = match &listener {
-        Some(listener) => port_of(listener.device().clone())?,
+        Some(listener) => port_of(listener.device().clone(), settings)?,
         None => local_port(libraries, settings, Some(local))?,
     };
     if listener.is_none() && port.device.transport() == Transport::Iwarp {

@@ -123,6 +123,17 @@ pub enum JoinError {
          show their states"
     )]
     NoPort(String),
+    /// rdma_cm goes by another device than the one that was asked for.
+    #[error(
+        "rdma_cm goes by {found}, which has the address of the TCP connection, and CAUSEWAY_VERBS_DEVICE asks for {wanted}: \
+         unset it, or connect to an address of {wanted}"
+    )]
+    OtherDevice {
+        /// The device of the address.
+        found: String,
+        /// The one that was asked for.
+        wanted: String,
+    },
     /// The GID that was asked for is not there.
     #[error("port {port} of {device} has no GID with index {index}")]
     NoGid {
