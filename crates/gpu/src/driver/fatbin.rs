@@ -12,9 +12,11 @@ const MOST_UNPACKED: u64 = 64 << 20;
 
 /// Whether a fat binary holds machine code that runs on a device of a compute capability, times ten.
 pub(super) fn has_code_for(fatbin: &[u8], capability: u32) -> bool {
-    entries(fatbin).is_ok_and(|entries| {
-        entries.iter().any(|entry| entry.kind == EntryKind::Cubin && runs_on(entry.architecture, capability))
-    })
+    entries(fatbin).is_ok_and(|entries| entries.iter().any(|entry| is_code_for(entry, capability)))
+}
+
+fn is_code_for(entry: &Entry<'_>, capability: u32) -> bool {
+    entry.kind == EntryKind::Cubin && runs_on(entry.architecture, capability)
 }
 
 /// Whether code may print on one of the devices, whose compute capabilities, times ten, are given: whether it names the
@@ -31,11 +33,10 @@ pub(super) fn may_print(image: &[u8], capabilities: &[u32]) -> bool {
     }
     let Ok(entries) = entries(image) else { return true };
     let may_be_chosen = |entry: &Entry<'_>| {
-        let is_code = |entry: &Entry<'_>| entry.kind == EntryKind::Cubin;
         capabilities.iter().any(|capability| match entry.kind {
-            EntryKind::Cubin => runs_on(entry.architecture, *capability),
+            EntryKind::Cubin => is_code_for(entry, *capability),
             // Compiled only where nothing has been.
-            _ => !entries.iter().any(|other| is_code(other) && runs_on(other.architecture, *capability)),
+            _ => !entries.iter().any(|other| is_code_for(other, *capability)),
         })
     };
     entries

@@ -211,16 +211,8 @@ impl Driver {
         if let Some(known) = self.capabilities.get() {
             return Ok(known);
         }
-        let mut count = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuDeviceGetCount(&mut count)? };
-        let found = (0..count).map(|ordinal| {
-            let mut device = 0;
-            // SAFETY: the pointer is to a local.
-            unsafe { self.functions.cuDeviceGet(&mut device, ordinal)? };
-            self.capability_of(device)
-        });
-        let found = found.collect::<CuResult<Vec<u32>>>()?;
+        let devices = self.all_devices()?.into_iter();
+        let found = devices.map(|device| self.capability_of(device)).collect::<CuResult<_>>()?;
         Ok(self.capabilities.get_or_init(|| found))
     }
 

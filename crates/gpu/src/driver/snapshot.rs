@@ -96,18 +96,10 @@ fn text(bytes: &[u8]) -> String {
 
 impl Driver {
     pub(super) fn take_snapshot(&self) -> CuResult<Snapshot> {
-        let (mut driver_version, mut count) = (0, 0);
-        // SAFETY: the pointers are to locals.
-        unsafe {
-            self.functions.cuDriverGetVersion(&mut driver_version)?;
-            self.functions.cuDeviceGetCount(&mut count)?;
-        }
-        let handles = (0..count).map(|ordinal| {
-            let mut device = 0;
-            // SAFETY: the pointer is to a local.
-            unsafe { self.functions.cuDeviceGet(&mut device, ordinal) }.map(|()| device)
-        });
-        let handles = handles.collect::<CuResult<Vec<_>>>()?;
+        let mut driver_version = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuDriverGetVersion(&mut driver_version)? };
+        let handles = self.all_devices()?;
         let peers = handles.iter().flat_map(|from| handles.iter().map(|to| self.peer(*from, *to)));
         let (major, minor) = (driver_version / 1000, driver_version % 1000 / 10);
         let version = std::fs::read_to_string(MODULE_VERSION).unwrap_or_default();
@@ -124,6 +116,19 @@ impl Driver {
             peers: peers.collect::<CuResult<_>>()?,
             host_window: self.window.place(),
         })
+    }
+
+    /// The driver's handles of all devices, in its order.
+    pub(super) fn all_devices(&self) -> CuResult<Vec<CUdevice>> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuDeviceGetCount(&mut count)? };
+        let handles = (0..count).map(|ordinal| {
+            let mut device = 0;
+            // SAFETY: the pointer is to a local.
+            unsafe { self.functions.cuDeviceGet(&mut device, ordinal) }.map(|()| device)
+        });
+        handles.collect()
     }
 
     fn device(&self, device: CUdevice) -> CuResult<Device> {
