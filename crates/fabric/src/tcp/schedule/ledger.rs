@@ -112,9 +112,21 @@ impl Ledger {
         Some((at, self.lanes[at].number?))
     }
 
-    /// The first free lane, so that short transfers find lanes whose threads are still awake.
-    pub fn free(&self) -> Option<usize> {
-        self.lanes.iter().position(Lane::is_free)
+    /// Whether a lane is free.
+    pub fn has_free(&self) -> bool {
+        self.lanes.iter().any(Lane::is_free)
+    }
+
+    /// The free one of the first `most` lanes that has the fewest chunks under way, or any free one beyond them. Memory that goes
+    /// to the kernel by reference leaves a lane at once, so whoever is awake would put all on one that a single thread
+    /// empties. The first ones are those whose threads stay awake for short transfers.
+    pub fn free(&self, most: usize) -> Option<usize> {
+        let least_loaded = |lanes: &[Lane]| {
+            let free = lanes.iter().enumerate().filter(|(_, lane)| lane.is_free());
+            free.min_by_key(|(_, lane)| lane.unconfirmed.len()).map(|(at, _)| at)
+        };
+        let (first, others) = self.lanes.split_at(most.min(self.lanes.len()));
+        least_loaded(first).or_else(|| Some(first.len() + least_loaded(others)?))
     }
 
     /// What the peer has to be told.

@@ -114,7 +114,7 @@ impl Schedule {
         if let Some((lane, number)) = self.ledger.take_new() {
             return Some(Task { lane, news: vec![LaneRecord::Number(number)], chunk: None });
         }
-        let lane = self.ledger.free()?;
+        let lane = self.ledger.free(self.orders.lanes(only))?;
         let news = self.ledger.take_news();
         let chunk = self.orders.take(only).map(|(chunk, range)| {
             self.ledger.put(lane, (chunk.order, range));
@@ -125,7 +125,17 @@ impl Schedule {
 
     /// Whether [`take`](Self::take) would give something.
     pub fn has_task(&self) -> bool {
-        self.ledger.free().is_some() && (self.ledger.has_news() || self.orders.has_chunk())
+        self.ledger.has_free() && (self.ledger.has_news() || self.orders.has_chunk())
+    }
+
+    /// Whether the next chunk's memory may go to the kernel by reference.
+    pub fn is_next_steady(&self) -> bool {
+        self.orders.is_next_steady()
+    }
+
+    /// Whether a transfer came a stage further since this was last asked: nobody reads its memory, or the peer has it.
+    pub fn take_progress(&mut self) -> bool {
+        self.orders.take_progress()
     }
 
     /// A task's bytes have left, or its lane has failed.
@@ -169,6 +179,8 @@ impl Schedule {
         let report = self.ledger.peer_report(number, received, most)?;
         self.arrived(report.arrived);
         report.lost.into_iter().try_for_each(|(order, range)| self.orders.lost(order, range))?;
+        // What was on the lane is not at risk any more.
+        self.orders.note_progress();
         Ok(report.lane)
     }
 

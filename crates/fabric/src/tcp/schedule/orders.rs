@@ -67,6 +67,8 @@ pub(super) struct Orders {
     next: OrderId,
     /// Keepers of transfers that are over, to be dropped where no lock is held.
     finished: Vec<Keeper>,
+    /// Whether a transfer came a stage further since somebody asked.
+    has_progress: bool,
 }
 
 impl Orders {
@@ -115,6 +117,19 @@ impl Orders {
         Some((Chunk { order: id, header, start, steady: carriage.steady }, range))
     }
 
+    fn next(&self, only: Option<OrderId>) -> Option<&Order> {
+        Some(&self.known.get(&self.choose(only)?.0)?.order)
+    }
+
+    /// How many lanes the next chunk's transfer may have.
+    pub fn lanes(&self, only: Option<OrderId>) -> usize {
+        self.next(only).map_or(1, |order| order.carriage.lanes.max(1))
+    }
+
+    pub fn is_next_steady(&self) -> bool {
+        self.next(None).is_some_and(|order| order.carriage.steady)
+    }
+
     /// Whether [`take`](Self::take) would give something.
     pub fn has_chunk(&self) -> bool {
         self.choose(None).is_some()
@@ -145,6 +160,7 @@ impl Orders {
     pub fn sent(&mut self, order: OrderId) {
         if let Some(known) = self.known.get_mut(&order) {
             known.in_flight -= 1;
+            self.has_progress |= known.is_consumed();
             self.settle(order);
         }
     }
@@ -153,6 +169,7 @@ impl Orders {
     pub fn arrived(&mut self, order: OrderId) {
         if let Some(known) = self.known.get_mut(&order) {
             known.unconfirmed -= 1;
+            self.has_progress |= known.unconfirmed == 0;
             self.settle(order);
         }
     }
@@ -216,6 +233,14 @@ impl Orders {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
+    }
+
+    pub fn note_progress(&mut self) {
+        self.has_progress = true;
+    }
+
+    pub fn take_progress(&mut self) -> bool {
+        core::mem::take(&mut self.has_progress)
     }
 
     pub fn take_finished(&mut self) -> Vec<Keeper> {

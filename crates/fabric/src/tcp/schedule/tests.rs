@@ -62,6 +62,41 @@ fn a_transfer_takes_no_more_lanes_than_it_may_and_the_next_one_takes_the_rest() 
 }
 
 #[test]
+fn a_lane_that_is_free_at_once_does_not_get_everything() {
+    let mut schedule = with_lanes(4);
+    schedule.post(order(1, 2048 * K, 0, 2));
+    let mut lanes = Vec::new();
+    while let Some(task) = schedule.take(None) {
+        lanes.push(task.lane);
+        schedule.sent(&task, true);
+        if lanes.len() == 4 {
+            schedule.acknowledged(1, 2).unwrap();
+        }
+    }
+    assert_eq!(lanes, [0, 1, 0, 1], "512 KiB each, on the two lanes that it may have");
+    schedule.post(order(2, 768 * K, 0, 8));
+    let next: Vec<_> = core::iter::from_fn(|| schedule.take(None)).map(|task| task.lane).collect();
+    assert_eq!(next, [1, 2, 3], "what is on lane 0 has not arrived");
+}
+
+#[test]
+fn those_who_wait_hear_of_what_they_wait_for_and_of_nothing_else() {
+    let mut schedule = with_lanes(2);
+    schedule.post(order(1, 512 * K, 0, 8));
+    let tasks = [schedule.take(None).unwrap(), schedule.take(None).unwrap()];
+    schedule.sent(&tasks[0], true);
+    assert!(!schedule.take_progress(), "half of it is being sent");
+    schedule.sent(&tasks[1], true);
+    assert!(schedule.take_progress() && !schedule.take_progress(), "its memory is not read any more");
+    schedule.acknowledged(0, 1).unwrap();
+    assert!(!schedule.take_progress());
+    schedule.acknowledged(1, 1).unwrap();
+    assert!(schedule.take_progress(), "the peer has it");
+    schedule.peer_report(1, 1, 8).unwrap();
+    assert!(schedule.take_progress(), "nothing is at risk on a lane whose end is known");
+}
+
+#[test]
 fn memory_is_kept_until_the_peer_has_it() {
     let mut schedule = with_lanes(2);
     let kept = Arc::new(());

@@ -1,0 +1,102 @@
+//! How many of the threads that send work, look for work, or sleep?
+//!
+//! Counted under the lock of the lanes, and exactly: a thread that nobody knows to be asleep is never woken.
+
+/// The threads that send.
+#[derive(Debug, Default)]
+pub(super) struct Crew {
+    threads: usize,
+    /// Those that look for work, and find it by themselves.
+    looking: usize,
+    /// Those that sleep until they are woken.
+    asleep: usize,
+}
+
+/// What has to be done for work that has come.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Call {
+    /// So many threads have to be woken; they count as working already.
+    pub wake: usize,
+    /// Whether a thread has to be started; it counts as working already.
+    pub start: bool,
+}
+
+impl Crew {
+    /// Threads that are looking for work.
+    pub fn looking(&self) -> usize {
+        self.looking
+    }
+
+    /// A thread has no work and looks for some.
+    pub fn look(&mut self) {
+        self.looking += 1;
+    }
+
+    /// A thread that looked has found work.
+    pub fn found(&mut self) {
+        self.looking -= 1;
+    }
+
+    /// A thread that looked goes to sleep, before anybody else can take the lock.
+    pub fn sleep(&mut self) {
+        self.looking -= 1;
+        self.asleep += 1;
+    }
+
+    /// Calls up to `most` threads, so that no more than `wanted` work, of the `limit` that there may be.
+    pub fn call(&mut self, most: usize, wanted: usize, limit: usize) -> Call {
+        let working = self.threads - self.looking - self.asleep;
+        let wanted = most.min(wanted.saturating_sub(working)).saturating_sub(self.looking);
+        let wake = wanted.min(self.asleep);
+        let start = wanted > 0 && self.asleep == 0 && self.threads < limit;
+        self.asleep -= wake;
+        self.threads += usize::from(start);
+        Call { wake, start }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn threads_are_started_while_all_have_work_and_woken_afterwards() {
+        let mut crew = Crew::default();
+        let started = Call { wake: 0, start: true };
+        assert_eq!(crew.call(4, 2, 8), started);
+        assert_eq!(crew.call(4, 2, 8), started);
+        assert_eq!(crew.call(4, 2, 8), Call::default(), "two are wanted");
+        assert_eq!(crew.call(4, 8, 2), Call::default(), "two are all there may be");
+        crew.look();
+        assert_eq!(crew.call(1, 2, 8), Call::default(), "one looks, and comes by itself");
+        crew.sleep();
+        assert_eq!(crew.call(1, 2, 8), Call { wake: 1, start: false });
+        assert_eq!(crew.call(1, 2, 8), Call::default(), "it is on its way");
+    }
+
+    proptest! {
+        /// Whatever comes when: with work to do and nobody at it, somebody is woken or started.
+        #[test]
+        fn work_is_never_left_to_sleeping_threads(
+            steps in prop::collection::vec((0_u8..4, 1_usize..5, 1_usize..9), 1..200),
+        ) {
+            let mut crew = Crew::default();
+            for (step, most, wanted) in steps {
+                let working = crew.threads - crew.looking - crew.asleep;
+                match step {
+                    0 if working > 0 => crew.look(),
+                    1 if crew.looking > 0 => crew.sleep(),
+                    2 if crew.looking > 0 => crew.found(),
+                    _ => {
+                        let awake = working + crew.looking;
+                        let call = crew.call(most, wanted, 8);
+                        prop_assert!(awake > 0 || call.wake > 0 || call.start);
+                        prop_assert!(call.wake <= most && (call.wake == 0 || !call.start));
+                    }
+                }
+                prop_assert!(crew.looking + crew.asleep <= crew.threads && crew.threads <= 8);
+            }
+        }
+    }
+}
