@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,8 @@ pub struct State {
     pub(super) flushed: AtomicU32,
     over: AtomicBool,
     failure: OnceLock<LinkError>,
+    /// Looks that have found something.
+    pub(super) looks: AtomicU64,
     /// Threads that sleep until `changed` says that somebody has looked.
     pub(super) waiting: AtomicU32,
     pub(super) changed: (Mutex<()>, Condvar),
@@ -143,6 +145,7 @@ impl State {
             over: AtomicBool::new(false),
             failure: OnceLock::new(),
             waiting: AtomicU32::new(0),
+            looks: AtomicU64::new(0),
             changed: (Mutex::new(()), Condvar::new()),
             wake,
             sockets: OnceLock::new(),

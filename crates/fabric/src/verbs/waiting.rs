@@ -11,8 +11,10 @@ use super::Failure;
 use super::state::State;
 use crate::link::LinkError;
 
-/// How long a thread that waits for credits sleeps before it looks by itself: usually another one looks, and wakes it.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long a thread that waits, for credits for instance, sleeps before it looks by itself: usually another one looks, and wakes it.
+/// Each time in vain is twice as long, so that a peer which stands still for a while costs no processor time.
+const SHORTEST_NAP: Duration = Duration::from_millis(1);
+const LONGEST_NAP: Duration = Duration::from_millis(64);
 /// How long the receiver of frames sleeps before it looks whether the link still is there.
 const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -66,8 +68,11 @@ impl State {
     ) -> Result<T, LinkError> {
         let mut in_vain = InVain::default();
         let mut has_found = false;
+        let mut nap = SHORTEST_NAP;
         loop {
             self.check()?;
+            // Read before anything is asked for: what another thread finds from here on is not slept over.
+            let looks = self.looks.load(Ordering::SeqCst);
             if let Some(found) = ready()? {
                 if has_found {
                     self.give_back_the_rest();
@@ -77,15 +82,17 @@ impl State {
             if self.look() {
                 has_found = true;
                 in_vain = InVain::default();
+                nap = SHORTEST_NAP;
             } else if !in_vain.may_go_on(self.poll) {
                 self.give_back_the_rest();
                 self.waiting.fetch_add(1, Ordering::SeqCst);
                 let mut held = self.changed.0.lock();
-                if !self.is_over() {
-                    self.changed.1.wait_for(&mut held, LOOK_EVERY);
-                }
+                let has_changed = self.is_over()
+                    || self.looks.load(Ordering::SeqCst) != looks
+                    || !self.changed.1.wait_for(&mut held, nap).timed_out();
                 drop(held);
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
+                nap = if has_changed { SHORTEST_NAP } else { LONGEST_NAP.min(2 * nap) };
             }
         }
     }
