@@ -7,6 +7,11 @@
 use crate::built::source_tree;
 use crate::process::{Running, run};
 use crate::server::Server;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::net::TcpListener;
+use std::ops::Range;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -178,6 +183,30 @@ impl Network {
             disturb.arg("netem").args(how);
         }
         must_run(&mut self.inside(side, &disturb)).expect("the kernel has netem");
+    }
+
+    /// Leaves a side no other ports than these for whoever asks for any, of which one in `taken` belongs to somebody who listens
+    /// there, as long as the result lives.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn leave_ports(&self, side: Side, ports: Range<u16>, taken: usize) -> Vec<TcpListener> {
+        let range = format!("net.ipv4.ip_local_port_range={} {}", ports.start, ports.end - 1);
+        must_run(&mut self.inside(side, Command::new("sysctl").args(["-q", "-w", &range])))
+            .expect("the range can be set");
+        let address = if side == Side::Client { CLIENT } else { SERVER };
+        let namespace =
+            File::open(format!("/run/netns/{}", self.name(side))).expect("the namespace is there");
+        let listen = || {
+            // This thread alone, which ends here.
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                .expect("root may enter the namespace");
+            ports
+                .step_by(taken)
+                .map(|port| TcpListener::bind((address, port)).expect("the port is free"))
+                .collect()
+        };
+        std::thread::scope(|scope| scope.spawn(listen).join().expect("the ports can be taken"))
     }
 
     /// Cuts the cable at the server's end, without either end being told; or mends it.

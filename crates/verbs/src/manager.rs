@@ -64,8 +64,21 @@ pub enum ManagerError {
     NoDevice(IpAddr),
 }
 
+impl ManagerError {
+    /// Whether the port that rdma_cm chose for this end belongs to somebody else, so that another one may do. It keeps account of
+    /// its own ports only, and iWARP's connections need the same number from TCP.
+    pub fn is_port_taken(&self) -> bool {
+        match self {
+            Self::Step { source, .. } => source.raw_os_error() == Some(libc::EADDRINUSE),
+            Self::Event { status, .. } => *status == -libc::EADDRINUSE,
+            Self::Library(_) | Self::TimedOut { .. } | Self::NoDevice(_) => false,
+        }
+    }
+}
+
 fn advice(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
+        Some(libc::EADDRINUSE) => ". rdma_cm chose a port that TCP has in use",
         Some(libc::ENOENT | libc::ENODEV) => {
             ". /dev/infiniband/rdma_cm must exist and be accessible, and an RDMA device must have the address"
         }

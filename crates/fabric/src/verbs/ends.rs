@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use causeway_verbs::{
-    Access, Buffer, Capacity, CompletionQueue, Description, Device, GidEntry, Libraries, Limits, Port,
-    ProtectionDomain, QueuePair, Receive, RegisterError, Transport, choose, gid,
+    Access, Buffer, Capacity, Completion, CompletionQueue, Description, Device, GidEntry, Libraries, Limits,
+    Port, ProtectionDomain, QueuePair, Receive, RegisterError, Transport, choose, gid,
 };
 
 use super::JoinError;
+use super::look::AT_ONCE;
 use super::message::CONTROL;
 use super::path::send_layout;
 use super::settings::{Room, Settings};
@@ -214,6 +215,15 @@ impl Prepared {
         posted.map_err(|error| JoinError::Path(error.to_string()))?;
         self.queue_pairs.push(queue_pair);
         Ok(())
+    }
+
+    /// Gives up the queue pair that was taken in last, and was not connected. What its receives leave in the completion queue goes with
+    /// it: nothing else completes before the peer has been greeted.
+    pub fn give_up_last(&mut self) {
+        drop(self.queue_pairs.pop());
+        let mut completions = [Completion::default(); AT_ONCE];
+        // A queue that cannot be read is found out by whoever waits for the peer.
+        while self.completions.poll(&mut completions).is_ok_and(|count| count > 0) {}
     }
 }
 

@@ -36,6 +36,8 @@ use crate::tcp::channel::Connection;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a client waits for an answer to its greetings. A path that carries nothing is noticed by its card sooner.
 const PATIENCE_WITH_PATH: Duration = Duration::from_secs(10);
+/// Ports that are tried for a connection of rdma_cm. With a tenth of all ports in use, one session in 10^8 finds none.
+const MOST_PORTS: u32 = 8;
 /// Reads that are under way at a time, at most: what cards of the last ten years allow.
 const MOST_READS: u32 = 16;
 
@@ -136,23 +138,29 @@ impl Chance {
         let server = SocketAddr::new(server.to_canonical(), worker.manager_port);
         let mut prepared: Option<Prepared> = None;
         for number in 0..worker.queue_pairs {
-            let route = Route::resolve(self.libraries, None, server, deadline)?;
-            let mut so_far = match prepared.take() {
-                Some(prepared) => prepared,
-                None => {
-                    let local = port_of(route.device().clone(), &self.settings)?;
-                    let limits = local.device.limits()?;
-                    let counts = Counts::agree(&self.settings, &limits, worker.queue_pairs, worker.depth);
-                    Prepared::new(local, &self.settings, counts)?
+            with_other_ports(|| {
+                let route = Route::resolve(self.libraries, None, server, deadline)?;
+                let so_far = match &mut prepared {
+                    Some(prepared) => prepared,
+                    None => {
+                        let local = port_of(route.device().clone(), &self.settings)?;
+                        let limits = local.device.limits()?;
+                        let counts = Counts::agree(&self.settings, &limits, worker.queue_pairs, worker.depth);
+                        prepared.insert(Prepared::new(local, &self.settings, counts)?)
+                    }
+                };
+                let queue_pair = route.queue_pair(&so_far.domain, &so_far.completions, so_far.capacity())?;
+                so_far.add(queue_pair)?;
+                let settings = path_settings(so_far, worker);
+                match route.connect(&introduction(number, &worker.gid), &settings, deadline) {
+                    // The queue pair keeps the connection.
+                    Ok(_) => Ok(()),
+                    Err(error) => {
+                        so_far.give_up_last();
+                        Err(error.into())
+                    }
                 }
-            };
-            let queue_pair = route.queue_pair(&so_far.domain, &so_far.completions, so_far.capacity())?;
-            so_far.add(queue_pair)?;
-            let settings = path_settings(&so_far, worker);
-            let connection = route.connect(&introduction(number, &worker.gid), &settings, deadline)?;
-            // The queue pair keeps the connection.
-            drop(connection);
-            prepared = Some(so_far);
+            })?;
         }
         prepared.ok_or(JoinError::Protocol("it wants no queue pairs"))
     }
@@ -191,7 +199,8 @@ fn offer_on(
     let deadline = Instant::now() + PATIENCE;
     let libraries = Libraries::load()?;
     let local = setup.socket().local_addr().map_err(ended)?.ip().to_canonical();
-    let mut listener = hello.by_manager.then(|| Listener::bind(libraries, local)).transpose()?;
+    let listen = || with_other_ports(|| Ok(Listener::bind(libraries, local)?));
+    let mut listener = hello.by_manager.then(listen).transpose()?;
     let port = match &listener {
         Some(listener) => port_of(listener.device().clone(), settings)?,
         None => local_port(libraries, settings, Some(local))?,
@@ -259,6 +268,18 @@ fn accept_by_manager(
         drop(listener.accept(request, &[], &settings, deadline)?);
     }
     Ok(())
+}
+
+/// Tries something for which rdma_cm chooses a port, again with another one where that port is not free.
+fn with_other_ports<T>(mut attempt: impl FnMut() -> Result<T, JoinError>) -> Result<T, JoinError> {
+    let mut left = MOST_PORTS;
+    loop {
+        left -= 1;
+        match attempt() {
+            Err(JoinError::Manager(error)) if left > 0 && error.is_port_taken() => {}
+            done => return done,
+        }
+    }
 }
 
 /// What a request to rdma_cm carries: which queue pair it is, and what only the worker has told.
@@ -383,4 +404,54 @@ fn path_failed(error: LinkError) -> JoinError {
         LinkError::PeerSilent => "nothing was heard on them in time".to_owned(),
         other => other.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_verbs::ManagerError;
+
+    fn refused(code: i32) -> JoinError {
+        ManagerError::Step { step: "connect to the peer", source: io::Error::from_raw_os_error(code) }.into()
+    }
+
+    fn heard(status: i32) -> JoinError {
+        ManagerError::Event { step: "connect to the peer", event: "RDMA_CM_EVENT_CONNECT_ERROR", status }
+            .into()
+    }
+
+    /// Attempts of which each ends with the next of these errors, and succeeds when there are none left: what came of it, and how
+    /// many there were.
+    fn attempts(errors: Vec<JoinError>) -> (Result<(), String>, usize) {
+        let mut errors = errors.into_iter();
+        let mut count = 0;
+        let outcome = with_other_ports(|| {
+            count += 1;
+            errors.next().map_or(Ok(()), Err)
+        });
+        (outcome.map_err(|error| error.to_string()), count)
+    }
+
+    #[test]
+    fn a_port_that_tcp_has_is_left_to_it_and_another_one_tried() {
+        assert_eq!(attempts(vec![]), (Ok(()), 1));
+        assert_eq!(attempts(vec![refused(libc::EADDRINUSE), heard(-libc::EADDRINUSE)]), (Ok(()), 3));
+    }
+
+    #[test]
+    fn ports_are_not_tried_for_ever() {
+        let taken = (0..100).map(|_| refused(libc::EADDRINUSE)).collect();
+        let (outcome, count) = attempts(taken);
+        assert_eq!(count, MOST_PORTS as usize);
+        assert!(outcome.unwrap_err().contains("a port that TCP has in use"));
+    }
+
+    #[test]
+    fn what_another_port_does_not_mend_is_an_error_at_once() {
+        let silent = JoinError::from(ManagerError::TimedOut { step: "connect to the peer" });
+        for error in [refused(libc::EHOSTUNREACH), heard(-libc::ETIMEDOUT), silent, JoinError::NoDevice] {
+            let (outcome, count) = attempts(vec![error]);
+            assert!(outcome.is_err() && count == 1, "{outcome:?}");
+        }
+    }
 }
