@@ -3,6 +3,7 @@ figures are met."""
 
 import json
 import os
+import statistics
 
 from gpu_harness import BUNDLE, CAUSEWAY, run
 
@@ -147,8 +148,10 @@ def run_bench(session):
         "pipeline": ["pipeline", "--sizes", "64K,1M,16M,64M", *fixed, *common],
     }
     chosen = {kind: words for kind, words in measurements.items() if session.wants(kind)}
-    plain_tcp = measure_plain_tcp(session)
-    passed, failed = int(plain_tcp is not None), int(plain_tcp is None)
+    # What plain TCP carries on a shared machine has been seen to go from 41 to 29 GB/s within two minutes: it is measured
+    # before and after what is compared with it.
+    plain_tcps = [measure_plain_tcp(session)]
+    passed = failed = 0
     results = Results()
     for kind, words in chosen.items():
         path = folder / f"{kind}.json"
@@ -167,6 +170,11 @@ def run_bench(session):
             failed += 1
         if path.exists() and kind != "pipeline":
             results.add(path)
+        if kind == "copy":
+            plain_tcps.append(measure_plain_tcp(session))
+    measured = [rate for rate in plain_tcps if rate is not None]
+    passed, failed = passed + len(measured), failed + len(plain_tcps) - len(measured)
+    plain_tcp = statistics.mean(measured) if measured else None
     report.line()
     report.line("What must hold, by medians.")
     report.table(figure=52, module=6, required=36, measured=14, verdict=8)
