@@ -36,9 +36,14 @@ pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::
     Ok((parts, descriptors))
 }
 
+/// Looks after which everything that was said on the connection beside the queue pairs has been acknowledged, or its other end
+/// has been found dead.
+const FIRST_LOOKS: u32 = 16;
+
 /// Waits for the end of the connection beside the queue pairs, which is that of the session.
 fn watch(state: &State, mut setup: Connection) {
     let mut peer = PeerWatch::default();
+    let mut looks = 0;
     let mut byte = [0];
     // Without a limit the end of the peer's machine is noticed later; its process's end is noticed all the same.
     let _ = setup.socket().set_read_timeout(Some(LOOK_EVERY));
@@ -47,6 +52,12 @@ fn watch(state: &State, mut setup: Connection) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if peer.look(setup.socket()) {
                     return state.fail(LinkError::PeerSilent);
+                }
+                looks += 1;
+                if looks == FIRST_LOOKS {
+                    // From here on the kernel's own probes notice the end of the peer's machine: hundreds of idle sessions cost
+                    // nobody's time. Where the limit stays, looking goes on.
+                    let _ = setup.socket().set_read_timeout(None);
                 }
             }
             Err(error) => return state.fail(LinkError::from_io(error)),

@@ -15,8 +15,8 @@ use crate::link::LinkError;
 /// Each time in vain is twice as long, so that a peer which stands still for a while costs no processor time.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(64);
-/// How long the receiver of frames sleeps before it looks whether the link still is there.
-const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How long the receiver of frames sleeps before it looks whether the link still is there. Whatever ends it wakes the receiver.
+const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Looks between two readings of the clock, which is a system call on some machines and costs more than a look.
 const LOOKS: u32 = 32;
