@@ -69,6 +69,10 @@ struct Measuring {
         hide_possible_values = true
     )]
     through: Vec<Layer>,
+    /// Memory that goes through links comes from pageable memory, by way of staging. If not given, it is registered with the card, as
+    /// a program's pinned memory is, and as perftest's.
+    #[arg(long)]
+    pageable: bool,
     /// What is asked of them: bandwidth, latency.
     #[arg(
         long,
@@ -203,6 +207,7 @@ pub fn verbs(arguments: &VerbsArguments) -> Result<ExitCode, VerbsError> {
         device: device.map(str::to_owned),
         varied: measuring.varied(),
         cases: measuring.cases(),
+        registers: !measuring.pageable,
         repetitions: measuring.repetitions(),
         tools: measuring.tools(),
         command: command_line(std::env::args_os()),

@@ -179,20 +179,9 @@ impl State {
                 Was::Control
             }
             Kind::Carried => {
-                let (announcement, bytes) = content
-                    .split_at_checked(ANNOUNCEMENT - HEADER)
-                    .ok_or(Failure::Violation(Violation::Message))?;
-                let announcement = Announcement::parse(announcement).map_err(Failure::from)?;
-                let Announcement { chunk, first, parts, .. } = announcement;
-                self.check_piece(&announcement)?;
-                if bytes.len() != chunk.length as usize || parts != 1 {
-                    return Err(Failure::Violation(Violation::Message).into());
-                }
-                if let Some(chunk) = joins.came(first.into(), announcement).map_err(Failure::from)? {
-                    let lease = self.lease(first, chunk.length)?;
-                    // SAFETY: the slots lie in the arena, where the peer, which has been lent them, could write as well.
-                    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), lease.as_ptr(), bytes.len()) };
-                    found.pieces.push((chunk, lease));
+                let mut content = content;
+                while !content.is_empty() {
+                    content = self.take_carried(content, joins, found)?;
                 }
                 Was::Control
             }
@@ -237,6 +226,31 @@ impl State {
         };
         again[index].push((self.receive(index, receive), was));
         Ok(())
+    }
+
+    /// Puts the first piece of a message that brings pieces into its slots; what follows it.
+    fn take_carried<'a>(
+        &self,
+        content: &'a [u8],
+        joins: &mut Joins,
+        found: &mut Found,
+    ) -> Result<&'a [u8], LinkError> {
+        const SENSELESS: Failure = Failure::Violation(Violation::Message);
+        let (announcement, rest) = content.split_at_checked(ANNOUNCEMENT - HEADER).ok_or(SENSELESS)?;
+        let announcement = Announcement::parse(announcement).map_err(Failure::from)?;
+        let Announcement { chunk, first, parts, .. } = announcement;
+        self.check_piece(&announcement)?;
+        let (bytes, rest) = rest.split_at_checked(chunk.length as usize).ok_or(SENSELESS)?;
+        if parts != 1 {
+            return Err(SENSELESS.into());
+        }
+        if let Some(chunk) = joins.came(first.into(), announcement).map_err(Failure::from)? {
+            let lease = self.lease(first, chunk.length)?;
+            // SAFETY: the slots lie in the arena, where the peer, which has been lent them, could write as well.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), lease.as_ptr(), bytes.len()) };
+            found.pieces.push((chunk, lease));
+        }
+        Ok(rest)
     }
 
     /// A receive, to be posted again.

@@ -37,7 +37,7 @@ pub enum Kind {
     Offer = 6,
     /// An [`Announcement`] follows, of bytes that lie where the transfer belongs; its slot says nothing.
     Placed = 7,
-    /// An [`Announcement`] follows, and then the bytes themselves, which the receiver puts into their slots.
+    /// An [`Announcement`] follows, and then the bytes themselves, which the receiver puts into their slots; then the next ones, if any.
     Carried = 8,
 }
 

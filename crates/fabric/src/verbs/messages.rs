@@ -48,6 +48,10 @@ impl ReceiveMessages for Receiving {
             let taken = state.take_frames(into)?;
             if taken > 0 {
                 state.stand_in.leave();
+                if state.paths[0].is_holding() {
+                    // Nobody may look for a while.
+                    state.pump_first()?;
+                }
                 return Ok(taken);
             }
             if state.look() {
@@ -103,7 +107,7 @@ impl State {
             let posted = unsafe { path.pair().post_receives(&read[..count]) };
             posted.map_err(|error| Failure::Device(error.to_string()))?;
             if path.posted_again(Class::Frame, count) {
-                path.pump(&self.messages, Some(&self.returns))?;
+                self.pump_first()?;
             }
         }
         Ok(taken)

@@ -7,13 +7,14 @@
 //! Frames go as messages into receives that the peer has posted, as many as it has given credits for. A transfer is
 //! written straight into the peer's *arena*, memory registered for that: the sender lends itself a run of its slots, writes
 //! (split over the queue pairs, if it is long), and announces each part behind its write, with the same doorbell. What is
-//! short goes with its announcement, and the receiver puts it into its slot. The receiver reads the bytes where they lie and gives the slots back.
+//! short goes with its announcement, several in one message while the queue pair is busy, and the receiver puts it into its slot. The receiver reads the bytes where they lie and gives the slots back.
 //!
 //! | Module         | Question it answers                                                              |
 //! |----------------|----------------------------------------------------------------------------------|
 //! | [`settings`]   | What has the user set, and what does the device allow of it?                     |
 //! | `credit`       | How many messages may be sent, so that each finds a receive?                     |
 //! | `queue`        | How full is a send queue, and which requests are signalled?                      |
+//! | `bundles`      | When do short transfers wait for each other, to go in one message?               |
 //! | `parts`        | How is a piece split over the queue pairs, and when has all of it come?          |
 //! | `message`      | What do the messages say?                                                        |
 //! | `ends`         | Which device, which memory, which queue pairs does an end have?                  |
@@ -33,6 +34,7 @@
 //! What the peer says is checked before it is used. What it writes goes to its arena here and nowhere else: the device sees
 //! to that by the key, and a wrong one ends the peer's own queue pairs. Bytes over verbs are not encrypted.
 
+mod bundles;
 mod credit;
 mod ends;
 pub mod join;

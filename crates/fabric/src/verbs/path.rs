@@ -1,8 +1,10 @@
 //! How do messages, writes and reads get into one queue pair?
 
+mod carried;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use causeway_verbs::{
     Buffer, Operation as Request, PostError, QueuePair, RemoteMemory, Segment, SendBatch, SendRequest,
@@ -10,6 +12,7 @@ use causeway_verbs::{
 use parking_lot::Mutex;
 
 use super::Failure;
+use super::bundles::{Bundles, PLACES};
 use super::credit::{Class, Credits, EXTRA_RECEIVES, frames_of};
 use super::ends::FRAME_MESSAGE;
 use super::message::{
@@ -68,6 +71,22 @@ struct Moving {
     id: u64,
     bytes: usize,
     operation: Option<Arc<Operation>>,
+    /// Whether they go with their announcements.
+    is_carried: bool,
+}
+
+/// What is special about a message.
+struct Message {
+    /// Whether its completion is waited for.
+    is_signalled: bool,
+    /// Bytes behind its content.
+    tail: Segment,
+}
+
+impl Default for Message {
+    fn default() -> Self {
+        Self { is_signalled: false, tail: Segment::EMPTY }
+    }
 }
 
 /// What posting needs, under one short lock.
@@ -79,6 +98,7 @@ struct Book {
     waiting: VecDeque<Part>,
     /// The writes and reads under way, in the order of their requests.
     moving: VecDeque<Moving>,
+    bundles: Bundles,
     /// Messages sent so far that only carried credits.
     extras: u64,
 }
@@ -91,6 +111,8 @@ pub struct Path {
     book: Mutex<Book>,
     /// Bytes that wait or are being moved.
     backlog: AtomicUsize,
+    /// Whether short parts wait for others.
+    is_holding: AtomicBool,
     /// The first byte of this path's part of the buffer for messages.
     start: usize,
     peer_depth: usize,
@@ -102,7 +124,7 @@ pub fn send_layout(path: usize, peer_depth: usize) -> usize {
     let control = (peer_depth + EXTRA_RECEIVES as usize) * CONTROL;
     match path {
         0 => 0,
-        _ => frames_of(peer_depth as u32) as usize * FRAME_MESSAGE + path * control,
+        _ => (frames_of(peer_depth as u32) + PLACES) as usize * FRAME_MESSAGE + path * control,
     }
 }
 
@@ -122,6 +144,7 @@ impl Path {
             batch: SendBatch::with_capacity(capacity.sends as usize),
             waiting: VecDeque::new(),
             moving: VecDeque::new(),
+            bundles: Bundles::default(),
             extras: 0,
         };
         Self {
@@ -130,6 +153,7 @@ impl Path {
             carries_frames: index == 0,
             book: Mutex::new(book),
             backlog: AtomicUsize::new(0),
+            is_holding: AtomicBool::new(false),
             start: send_layout(index, peer_depth as usize),
             peer_depth: peer_depth as usize,
         }
@@ -159,7 +183,7 @@ impl Path {
     }
 
     fn control_start(&self) -> usize {
-        self.start + if self.carries_frames { self.frames() * FRAME_MESSAGE } else { 0 }
+        self.start + if self.carries_frames { self.bundle_place(PLACES) - self.start } else { 0 }
     }
 
     fn extra_place(&self, number: u64) -> usize {
@@ -168,34 +192,49 @@ impl Path {
 
     /// Appends a message to the batch; there must be room, and a credit must have been spent.
     fn push_message(&self, book: &mut Book, buffer: &Buffer, place: usize, kind: Kind, content: &[u8]) {
-        self.push_with_tail(book, buffer, place, kind, content, Segment::EMPTY);
+        self.push_with(book, buffer, place, kind, content, Message::default());
     }
 
     /// The same with bytes behind the content that lie elsewhere; the id of its request.
-    fn push_with_tail(
+    fn push_with(
         &self,
         book: &mut Book,
         buffer: &Buffer,
         place: usize,
         kind: Kind,
         content: &[u8],
-        tail: Segment,
+        message: Message,
     ) -> u64 {
-        let header = Header { kind, returned: book.credits.take_returned() };
-        let length = HEADER + content.len();
-        // SAFETY: the place is this path's for `length` bytes, and the peer has received the message that lay there before:
+        // SAFETY: the place is this path's for as many bytes, and the peer has received the message that lay there before:
         // its credit has come back.
         unsafe {
-            let to = buffer.as_ptr().add(place);
-            core::ptr::copy_nonoverlapping(header.to_bytes().as_ptr(), to, HEADER);
-            core::ptr::copy_nonoverlapping(content.as_ptr(), to.add(HEADER), content.len());
+            let to = buffer.as_ptr().add(place + HEADER);
+            core::ptr::copy_nonoverlapping(content.as_ptr(), to, content.len());
         }
+        self.push_filled(book, buffer, place, kind, HEADER + content.len(), message)
+    }
+
+    /// The same for `length` bytes that lie in their place, but for the header.
+    fn push_filled(
+        &self,
+        book: &mut Book,
+        buffer: &Buffer,
+        place: usize,
+        kind: Kind,
+        length: usize,
+        message: Message,
+    ) -> u64 {
+        let header = Header { kind, returned: book.credits.take_returned() };
+        // SAFETY: as for the bytes behind it.
+        unsafe {
+            core::ptr::copy_nonoverlapping(header.to_bytes().as_ptr(), buffer.as_ptr().add(place), HEADER)
+        };
         let entry = book.queue.post();
         let segment = buffer.region().segment(place, length);
         book.batch.push(&SendRequest {
-            is_signalled: entry.is_signalled,
-            is_inline: length <= self.inline && tail.length == 0,
-            tail,
+            is_signalled: entry.is_signalled || message.is_signalled,
+            is_inline: length <= self.inline && message.tail.length == 0,
+            tail: message.tail,
             ..SendRequest::new(entry.id, Request::Send { immediate: None }, segment)
         });
         entry.id
@@ -232,8 +271,14 @@ impl Path {
     }
 
     /// Posts what waits, as far as there are credits and room, with one doorbell: credits that are due, what is given
-    /// back (which is taken out of `returns`), parts.
-    pub fn pump(&self, buffer: &Buffer, returns: Option<&Mutex<Vec<GivenBack>>>) -> Result<(), Failure> {
+    /// back (which is taken out of `returns`), parts. Short ones may wait for each other if somebody `attends`, who will see
+    /// that they can go.
+    pub fn pump(
+        &self,
+        buffer: &Buffer,
+        returns: Option<&Mutex<Vec<GivenBack>>>,
+        attends: bool,
+    ) -> Result<(), Failure> {
         let mut book = self.book.lock();
         if let Some(returns) = returns {
             let mut returns = returns.lock();
@@ -248,9 +293,16 @@ impl Path {
                 self.push_message(&mut book, buffer, place, Kind::Returns, &content[..some * 4]);
             }
         }
+        self.is_holding.store(false, Ordering::Relaxed);
         while let Some(part) = book.waiting.front()
             && book.queue.room() >= 2 + self.kept_for_frames()
         {
+            if self.carries(part) {
+                if self.push_carried(&mut book, buffer, attends) {
+                    continue;
+                }
+                break;
+            }
             let place = match part.said {
                 None => None,
                 Some(_) => match book.credits.spend(Class::Control) {
@@ -259,14 +311,6 @@ impl Path {
                 },
             };
             let Some(part) = book.waiting.pop_front() else { break };
-            if let (Some(Said::Announcement(announcement)), Some(place)) = (part.said, place)
-                && self.carries(&part)
-            {
-                let content = announcement.to_bytes();
-                let id = self.push_with_tail(&mut book, buffer, place, Kind::Carried, &content, part.segment);
-                book.moving.push_back(Moving { id, bytes: part.length(), operation: None });
-                continue;
-            }
             self.push_work(&mut book, &part);
             match part.said.zip(place) {
                 None => {}
@@ -291,13 +335,6 @@ impl Path {
         self.ring(&mut book)
     }
 
-    /// Whether a part is short enough to go with its announcement, as one message: the receives of the path with frames are
-    /// that long, and a request of its own would cost more than the copy that the receiver makes.
-    fn carries(&self, part: &Part) -> bool {
-        let is_alone = part.operation.is_none() && matches!(part.work, Work::Write(_));
-        self.carries_frames && is_alone && (1..=MOST_CARRIED).contains(&(part.segment.length as usize))
-    }
-
     /// Appends the request that moves the bytes of a part to the batch, if there is one.
     fn push_work(&self, book: &mut Book, part: &Part) {
         let request = match part.work {
@@ -311,7 +348,7 @@ impl Path {
         let is_signalled = entry.is_signalled || part.operation.is_some();
         book.batch.push(&SendRequest { is_signalled, ..SendRequest::new(entry.id, request, part.segment) });
         let (bytes, operation) = (part.segment.length as usize, part.operation.clone());
-        book.moving.push_back(Moving { id: entry.id, bytes, operation });
+        book.moving.push_back(Moving { id: entry.id, bytes, operation, is_carried: false });
     }
 
     /// Entries that transfers leave to frames, so that a command does not wait for a long copy.
@@ -338,6 +375,9 @@ impl Path {
         let mut operations = Vec::new();
         while let Some(moved) = book.moving.pop_front_if(|moving| moving.id <= id) {
             bytes += moved.bytes;
+            if moved.is_carried {
+                book.bundles.done();
+            }
             operations.extend(moved.operation);
         }
         self.backlog.fetch_sub(bytes, Ordering::Relaxed);

@@ -105,9 +105,7 @@ impl State {
         if self.is_over() || RETURNS_WAIT.get() {
             return;
         }
-        if let Some(Err(failure)) =
-            self.paths.first().map(|path| path.pump(&self.messages, Some(&self.returns)))
-        {
+        if let Err(failure) = self.pump_first() {
             self.fail(failure.into());
         }
     }

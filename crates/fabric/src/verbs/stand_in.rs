@@ -31,6 +31,11 @@ impl StandIn {
         self.is_attended.store(true, Ordering::SeqCst);
     }
 
+    /// Whether the receiver of frames is looking, or will before it sleeps.
+    pub fn is_attended(&self) -> bool {
+        self.is_attended.load(Ordering::SeqCst)
+    }
+
     /// The receiver of frames is busy from here on.
     pub fn leave(&self) {
         // SeqCst here and where it parks: either it sees that nobody attends, or we see that it parks.

@@ -15,6 +15,7 @@ use causeway_verbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, Re
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::Failure;
 use super::ends::ReceiveLayout;
 use super::known::Known;
 use super::look::Looking;
@@ -243,10 +244,16 @@ impl State {
     pub(super) fn pump_with(&self, with_returns: bool) {
         for (index, path) in self.paths.iter().enumerate() {
             let returns = (index == 0 && with_returns).then_some(&self.returns);
-            if let Err(failure) = path.pump(&self.messages, returns) {
+            if let Err(failure) = path.pump(&self.messages, returns, self.stand_in.is_attended()) {
                 return self.fail(failure.into());
             }
         }
+    }
+
+    /// The same on the first path, which carries frames, with what is given back.
+    pub(super) fn pump_first(&self) -> Result<(), Failure> {
+        let Some(path) = self.paths.first() else { return Ok(()) };
+        path.pump(&self.messages, Some(&self.returns), self.stand_in.is_attended())
     }
 
     /// Sends the first message on each path.

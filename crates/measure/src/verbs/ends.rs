@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::case::{Case, Operation, Setting};
+use super::case::{Case, LONGEST, Operation, Setting};
 use super::control::{Answer, Control, ControlError, Request};
 use super::endpoint::{Endpoint, EndpointError, Joined};
 use super::link::{Asking, Intention, LinkTrouble};
@@ -19,6 +19,8 @@ pub struct Ends<'a> {
     endpoint: &'a Endpoint,
     to: SocketAddr,
     local: IpAddr,
+    /// Whether what goes through links as memory is registered with the card.
+    registers: bool,
     /// What joins them with each setting that was needed so far.
     joints: Vec<Joint<'a>>,
     /// Queue pairs joined so far.
@@ -34,9 +36,15 @@ struct Joint<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// The other end is at `to`, this one has the address `local`.
-    pub fn new(control: Control, endpoint: &'a Endpoint, to: SocketAddr, local: IpAddr) -> Self {
-        Self { control, endpoint, to, local, joints: Vec::new(), made: 0 }
+    /// The other end is at `to`, this one has the address `local`. Memory that goes through links is registered or not.
+    pub fn new(
+        control: Control,
+        endpoint: &'a Endpoint,
+        to: SocketAddr,
+        local: IpAddr,
+        registers: bool,
+    ) -> Self {
+        Self { control, endpoint, to, local, registers, joints: Vec::new(), made: 0 }
     }
 
     fn joint(&mut self, setting: Setting) -> &mut Joint<'a> {
@@ -136,10 +144,16 @@ impl<'a> Ends<'a> {
         let failed = |cause| MeasureError::Link { case: None, setting, cause };
         let intention = Intention::new(setting, self.endpoint.device(), self.local).map_err(failed)?;
         let by_manager = intention.by_manager();
-        match self.control.ask(&Request::Link { setting, by_manager })? {
-            Answer::Listening { port } => intention.join(SocketAddr::new(self.to.ip(), port)).map_err(failed),
-            other => Err(unexpected(&other)),
+        let port = match self.control.ask(&Request::Link { setting, by_manager })? {
+            Answer::Listening { port } => port,
+            other => return Err(unexpected(&other)),
+        };
+        let link = intention.join(SocketAddr::new(self.to.ip(), port)).map_err(failed)?;
+        if self.registers {
+            // SAFETY: the endpoint outlives what joins it.
+            unsafe { link.register(self.endpoint.source(), LONGEST as usize) }.map_err(failed)?;
         }
+        Ok(link)
     }
 
     fn begin(&mut self, number: usize, case: Case, is_check: bool) -> Result<Option<u64>, MeasureError> {

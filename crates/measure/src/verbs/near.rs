@@ -29,6 +29,8 @@ pub struct Order {
     pub varied: Vec<Varied>,
     /// What is measured with each setting.
     pub cases: Vec<Case>,
+    /// Whether the memory that goes through links is registered with the card, as pinned memory of a program is.
+    pub registers: bool,
     /// How often.
     pub repetitions: u32,
     /// What measures them, in turns.
@@ -113,7 +115,7 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     };
     let mtu = endpoint.mtu().min(far_mtu);
     let sweeps: Vec<_> = order.varied.iter().map(|varied| sweep(*varied, mtu)).collect();
-    let mut ends = Ends::new(control, &endpoint, to, local);
+    let mut ends = Ends::new(control, &endpoint, to, local, order.registers);
     let progress = progress(order.cases.len());
     let (mut records, mut troubles) = (Vec::new(), Vec::new());
     let mut tools = order.tools.clone();

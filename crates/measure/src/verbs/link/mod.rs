@@ -2,11 +2,13 @@
 //!
 //! One end *asks* and takes the time, the other one *obeys*: what it is to do stands in the messages themselves, so that
 //! it needs no state but a count of transfers. Messages are commands as a program's calls are; their payload is what is
-//! counted. Transfers go from memory of the process through staging into the peer's arena, where the peer has them in place,
-//! as a worker has what it gives to a GPU.
+//! counted. Transfers go into the peer's arena, where the peer has them in place, as a worker has what it gives to a GPU. They
+//! come from memory that is registered with the card, as perftest's do and a program's pinned memory does, or, if so asked, from memory
+//! that is not, through staging.
 
 mod obeying;
 
+use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::verbs::join::{Chance, chance_with};
 use causeway_fabric::verbs::{JoinError, Settings};
-use causeway_fabric::{Carriage, Lease, Link, LinkError, LinkEvents, Receiver};
+use causeway_fabric::{Carriage, Lease, Link, LinkError, LinkEvents, NotRegistered, Receiver, Sending};
 use causeway_wire::codec::{Decode as _, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::Answer;
@@ -44,6 +46,9 @@ pub enum LinkTrouble {
     /// The connections beside it fail.
     #[error("the connections for a link over verbs could not be made: {0}")]
     Connection(#[from] std::io::Error),
+    /// Memory is not registered.
+    #[error(transparent)]
+    Register(#[from] NotRegistered),
     /// The link is lost.
     #[error("the link over verbs was lost: {0}")]
     Lost(#[from] LinkError),
@@ -99,12 +104,13 @@ fn settings(setting: Setting, device: &str) -> Result<Settings, JoinError> {
 
 /// What the end that asks is about to do, before the other one is told.
 #[derive(Debug)]
-pub struct Intention(Chance);
+pub struct Intention(Chance, usize);
 
 impl Intention {
     /// With this setting on a device; `local` is the address of the connection to the other end.
     pub fn new(setting: Setting, device: &str, local: std::net::IpAddr) -> Result<Self, LinkTrouble> {
-        Ok(Self(chance_with(settings(setting, device)?, Some(local))?))
+        let chance = chance_with(settings(setting, device)?, Some(local))?;
+        Ok(Self(chance, setting.queue_pairs as usize * setting.capacity as usize))
     }
 
     /// Whether rdma_cm is to join the queue pairs.
@@ -126,7 +132,7 @@ impl Intention {
         let (link, receiver) = self.0.join(setup, worker)?.link(&command)?;
         let ball = Arc::new(Ball::default());
         link.start(Arc::<Ball>::clone(&ball));
-        Ok(Asking { link, receiver, ball, transfers: 0 })
+        Ok(Asking { link, receiver, ball, transfers: 0, capacity: self.1 })
     }
 }
 
@@ -137,6 +143,8 @@ pub struct Asking {
     ball: Arc<Ball>,
     /// Transfers sent so far; their numbers.
     transfers: u64,
+    /// How many of them may be under way.
+    capacity: usize,
 }
 
 impl core::fmt::Debug for Asking {
@@ -184,10 +192,17 @@ impl Asking {
 
     fn transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
         self.announce(wish::TRANSFERS, count)?;
+        let mut under_way = VecDeque::with_capacity(self.capacity);
         let begun = Instant::now();
         for _ in 0..count {
-            self.transfer(source)?;
+            if under_way.len() == self.capacity {
+                let first: Option<Sending> = under_way.pop_front();
+                first.map_or(Ok(()), |sending| sending.wait())?;
+            }
+            self.transfers += 1;
+            under_way.push_back(begin(&self.link, self.transfers, source)?);
         }
+        under_way.iter().try_for_each(Sending::wait)?;
         self.answer()?;
         Ok(begun.elapsed().as_secs_f64() / f64::from(count))
     }
@@ -218,11 +233,16 @@ impl Asking {
 
     fn transfer(&mut self, source: &[u8]) -> Result<(), LinkError> {
         self.transfers += 1;
-        // SAFETY: the bytes are borrowed until this returns, when they have left.
-        let sent = unsafe {
-            self.link.begin_transfer(self.transfers, source.as_ptr(), source.len(), Carriage::default())
-        };
-        sent?.wait()
+        begin(&self.link, self.transfers, source)?.wait()
+    }
+
+    /// Makes memory known to the card, from which transfers will come.
+    ///
+    /// # Safety
+    /// It must stay mapped as long as this lives.
+    pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), LinkTrouble> {
+        // SAFETY: as this function demands; nothing of it is lent.
+        Ok(unsafe { self.link.register(start, length) }?)
     }
 
     /// Waits for the next command of the other end: the number in its head.
@@ -232,6 +252,12 @@ impl Asking {
             _ => Err(LinkTrouble::Senseless),
         }
     }
+}
+
+/// Begins a transfer from memory that stays as it is until the result has been waited for.
+fn begin(link: &Link, number: u64, source: &[u8]) -> Result<Sending, LinkError> {
+    // SAFETY: nobody writes to what is sent as long as the link is measured.
+    unsafe { link.begin_transfer(number, source.as_ptr(), source.len(), Carriage::default()) }
 }
 
 /// Sends a transfer of one piece, as a worker does that has it in place.
