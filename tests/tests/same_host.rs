@@ -70,6 +70,26 @@ fn an_arena_that_cannot_be_made_costs_shared_memory_only() {
 }
 
 #[test]
+fn an_arena_that_the_gpu_does_not_take_is_used_without_it() {
+    for pinned in ["0", "5M"] {
+        let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+        command.env("CAUSEWAY_SOFTWARE_GPU_PINNED", pinned);
+        let server = Server::start_command(command);
+        for program in ["copies_2d_3d", "pinned_memory", "concurrent"] {
+            let mut command = through_run(Some(&server.connect_string()), &cuda_program(program));
+            run(command.env("CAUSEWAY_VIA", "shm"), LIMIT).must_succeed();
+        }
+        let log = server.log();
+        assert!(
+            log.contains("cannot be registered with the GPU (is the limit of locked memory"),
+            "{pinned}: {log}"
+        );
+        server.must_have_workers(0);
+        server.must_be_well();
+    }
+}
+
+#[test]
 fn programs_run_in_the_smallest_arena_and_over_tcp() {
     let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
     command.env("CAUSEWAY_SHM_STAGING", "1M");

@@ -24,6 +24,7 @@ mod module;
 mod occupancy;
 mod operation;
 mod options;
+mod pinned;
 mod pool;
 mod region;
 mod scheduler;
@@ -48,6 +49,7 @@ use linker::Links;
 use memory::Memory;
 use module::Modules;
 use operation::{HostDestination, HostSource, Machine, Operation};
+use pinned::Pinned;
 use scheduler::Scheduler;
 use staging::StagingPool;
 use std::io;
@@ -84,6 +86,7 @@ pub struct SoftwareGpu {
     arrays: Arrays,
     graphs: Graphs,
     staging: Arc<StagingPool>,
+    pinned: Pinned,
     virtual_memory: VirtualMemory,
 }
 
@@ -119,6 +122,7 @@ impl SoftwareGpu {
             arrays: Arrays::default(),
             graphs: Graphs::default(),
             staging: Arc::default(),
+            pinned: Pinned::new(options.pinned),
             virtual_memory: VirtualMemory::new(Arc::clone(&space)),
             space,
             scheduler,
@@ -219,9 +223,8 @@ impl Gpu for SoftwareGpu {
         self.staging.take(bytes)
     }
 
-    unsafe fn register_host(&self, _address: *mut u8, _bytes: usize) -> CuResult<Box<dyn Registration>> {
-        // A processor copies from all memory alike.
-        Ok(Box::new(AllMemory))
+    unsafe fn register_host(&self, _address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>> {
+        self.pinned.register(bytes)
     }
 
     fn shared_memory(&self, address: u64, bytes: usize, _managed: bool) -> CuResult<(u64, Shared)> {
@@ -339,14 +342,5 @@ impl Gpu for SoftwareGpu {
         let context = self.contexts.remove(context)?;
         self.tear_down(&context);
         Ok(())
-    }
-}
-
-/// What there is to say about host memory that the software GPU copies from.
-struct AllMemory;
-
-impl Registration for AllMemory {
-    fn is_alive(&self) -> bool {
-        true
     }
 }

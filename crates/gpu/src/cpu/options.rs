@@ -10,8 +10,12 @@ const MEMORY_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_MEMORY";
 const CUDA_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_CUDA";
 /// Names how many devices there are.
 const DEVICES_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_DEVICES";
+/// Names how much host memory may be registered.
+const PINNED_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_PINNED";
 /// More devices than this no program expects.
 const MOST_DEVICES: u32 = 16;
+/// Less no program runs with, and more no address space holds beside everything else.
+const MEMORY_LIMITS: core::ops::RangeInclusive<u64> = 1 << 20..=1 << 43;
 /// Memory of the device when nobody sets it: this, or half of the machine's if that is less.
 const DEFAULT_MEMORY: u64 = 8 << 30;
 
@@ -25,6 +29,8 @@ pub struct Options {
     pub devices: u32,
     /// The CUDA version that `cuDriverGetVersion` answers (13000 is 13.0), and whose PTX is taken.
     pub driver_version: i32,
+    /// Bytes of host memory that may be registered at a time.
+    pub pinned: u64,
 }
 
 /// The environment gives something that makes no sense.
@@ -36,6 +42,12 @@ pub enum InvalidOption {
          the suffix K, M or G (for example 4G)"
     )]
     Memory(String),
+    /// A limit of registered memory that is none.
+    #[error(
+        "{PINNED_VARIABLE} is `{0}`, which is no size of memory; give a number of bytes, or of KiB, MiB or GiB with \
+         the suffix K, M or G (for example 64M)"
+    )]
+    Pinned(String),
     /// A number of devices that there cannot be.
     #[error("{DEVICES_VARIABLE} is `{0}`; give a number from 1 to {MOST_DEVICES}")]
     Devices(String),
@@ -46,15 +58,16 @@ pub enum InvalidOption {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: DEFAULT_MEMORY.min(machine_memory() / 2), devices: 1, driver_version: DRIVER_VERSION }
+        let memory = DEFAULT_MEMORY.min(machine_memory() / 2);
+        Self { memory, devices: 1, driver_version: DRIVER_VERSION, pinned: u64::MAX }
     }
 }
 
 impl Options {
     /// What the environment says: `CAUSEWAY_SOFTWARE_GPU_MEMORY` is the size of the device's memory in bytes, or
     /// in KiB, MiB or GiB with the suffix `K`, `M` or `G`; `CAUSEWAY_SOFTWARE_GPU_DEVICES` is the number of devices;
-    /// `CAUSEWAY_SOFTWARE_GPU_CUDA` is the version of CUDA that the
-    /// driver has.
+    /// `CAUSEWAY_SOFTWARE_GPU_CUDA` is the version of CUDA that the driver has; `CAUSEWAY_SOFTWARE_GPU_PINNED` is how
+    /// much host memory may be registered, a size as that of the memory.
     ///
     /// # Errors
     /// When one of them holds something else.
@@ -62,7 +75,8 @@ impl Options {
         let read = |name| env::var_os(name).map(|text| text.to_string_lossy().into_owned());
         let mut options = Self::default();
         if let Some(text) = read(MEMORY_VARIABLE) {
-            options.memory = parse_size(&text).ok_or(InvalidOption::Memory(text))?;
+            let memory = parse_size(&text).filter(|bytes| MEMORY_LIMITS.contains(bytes));
+            options.memory = memory.ok_or(InvalidOption::Memory(text))?;
         }
         if let Some(text) = read(DEVICES_VARIABLE) {
             let devices = text.trim().parse().ok().filter(|devices| (1..=MOST_DEVICES).contains(devices));
@@ -70,6 +84,9 @@ impl Options {
         }
         if let Some(text) = read(CUDA_VARIABLE) {
             options.driver_version = parse_version(&text).ok_or(InvalidOption::Cuda(text))?;
+        }
+        if let Some(text) = read(PINNED_VARIABLE) {
+            options.pinned = parse_size(&text).ok_or(InvalidOption::Pinned(text))?;
         }
         Ok(options)
     }
@@ -89,8 +106,7 @@ fn parse_size(text: &str) -> Option<u64> {
         b'G' => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-    (1 << 20..=1 << 43).contains(&bytes).then_some(bytes)
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn machine_memory() -> u64 {
@@ -119,7 +135,8 @@ mod tests {
         assert_eq!(parse_size("2097152"), Some(2 << 20));
         assert_eq!(parse_size("64M"), Some(64 << 20));
         assert_eq!(parse_size(" 3g "), Some(3 << 30));
-        for wrong in ["", "G", "-1", "1.5G", "12", "99999999999G", "4T", "é"] {
+        assert_eq!(parse_size("0"), Some(0));
+        for wrong in ["", "G", "-1", "1.5G", "99999999999G", "4T", "é"] {
             assert_eq!(parse_size(wrong), None, "{wrong}");
         }
     }
