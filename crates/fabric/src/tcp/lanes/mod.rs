@@ -1,8 +1,8 @@
 //! How is a large copy striped over several connections, the bulk lanes?
 //!
-//! A transfer is cut into chunks, and lanes that are free take the next one, first those with the fewest under way: a slow lane
-//! takes fewer. Which one that is says the [`schedule`](super::schedule); here it is sent. As many threads send as there are
-//! lanes, since one can copy only about 7 GB/s into the kernel, or [half as many](Line::wanted) where nothing is copied; a
+//! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer. Which one that
+//! is says the [`schedule`](super::schedule); here it is sent. As many threads send as there are
+//! lanes, since one can copy only about 7 GB/s into the kernel, or [half as many](Schedule::senders) where nothing is copied; a
 //! thread that waits for its transfer sends too, so that a short one needs no other thread. Each lane has a thread that
 //! [receives](receiving) straight into the destinations of transfers and never sends: so it always comes back to its lane,
 //! whatever the other direction does.
@@ -64,20 +64,8 @@ struct Line {
     crew: Crew,
     /// Threads that wait for the bytes of a transfer to leave.
     waiting: usize,
-    /// Whether every lane joins two processes of one host and sends steady memory by reference.
-    only_refers: bool,
     /// Whether the link has ended.
     over: bool,
-}
-
-impl Line {
-    /// How many threads may send what is next. Across a network each lane needs one, which waits for room on it. Within a
-    /// host a reference is put on a lane in a fifth of the time in which the peer copies what it refers to, so half as many
-    /// serve all, and leave cores to those that copy (16 cores, 2026-11-22).
-    fn wanted(&self) -> usize {
-        let lanes = self.schedule.live();
-        if self.only_refers && self.schedule.is_next_steady() { lanes.div_ceil(2) } else { lanes }
-    }
 }
 
 enum NotStarted {
@@ -202,9 +190,7 @@ impl Lanes {
             let descriptors = pipe.into_iter().flatten().chain([socket.as_raw_fd()]);
             descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
             open.push(Arc::new(Lane { outgoing: Mutex::new(outgoing), socket: Arc::clone(&socket) }));
-            let mut line = self.0.line.lock();
-            line.only_refers = refers && (line.only_refers || line.schedule.live() == 0);
-            line.schedule.add_lane(number)
+            self.0.line.lock().schedule.add_lane(number, refers)
         };
         if link.check().is_err() {
             shut_down(&socket);
@@ -250,7 +236,7 @@ impl Lanes {
         if line.over || !line.schedule.has_task() {
             return;
         }
-        let (wanted, limit) = (line.wanted(), line.schedule.live());
+        let (wanted, limit) = (line.schedule.senders(), line.schedule.live());
         let call = line.crew.call(most, wanted, limit);
         self.0.calls.fetch_add(1, Ordering::Relaxed);
         drop(line);

@@ -18,6 +18,8 @@ pub(super) type Part = (OrderId, Range<usize>);
 struct Lane {
     /// Its number, by which both ends name it; the client gives it. A lane without one carries nothing yet.
     number: Option<u32>,
+    /// Whether it takes references to steady memory as fast as they are given.
+    refers: bool,
     /// Whether its number is still to be told to the peer.
     is_new: bool,
     busy: bool,
@@ -84,8 +86,8 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub fn add(&mut self, number: Option<u32>) -> usize {
-        self.lanes.push(Lane { number, is_new: number.is_some(), ..Lane::default() });
+    pub fn add(&mut self, number: Option<u32>, refers: bool) -> usize {
+        self.lanes.push(Lane { number, refers, is_new: number.is_some(), ..Lane::default() });
         self.lanes.len() - 1
     }
 
@@ -117,16 +119,26 @@ impl Ledger {
         self.lanes.iter().any(Lane::is_free)
     }
 
-    /// The free one of the first `most` lanes that has the fewest chunks under way, or any free one beyond them. Memory that goes
-    /// to the kernel by reference leaves a lane at once, so whoever is awake would put all on one that a single thread
-    /// empties. The first ones are those whose threads stay awake for short transfers.
+    /// The lane for the next chunk of a transfer that may have `most` lanes: the first free one, so that short transfers find
+    /// lanes whose threads are still awake.
+    ///
+    /// Memory that goes to the kernel by reference leaves a lane at once, so that the first one would get nearly everything.
+    /// There it is the free one with the fewest chunks under way among the first `most`, or among the others.
     pub fn free(&self, most: usize) -> Option<usize> {
+        if !self.only_refers() {
+            return self.lanes.iter().position(Lane::is_free);
+        }
         let least_loaded = |lanes: &[Lane]| {
             let free = lanes.iter().enumerate().filter(|(_, lane)| lane.is_free());
             free.min_by_key(|(_, lane)| lane.unconfirmed.len()).map(|(at, _)| at)
         };
         let (first, others) = self.lanes.split_at(most.min(self.lanes.len()));
         least_loaded(first).or_else(|| Some(first.len() + least_loaded(others)?))
+    }
+
+    /// Whether every lane takes references to steady memory as fast as they are given.
+    pub fn only_refers(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.refers)
     }
 
     /// What the peer has to be told.

@@ -14,9 +14,13 @@ fn order(transfer: u64, length: usize, flow: u64, lanes: usize) -> Order {
 
 /// A schedule whose lanes have told their numbers.
 fn with_lanes(count: u32) -> Schedule {
+    with_lanes_that(false, count)
+}
+
+fn with_lanes_that(refers: bool, count: u32) -> Schedule {
     let mut schedule = Schedule::default();
     for number in 0..count {
-        schedule.add_lane(Some(number));
+        schedule.add_lane(Some(number), refers);
     }
     for _ in 0..count {
         let task = schedule.take(None).unwrap();
@@ -63,7 +67,7 @@ fn a_transfer_takes_no_more_lanes_than_it_may_and_the_next_one_takes_the_rest() 
 
 #[test]
 fn a_lane_that_is_free_at_once_does_not_get_everything() {
-    let mut schedule = with_lanes(4);
+    let mut schedule = with_lanes_that(true, 4);
     schedule.post(order(1, 2048 * K, 0, 2));
     let mut lanes = Vec::new();
     while let Some(task) = schedule.take(None) {
@@ -77,6 +81,16 @@ fn a_lane_that_is_free_at_once_does_not_get_everything() {
     schedule.post(order(2, 768 * K, 0, 8));
     let next: Vec<_> = core::iter::from_fn(|| schedule.take(None)).map(|task| task.lane).collect();
     assert_eq!(next, [1, 2, 3], "what is on lane 0 has not arrived");
+}
+
+#[test]
+fn fewer_threads_send_what_is_not_copied() {
+    for (refers, steady, senders) in [(true, true, 2), (true, false, 4), (false, true, 4)] {
+        let mut schedule = with_lanes_that(refers, 4);
+        let Order { carriage, .. } = order(1, 1024 * K, 0, 8);
+        schedule.post(Order { carriage: Carriage { steady, ..carriage }, ..order(1, 1024 * K, 0, 8) });
+        assert_eq!(schedule.senders(), senders, "{refers} {steady}");
+    }
 }
 
 #[test]
@@ -225,12 +239,12 @@ fn memory_that_the_kernel_may_read_is_kept_until_the_peer_has_it() {
 #[test]
 fn a_lane_that_died_before_its_number_came_has_carried_nothing() {
     let mut schedule = with_lanes(1);
-    let late = schedule.add_lane(None);
+    let late = schedule.add_lane(None, false);
     assert_eq!(schedule.peer_report(5, 0, 8), Ok(None));
     let answer = schedule.take(None).unwrap();
     assert_eq!(answer.news, [LaneRecord::Ended { lane: 5, received: 0 }]);
     assert_eq!(schedule.number(late, 5, 8), Ok(false));
-    let other = schedule.add_lane(None);
+    let other = schedule.add_lane(None, false);
     for wrong in [0, 5, 8] {
         assert_eq!(schedule.number(other, wrong, 8), Err(LaneError::Number(wrong)));
     }
