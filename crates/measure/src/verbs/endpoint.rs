@@ -114,6 +114,12 @@ impl Endpoint {
         self.device.name()
     }
 
+    /// The device that a link has to take, to be compared with queue pairs here. Of iWARP's rdma_cm takes the one that has the
+    /// address of the connection.
+    pub fn device_for_links(&self) -> Option<&str> {
+        (!self.is_iwarp()).then(|| self.device())
+    }
+
     /// Whether its queue pairs are joined by rdma_cm alone.
     pub fn is_iwarp(&self) -> bool {
         self.device.transport() == Transport::Iwarp

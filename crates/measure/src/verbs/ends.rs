@@ -142,7 +142,8 @@ impl<'a> Ends<'a> {
 
     fn make_link(&mut self, setting: Setting) -> Result<Asking, MeasureError> {
         let failed = |cause| MeasureError::Link { case: None, setting, cause };
-        let intention = Intention::new(setting, self.endpoint.device(), self.local).map_err(failed)?;
+        let intention =
+            Intention::new(setting, self.endpoint.device_for_links(), self.local).map_err(failed)?;
         let by_manager = intention.by_manager();
         let port = match self.control.ask(&Request::Link { setting, by_manager })? {
             Answer::Listening { port } => port,

@@ -91,14 +91,15 @@ fn encode(out: &mut Vec<u8>, wish: u16, number: u64, payload: &[u8]) {
 }
 
 /// The settings of a link that is to be compared with queue pairs of this setting.
-fn settings(setting: Setting, device: &str) -> Result<Settings, JoinError> {
+fn settings(setting: Setting, device: Option<&str>) -> Result<Settings, JoinError> {
+    let by_user = Settings::from_environment()?;
     Ok(Settings {
-        device: Some(device.to_owned()),
+        device: device.map(str::to_owned).or_else(|| by_user.device.clone()),
         queue_pairs: setting.queue_pairs,
         depth: setting.capacity,
         mtu: causeway_verbs::PathMtu::from_bytes(setting.mtu),
         poll: LOOKING,
-        ..Settings::from_environment()?
+        ..by_user
     })
 }
 
@@ -108,7 +109,7 @@ pub struct Intention(Chance, usize);
 
 impl Intention {
     /// With this setting on a device; `local` is the address of the connection to the other end.
-    pub fn new(setting: Setting, device: &str, local: std::net::IpAddr) -> Result<Self, LinkTrouble> {
+    pub fn new(setting: Setting, device: Option<&str>, local: std::net::IpAddr) -> Result<Self, LinkTrouble> {
         let chance = chance_with(settings(setting, device)?, Some(local))?;
         Ok(Self(chance, setting.queue_pairs as usize * setting.capacity as usize))
     }

@@ -19,7 +19,7 @@ use crate::verbs::traffic::digest;
 pub fn obey(
     listener: &TcpListener,
     setting: Setting,
-    device: &str,
+    device: Option<&str>,
     by_manager: bool,
 ) -> Result<Link, LinkTrouble> {
     let accept = || accept_by(listener, Instant::now() + JOINING);
