@@ -222,6 +222,12 @@ impl Network {
             must_run(Command::new("ip").args(["link", "set", SERVER_PORT, state]))
         };
         done.expect("the device can be set");
+        if !is_cut && self.is_own {
+            // A question for the other's address that nobody answered meanwhile would make the next connection fail.
+            for side in [Side::Client, Side::Server] {
+                self.ip(side, &["neigh", "flush", "dev", DEVICE]).expect("neighbours can be forgotten");
+            }
+        }
     }
 }
 
