@@ -1,11 +1,11 @@
 //! How is a large copy striped over several connections, the bulk lanes?
 //!
 //! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer. Which one that
-//! is says the [`schedule`](super::schedule); here it is sent. As many threads send as there are
-//! lanes, since one can copy only about 7 GB/s into the kernel, or [half as many](Schedule::senders) where nothing is copied; a
-//! thread that waits for its transfer sends too, so that a short one needs no other thread. Each lane has a thread that
-//! [receives](receiving) straight into the destinations of transfers and never sends: so it always comes back to its lane,
-//! whatever the other direction does.
+//! is says the [`schedule`](super::schedule); here it is sent. As many threads send as there are lanes, since one can
+//! copy only about 7 GB/s into the kernel, or [half as many](Schedule::senders) where nothing is copied; a thread that
+//! waits for its transfer sends too, so that a short one needs no other thread. Each lane has a thread that
+//! [receives](receiving) straight into the destinations of transfers and never sends: so it always comes back to its
+//! lane, whatever the other direction does.
 
 mod crew;
 mod receiving;

@@ -105,18 +105,22 @@ fn settings(setting: Setting, device: Option<&str>) -> Result<Settings, JoinErro
 
 /// What the end that asks is about to do, before the other one is told.
 #[derive(Debug)]
-pub struct Intention(Chance, usize);
+pub struct Intention {
+    chance: Chance,
+    /// How many transfers may be under way.
+    capacity: usize,
+}
 
 impl Intention {
     /// With this setting on a device; `local` is the address of the connection to the other end.
     pub fn new(setting: Setting, device: Option<&str>, local: std::net::IpAddr) -> Result<Self, LinkTrouble> {
         let chance = chance_with(settings(setting, device)?, Some(local))?;
-        Ok(Self(chance, setting.queue_pairs as usize * setting.capacity as usize))
+        Ok(Self { chance, capacity: setting.queue_pairs as usize * setting.capacity as usize })
     }
 
     /// Whether rdma_cm is to join the queue pairs.
     pub fn by_manager(&self) -> bool {
-        self.0.wish().0
+        self.chance.wish().0
     }
 
     /// Joins an end that [`obey`]s at this address.
@@ -130,10 +134,10 @@ impl Intention {
             Ok(Answer::Refused { text }) => return Err(JoinError::Refused(text).into()),
             _ => return Err(LinkTrouble::Senseless),
         };
-        let (link, receiver) = self.0.join(setup, worker)?.link(&command)?;
+        let (link, receiver) = self.chance.join(setup, worker)?.link(&command)?;
         let ball = Arc::new(Ball::default());
         link.start(Arc::<Ball>::clone(&ball));
-        Ok(Asking { link, receiver, ball, transfers: 0, capacity: self.1 })
+        Ok(Asking { link, receiver, ball, transfers: 0, capacity: self.capacity })
     }
 }
 
