@@ -180,7 +180,7 @@ fn pinned_copies(hosts: &Network, far: &Far, variables: &[(&str, &str)], path: &
 #[test]
 fn pinned_memory_is_moved_where_it_is_and_with_gpudirect_straight_to_the_device() {
     let Some(hosts) = hosts() else { return };
-    let far = Far::start(&hosts, &[]);
+    let far = Far::start(&hosts, &[("CAUSEWAY_VERBS_SIGNAL_INTERVAL", "1")]);
     let off = ("CAUSEWAY_GPUDIRECT", "off");
     for how in ["write", "read"] {
         let counts = pinned_copies(&hosts, &far, &[off, ("CAUSEWAY_VERBS_TO_DEVICE", how)], "registered");
@@ -192,9 +192,10 @@ fn pinned_memory_is_moved_where_it_is_and_with_gpudirect_straight_to_the_device(
     for [direct, _] in counts {
         assert!(direct > 0, "{counts:?}");
     }
-    // Staging is used again at once: whoever took bytes before they came would find those of the piece before.
+    // Staging is used again at once: whoever took bytes before they came would find those of the piece before. Soft-iWARP
+    // completes what follows a read before the read, and the server's requests all have completions.
     let few = [off, ("CAUSEWAY_VERBS_STAGING", "1M"), ("CAUSEWAY_VERBS_QUEUE_PAIRS", "1")];
-    for _ in 0..if is_roce() { 1 } else { 6 } {
+    for _ in 0..if is_roce() { 1 } else { 3 } {
         pinned_copies(&hosts, &far, &few, "registered");
     }
     far.server.must_have_workers(0);

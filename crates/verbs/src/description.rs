@@ -89,9 +89,6 @@ pub struct Port {
     pub gids: Vec<GidEntry>,
 }
 
-/// The number of the maker of `siw` devices, from `drivers/infiniband/sw/siw/siw.h` of Linux.
-const SOFT_IWARP: u32 = 0x62_6d74;
-
 /// A device as it is listed.
 #[derive(Clone, Debug)]
 pub struct Description {
@@ -126,12 +123,6 @@ impl Device {
             ports,
             sysfs: self.0.sysfs.clone(),
         })
-    }
-
-    /// Whether a completion says that all requests before it on their queue pair are done, too, as the standards have it. With
-    /// Soft-iWARP (`siw`) bytes of a read were not there yet when a later request had completed (Linux 6.1, 2026-11-22).
-    pub fn completes_in_order(&self) -> Result<bool, DeviceError> {
-        Ok(self.attributes()?.vendor_id != SOFT_IWARP)
     }
 
     /// What it allows.

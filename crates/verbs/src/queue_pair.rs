@@ -402,7 +402,9 @@ impl QueuePair {
     /// # Safety
     /// The bytes of every request must stay mapped until its completion, or that of a later one in this queue, has been
     /// polled, or the queue pair has been dropped; those of sends and writes must be readable and those of reads writable
-    /// by nobody else meanwhile. Bytes of inline requests must be readable now.
+    /// by nobody else meanwhile. Of a read only its own completion counts, and of a send or write only its own says that its
+    /// bytes may be changed: with Soft-iWARP (Linux 6.1) later requests complete before a read, and TCP fetches the bytes of
+    /// unsignalled sends and writes when it comes to them. Bytes of inline requests must be readable now.
     pub unsafe fn post(&self, batch: &mut SendBatch) -> Result<(), PostError> {
         let Some(first) = batch.chain() else { return Ok(()) };
         let mut refused = ptr::null_mut();

@@ -25,7 +25,7 @@ pub struct Bundles {
 pub struct Sent {
     /// Its place in memory, of [`PLACES`].
     pub place: u32,
-    /// Whether it asks for a completion.
+    /// Whether it asks for a completion even if it brings one transfer from where that lies, so that its place is not used.
     pub is_signalled: bool,
 }
 

@@ -22,7 +22,7 @@ use causeway_wire::handshake::{Answer, VerbsEnd, VerbsHello};
 use super::JoinError;
 use super::ends::{Counts, Memory, Prepared, local_port, port_of};
 use super::path::{Path, send_layout};
-use super::settings::{MOST_DEPTH, MOST_QUEUE_PAIRS, Method, Preference, Settings};
+use super::settings::{MOST_DEPTH, MOST_QUEUE_PAIRS, Method, Settings};
 use super::state::{Materials, State};
 use super::transfers::parts;
 use crate::link::{Link, LinkError, Receiver};
@@ -361,8 +361,6 @@ fn assemble(prepared: Prepared, peer: &VerbsEnd) -> Result<Arc<State>, JoinError
     let path = |(index, pair)| {
         Path::new(pair, index, counts.depth, peer.depth, settings.signal_interval, settings.inline)
     };
-    // A read counts as done when a request behind it has completed.
-    let may_read = domain.device().completes_in_order()?;
     let materials = Materials {
         paths: queue_pairs.into_iter().enumerate().map(path).collect(),
         completions,
@@ -373,7 +371,7 @@ fn assemble(prepared: Prepared, peer: &VerbsEnd) -> Result<Arc<State>, JoinError
         peer_arena: RemoteMemory { address: peer.arena, key: peer.arena_key },
         peer_slots: peer.arena_slots,
         domain,
-        prefers: if may_read { settings.prefers } else { Preference::Writes },
+        prefers: settings.prefers,
         shortage,
         depth: counts.depth,
         poll: settings.poll,

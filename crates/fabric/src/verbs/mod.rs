@@ -13,7 +13,7 @@
 //! |----------------|----------------------------------------------------------------------------------|
 //! | [`settings`]   | What has the user set, and what does the device allow of it?                     |
 //! | `credit`       | How many messages may be sent, so that each finds a receive?                     |
-//! | `queue`        | How full is a send queue, and which requests are signalled?                      |
+//! | `queue`        | How full is a send queue, which requests are signalled, what does a completion end? |
 //! | `bundles`      | When do short transfers wait for each other, to go in one message?               |
 //! | `parts`        | How is a piece split over the queue pairs, and when has all of it come?          |
 //! | `message`      | What do the messages say?                                                        |

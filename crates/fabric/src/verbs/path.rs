@@ -19,7 +19,7 @@ use super::message::{
     ANNOUNCEMENT, Announcement, CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS, Offer,
 };
 use super::operation::Operation;
-use super::queue::SendQueue;
+use super::queue::{Entry, SendQueue};
 
 /// What moves the bytes of a part.
 #[derive(Debug, Clone, Copy)]
@@ -67,8 +67,6 @@ pub const MOST_CARRIED: usize = FRAME_MESSAGE - ANNOUNCEMENT;
 
 /// Bytes that are being moved.
 struct Moving {
-    /// The id of the request.
-    id: u64,
     bytes: usize,
     operation: Option<Arc<Operation>>,
     /// Whether they go with their announcements.
@@ -91,13 +89,11 @@ impl Default for Message {
 
 /// What posting needs, under one short lock.
 struct Book {
-    queue: SendQueue,
+    queue: SendQueue<Moving>,
     credits: Credits,
     batch: SendBatch,
     /// Parts that wait for room.
     waiting: VecDeque<Part>,
-    /// The writes and reads under way, in the order of their requests.
-    moving: VecDeque<Moving>,
     bundles: Bundles,
     /// Messages sent so far that only carried credits.
     extras: u64,
@@ -143,7 +139,6 @@ impl Path {
             credits: Credits::new(depth, peer_depth),
             batch: SendBatch::with_capacity(capacity.sends as usize),
             waiting: VecDeque::new(),
-            moving: VecDeque::new(),
             bundles: Bundles::default(),
             extras: 0,
         };
@@ -195,7 +190,7 @@ impl Path {
         self.push_with(book, buffer, place, kind, content, Message::default());
     }
 
-    /// The same with bytes behind the content that lie elsewhere; the id of its request.
+    /// The same with bytes behind the content that lie elsewhere.
     fn push_with(
         &self,
         book: &mut Book,
@@ -204,14 +199,14 @@ impl Path {
         kind: Kind,
         content: &[u8],
         message: Message,
-    ) -> u64 {
+    ) {
         // SAFETY: the place is this path's for as many bytes, and the peer has received the message that lay there before:
         // its credit has come back.
         unsafe {
             let to = buffer.as_ptr().add(place + HEADER);
             core::ptr::copy_nonoverlapping(content.as_ptr(), to, content.len());
         }
-        self.push_filled(book, buffer, place, kind, HEADER + content.len(), message)
+        self.push_filled(book, buffer, place, kind, HEADER + content.len(), message);
     }
 
     /// The same for `length` bytes that lie in their place, but for the header.
@@ -223,7 +218,7 @@ impl Path {
         kind: Kind,
         length: usize,
         message: Message,
-    ) -> u64 {
+    ) {
         let header = Header { kind, returned: book.credits.take_returned() };
         // SAFETY: as for the bytes behind it.
         unsafe {
@@ -237,7 +232,6 @@ impl Path {
             tail: message.tail,
             ..SendRequest::new(entry.id, Request::Send { immediate: None }, segment)
         });
-        entry.id
     }
 
     /// Posts as much of `frames` as there are credits and room for, with one doorbell; how many bytes that was.
@@ -337,18 +331,25 @@ impl Path {
 
     /// Appends the request that moves the bytes of a part to the batch, if there is one.
     fn push_work(&self, book: &mut Book, part: &Part) {
-        let request = match part.work {
-            _ if part.segment.length == 0 => return,
-            Work::Write(to) => Request::Write { to, immediate: None },
-            Work::Read(from) => Request::Read { from },
-            Work::None => return,
-        };
-        let entry = book.queue.post();
-        // Who waits for the end must not wait for later requests as well.
-        let is_signalled = entry.is_signalled || part.operation.is_some();
-        book.batch.push(&SendRequest { is_signalled, ..SendRequest::new(entry.id, request, part.segment) });
         let (bytes, operation) = (part.segment.length as usize, part.operation.clone());
-        book.moving.push_back(Moving { id: entry.id, bytes, operation, is_carried: false });
+        let moving = Moving { bytes, operation, is_carried: false };
+        let request = match part.work {
+            _ if bytes == 0 => return,
+            Work::None => return,
+            Work::Read(from) => {
+                let id = book.queue.post_read(moving);
+                SendRequest::new(id, Request::Read { from }, part.segment)
+            }
+            Work::Write(to) => {
+                let Entry { id, is_signalled } = book.queue.post();
+                // Who waits for the end must not wait for later requests as well.
+                let is_signalled = is_signalled || moving.operation.is_some();
+                book.queue.follows(moving);
+                let write = Request::Write { to, immediate: None };
+                SendRequest { is_signalled, ..SendRequest::new(id, write, part.segment) }
+            }
+        };
+        book.batch.push(&request);
     }
 
     /// Entries that transfers leave to frames, so that a command does not wait for a long copy.
@@ -361,25 +362,25 @@ impl Path {
             return Ok(());
         }
         // SAFETY: messages lie in the buffer for messages, which outlives the queue pair, at places that are not used again
-        // before the peer has received them; writes and reads are made from and into staging, which is not given up before,
-        // and registered memory, which its owner keeps until the operation is over.
+        // before the peer has received them, or, of short parts together, before their own completion; writes and reads are made
+        // from and into staging, which is not given up before, and registered memory, which its owner keeps until the operation
+        // is over. Reads are over with their own completions.
         let posted = unsafe { self.pair.post(&mut book.batch) };
         posted.map_err(|error: PostError| Failure::Device(error.to_string()))
     }
 
-    /// A send request, and all before it, are done. The operations that had a part in them.
+    /// The completion of a request has come. The operations that had a part in what it [ends](SendQueue::complete).
     pub fn complete(&self, id: u64) -> Result<Vec<Arc<Operation>>, Failure> {
-        let mut book = self.book.lock();
-        book.queue.complete(id)?;
         let mut bytes = 0;
         let mut operations = Vec::new();
-        while let Some(moved) = book.moving.pop_front_if(|moving| moving.id <= id) {
+        let Book { queue, bundles, .. } = &mut *self.book.lock();
+        queue.complete(id, |moved| {
             bytes += moved.bytes;
             if moved.is_carried {
-                book.bundles.done();
+                bundles.done();
             }
             operations.extend(moved.operation);
-        }
+        })?;
         self.backlog.fetch_sub(bytes, Ordering::Relaxed);
         Ok(operations)
     }
@@ -389,7 +390,7 @@ impl Path {
         let mut book = self.book.lock();
         let waiting = core::mem::take(&mut book.waiting).into_iter().filter_map(|part| part.operation);
         let mut operations: Vec<_> = waiting.collect();
-        operations.extend(book.moving.iter_mut().filter_map(|moving| moving.operation.take()));
+        operations.extend(book.queue.under_way().filter_map(|moving| moving.operation.take()));
         operations
     }
 
@@ -410,7 +411,8 @@ impl Path {
         self.book.lock().credits.extra_came();
     }
 
-    /// Asks for a completion behind everything that has been posted; what it is called, or nothing where there is no room.
+    /// Asks for a completion behind every message and write that has been posted; what it is called, or nothing where there is no
+    /// room.
     pub fn post_marker(&self, to: RemoteMemory) -> Result<Option<u64>, Failure> {
         let mut book = self.book.lock();
         if book.queue.room() == 0 {
@@ -423,7 +425,7 @@ impl Path {
         Ok(Some(entry.id))
     }
 
-    /// Requests known to be done.
+    /// The latest request that has completed: messages and writes up to it are done.
     pub fn completed(&self) -> u64 {
         self.book.lock().queue.completed()
     }

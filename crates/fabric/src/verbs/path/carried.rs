@@ -49,12 +49,12 @@ impl Path {
         }
         let Some(number) = book.credits.spend(Class::Control) else { return false };
         let sent = book.bundles.send();
-        let (id, bytes) = if count <= 1 {
+        let bytes = if count <= 1 {
             let Some(part) = book.waiting.pop_front() else { return false };
             let place = self.place(Class::Control, number);
             let tail = Message { is_signalled: sent.is_signalled, tail: part.segment };
-            let id = self.push_with(book, buffer, place, Kind::Carried, &record(&part), tail);
-            (id, part.length())
+            self.push_with(book, buffer, place, Kind::Carried, &record(&part), tail);
+            part.length()
         } else {
             let place = self.bundle_place(sent.place);
             let (mut at, mut bytes) = (HEADER, 0);
@@ -70,10 +70,13 @@ impl Path {
                 at += RECORD + length;
                 bytes += length;
             }
-            let message = Message { is_signalled: sent.is_signalled, tail: Segment::EMPTY };
-            (self.push_filled(book, buffer, place, Kind::Carried, at, message), bytes)
+            // The place is used again when the message has completed. Only of what has a completion of its own does Soft-iWARP make
+            // a copy for TCP: the rest TCP may still fetch from memory when a later request has completed.
+            let message = Message { is_signalled: true, tail: Segment::EMPTY };
+            self.push_filled(book, buffer, place, Kind::Carried, at, message);
+            bytes
         };
-        book.moving.push_back(Moving { id, bytes, operation: None, is_carried: true });
+        book.queue.follows(Moving { bytes, operation: None, is_carried: true });
         true
     }
 
