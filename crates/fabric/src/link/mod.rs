@@ -52,7 +52,7 @@ pub use receiver::{Meanwhile, Receiver};
 pub(crate) use sending::{Address, Keeper, Order, Pending};
 pub use sending::{Carriage, Sending};
 pub use transfers::Destination;
-pub(crate) use transfers::{Place, Transfers};
+pub(crate) use transfers::{Landed, Place, Transfers};
 
 /// What the owner of a link is told.
 pub trait LinkEvents: Send + Sync {
@@ -102,8 +102,8 @@ impl core::fmt::Debug for Link {
 /// Marks a free place in [`Shared::descriptors`].
 const NO_DESCRIPTOR: RawFd = -1;
 
-/// A command connection, and for each lane a connection and the two ends of a pipe.
-const MOST_DESCRIPTORS: usize = 1 + 3 * MOST_LANES as usize;
+/// A command connection, for each lane a connection and the two ends of a pipe, and two that wait for all lanes.
+const MOST_DESCRIPTORS: usize = 1 + 3 * MOST_LANES as usize + 2;
 
 /// What a link's threads and its module share.
 pub(crate) struct Shared {

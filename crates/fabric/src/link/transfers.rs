@@ -137,6 +137,28 @@ impl Ending {
     }
 }
 
+/// A chunk that is in its place.
+#[must_use = "somebody waits for the end of its transfer"]
+pub(crate) struct Landed {
+    is_complete: bool,
+    ending: Option<Ending>,
+}
+
+impl Landed {
+    /// Whether its transfer has ended with it, of which somebody is still to be told.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Tells whoever waits for the transfer, if it has ended. Whether it is complete.
+    pub(crate) fn tell(self) -> bool {
+        if let Some(ending) = self.ending {
+            ending.tell();
+        }
+        self.is_complete
+    }
+}
+
 impl Entry {
     fn new(fate: Fate, total: u64) -> Self {
         Self { fate, total, spans: Spans::default(), in_flight: 0, ended: None }
@@ -223,6 +245,11 @@ impl Transfers {
 
     /// Says that a claimed chunk has been received, or why its link failed. Whether the transfer is complete.
     pub(crate) fn landed(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> bool {
+        self.land(chunk, failure).tell()
+    }
+
+    /// The same, for a caller that has something to do before whoever waits for the transfer is told.
+    pub(crate) fn land(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> Landed {
         self.unclaim(chunk, |entry| {
             if let Some(error) = failure {
                 entry.ended.get_or_insert_with(|| error.clone().into());
@@ -232,32 +259,29 @@ impl Transfers {
 
     /// Says that a claimed chunk did not come whole; it may come again.
     pub(crate) fn missed(&self, chunk: &ChunkHeader) {
-        self.unclaim(chunk, |entry| entry.spans.release(chunk));
+        self.unclaim(chunk, |entry| entry.spans.release(chunk)).tell();
     }
 
-    fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> bool {
+    fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> Landed {
+        let more_is_to_come = Landed { is_complete: false, ending: None };
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&chunk.transfer) else {
-            return false;
+            return more_is_to_come;
         };
         entry.in_flight -= 1;
         note(entry);
         if entry.in_flight > 0 {
-            return false;
+            return more_is_to_come;
         }
         self.changed.notify_all();
-        let complete = entry.spans.covers(entry.total) && !(entry.total == 0 && entry.spans.is_empty());
+        let is_complete = entry.spans.covers(entry.total) && !(entry.total == 0 && entry.spans.is_empty());
         let lost = matches!(entry.ended, Some(TransferError::Link(_)));
         // Of a transfer that has failed the remaining chunks are still to come and to be dropped.
-        let ending = Self::end(entry, complete || entry.ended.is_some());
-        if complete || lost {
+        let ending = Self::end(entry, is_complete || entry.ended.is_some());
+        if is_complete || lost {
             entries.remove(&chunk.transfer);
         }
-        drop(entries);
-        if let Some(ending) = ending {
-            ending.tell();
-        }
-        complete
+        Landed { is_complete, ending }
     }
 
     /// Takes the destination out of an entry that has ended.

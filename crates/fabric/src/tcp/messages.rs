@@ -14,7 +14,7 @@ use crate::module::{Parts, ReceiveMessages, SendMessages};
 /// A link's parts over an authenticated command connection. `dialer` opens the lanes when the link starts; without
 /// one they are attached as they arrive.
 pub(crate) fn parts(connection: Connection, dialer: Option<LaneDialer>) -> io::Result<Parts> {
-    let memory = Lanes::new(connection.socket().clone(), dialer);
+    let memory = Lanes::new(connection.socket().clone(), dialer)?;
     let Connection { outgoing, mut incoming } = connection;
     incoming.read_ahead();
     // A wait is cut into pieces, to look now and then whether the peer's machine is still there.

@@ -3,23 +3,26 @@
 //! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer. Which one that
 //! is says the [`schedule`](super::schedule); here it is sent. As many threads send as there are lanes, since one can
 //! copy only about 7 GB/s into the kernel, or [half as many](Schedule::senders) where nothing is copied; a thread that
-//! waits for its transfer sends too, so that a short one needs no other thread. Each lane has a thread that
-//! [receives](receiving) straight into the destinations of transfers and never sends: so it always comes back to its
-//! lane, whatever the other direction does.
+//! waits for its transfer sends too, so that a short one needs no other thread. As many other threads
+//! [receive](receiving) straight into the destinations of transfers, each on whichever lane [has bytes](ready), and never
+//! send: so none of them waits for the other direction, and no lane for a thread.
 
 mod crew;
+mod ready;
 mod receiving;
 
+use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use causeway_wire::chunk::LaneRecord;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crew::Crew;
+use ready::Ready;
 
-use super::channel::{Connection, Incoming, Outgoing, Socket, shut_down};
+use super::channel::{Connection, Outgoing, Socket, shut_down};
 use super::schedule::{OrderId, Schedule, Task};
 use super::socket::is_within_a_host;
 use crate::awake;
@@ -45,7 +48,9 @@ struct State {
     dialer: Mutex<Option<LaneDialer>>,
     /// The lanes in the schedule's order.
     open: RwLock<Vec<Arc<Lane>>>,
-    /// Lanes that came before the link was started, whose threads do not run yet.
+    /// Those that nobody receives on.
+    ready: Ready,
+    /// Lanes that came before the link was started, for which no threads run yet.
     not_started: Mutex<NotStarted>,
     line: Mutex<Line>,
     /// There is something to send.
@@ -69,13 +74,15 @@ struct Line {
 }
 
 enum NotStarted {
-    Waiting(Vec<(usize, Incoming)>),
+    Waiting(Vec<usize>),
     Started,
 }
 
 struct Lane {
     outgoing: Mutex<Outgoing>,
     socket: Socket,
+    /// Whether the peer's machine takes nothing any more.
+    is_silent: AtomicBool,
 }
 
 /// A transfer in line whose memory belongs to whoever waits for it.
@@ -91,12 +98,13 @@ impl Memory for Lanes {
     }
 
     fn start(&self, link: &Arc<Shared>) {
+        self.0.ready.descriptors().into_iter().for_each(|descriptor| link.note_descriptor(descriptor));
         if let Some(dialer) = self.0.dialer.lock().take() {
             self.open_in_background(link, dialer);
         }
         let waiting = core::mem::replace(&mut *self.0.not_started.lock(), NotStarted::Started);
         if let NotStarted::Waiting(lanes) = waiting {
-            lanes.into_iter().for_each(|(lane, incoming)| self.start_receiving(link, lane, incoming));
+            lanes.into_iter().for_each(|lane| self.start_receiving(link, lane));
         }
     }
 
@@ -132,6 +140,7 @@ impl Memory for Lanes {
         if let NotStarted::Waiting(lanes) = &mut *self.0.not_started.lock() {
             lanes.clear();
         }
+        self.0.ready.end();
         let mut line = self.0.line.lock();
         line.over = true;
         line.schedule.end();
@@ -162,17 +171,18 @@ impl Pending for Posted {
 
 impl Lanes {
     /// No lanes yet, beside a link's command connection.
-    pub(crate) fn new(command_socket: Socket, dialer: Option<LaneDialer>) -> Self {
-        Self(Arc::new(State {
+    pub(crate) fn new(command_socket: Socket, dialer: Option<LaneDialer>) -> io::Result<Self> {
+        Ok(Self(Arc::new(State {
             command_socket,
             dialer: Mutex::new(dialer),
             open: RwLock::default(),
+            ready: Ready::new()?,
             not_started: Mutex::new(NotStarted::Waiting(Vec::new())),
             line: Mutex::default(),
             work: Condvar::new(),
             calls: AtomicUsize::new(0),
             progress: Condvar::new(),
-        }))
+        })))
     }
 
     /// Takes in a lane; `number` is there at the end that opened it.
@@ -189,7 +199,8 @@ impl Lanes {
             }
             let descriptors = pipe.into_iter().flatten().chain([socket.as_raw_fd()]);
             descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
-            open.push(Arc::new(Lane { outgoing: Mutex::new(outgoing), socket: Arc::clone(&socket) }));
+            let (outgoing, socket) = (Mutex::new(outgoing), Arc::clone(&socket));
+            open.push(Arc::new(Lane { outgoing, socket, is_silent: AtomicBool::new(false) }));
             self.0.line.lock().schedule.add_lane(number, refers)
         };
         if link.check().is_err() {
@@ -197,14 +208,7 @@ impl Lanes {
             return;
         }
         self.call(link, self.0.line.lock(), 1);
-        let mut not_started = self.0.not_started.lock();
-        match &mut *not_started {
-            NotStarted::Waiting(lanes) => lanes.push((lane, incoming)),
-            NotStarted::Started => {
-                drop(not_started);
-                self.start_receiving(link, lane, incoming);
-            }
-        }
+        self.receive_on(link, lane, incoming);
     }
 
     /// Opens all lanes at once, each on a thread of its own: one takes three round trips, two without a key.

@@ -3,14 +3,16 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Lanes;
+use super::ready::Held;
+use super::{Lanes, NotStarted};
 use crate::awake;
 use crate::connect::MOST_LANES;
-use crate::link::{LinkError, Place, Shared, count, spawn_or_lose};
+use crate::link::{Landed, LinkError, Place, Shared, count, spawn_or_lose};
 use crate::tcp::channel::{Incoming, shut_down};
 use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
 
@@ -18,28 +20,88 @@ use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
 const DROP_SIZE: usize = 64 << 10;
 
 impl Lanes {
-    /// Starts the thread that receives on a lane.
-    pub(super) fn start_receiving(&self, link: &Arc<Shared>, lane: usize, mut incoming: Incoming) {
+    /// Takes in a lane to receive on, and a thread more: each may be held up by one of them.
+    pub(super) fn receive_on(&self, link: &Arc<Shared>, lane: usize, incoming: Incoming) {
+        if let Err(error) = self.0.ready.add(lane, incoming) {
+            link.lose(LinkError::local(&error));
+            return;
+        }
+        let mut not_started = self.0.not_started.lock();
+        match &mut *not_started {
+            NotStarted::Waiting(lanes) => lanes.push(lane),
+            NotStarted::Started => {
+                drop(not_started);
+                self.start_receiving(link, lane);
+            }
+        }
+    }
+
+    /// Starts a thread that receives. It also sees to it that a lane is noticed whose peer is gone.
+    pub(super) fn start_receiving(&self, link: &Arc<Shared>, watched: usize) {
         let lanes = self.clone();
         spawn_or_lose(link, "lane", move |link| {
-            let mut dropped = vec![0; DROP_SIZE];
-            while link.check().is_ok() {
-                match lanes.receive(link, lane, &mut incoming, &mut dropped) {
-                    Ok(()) => {}
-                    Err(Ending::Lane(cause)) => return lanes.lane_ended(link, lane, &incoming, cause),
-                    Err(Ending::Link(cause)) => {
-                        link.lose(cause);
-                    }
-                }
+            if let Err(error) = lanes.receive_for_ever(link, watched) {
+                link.lose(LinkError::local(&error));
             }
         });
     }
 
+    fn receive_for_ever(&self, link: &Arc<Shared>, watched: usize) -> io::Result<()> {
+        let ready = &self.0.ready;
+        let mut dropped = vec![0; DROP_SIZE];
+        let (mut watch, mut looked) = (PeerWatch::default(), Instant::now());
+        let mut held = None;
+        while link.check().is_ok() {
+            held = ready.next(held, watched < awake::lanes(), LOOK_EVERY)?;
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                self.look_after(watched, &mut watch);
+            }
+            let Some(mut current) = held.take() else { continue };
+            match self.receive(link, &mut current, &mut dropped) {
+                Ok(Received::Chunk { landed, is_news }) => {
+                    // Whoever hears of a transfer's end may take its time, in which others can go on with the lane.
+                    if landed.has_ended() && current.has_bytes() {
+                        ready.give_back(current)?;
+                    } else {
+                        held = Some(current);
+                    }
+                    self.landed(link, landed, is_news);
+                }
+                Ok(Received::Word) => {
+                    held = Some(current);
+                    // Memory may have become free, and chunks may have to be sent again.
+                    let line = self.settle(self.0.line.lock());
+                    self.call(link, line, 1);
+                }
+                Err(Ending::Lane(cause)) => self.lane_ended(link, &current, cause),
+                Err(Ending::Link(cause)) => {
+                    link.lose(cause);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a lane whose peer's machine does not take what was sent on it: a thread that sends on it cannot look while it
+    /// waits for room.
+    fn look_after(&self, lane: usize, watch: &mut PeerWatch) {
+        let lane = Arc::clone(&self.0.open.read()[lane]);
+        if watch.look(lane.socket.as_fd()) {
+            lane.is_silent.store(true, Ordering::Relaxed);
+            // Whoever receives on it next notices.
+            shut_down(&lane.socket);
+        }
+    }
+
     /// A lane carries nothing any more. The link goes on with the others.
-    fn lane_ended(&self, link: &Arc<Shared>, lane: usize, incoming: &Incoming, cause: LinkError) {
-        shut_down(incoming.socket());
+    fn lane_ended(&self, link: &Arc<Shared>, held: &Held, cause: LinkError) {
+        shut_down(held.incoming.socket());
+        self.0.ready.forget(held);
+        let is_silent = self.0.open.read()[held.lane].is_silent.load(Ordering::Relaxed);
+        let cause = if is_silent { LinkError::PeerSilent } else { cause };
         let mut line = self.0.line.lock();
-        line.schedule.ended(lane);
+        line.schedule.ended(held.lane);
         let live = line.schedule.live();
         self.call(link, line, 1);
         if live == 0 {
@@ -50,14 +112,8 @@ impl Lanes {
         }
     }
 
-    fn receive(
-        &self,
-        link: &Arc<Shared>,
-        lane: usize,
-        incoming: &mut Incoming,
-        dropped: &mut [u8],
-    ) -> Result<(), Ending> {
-        wait_for_bytes(incoming, lane < awake::lanes())?;
+    fn receive(&self, link: &Arc<Shared>, held: &mut Held, dropped: &mut [u8]) -> Result<Received, Ending> {
+        let Held { lane, incoming } = held;
         let mut header = [0; CHUNK_HEADER_SIZE];
         if !incoming.receive_header(&mut header).map_err(Ending::io)? {
             return Err(Ending::Lane(LinkError::PeerGone));
@@ -65,19 +121,12 @@ impl Lanes {
         match LaneRecord::parse(&header)? {
             LaneRecord::Chunk(chunk) => {
                 receive_chunk(link, incoming, &chunk, dropped)?;
-                let is_news = self.0.line.lock().schedule.received(lane);
-                let is_complete = link.transfers().landed(&chunk, None);
-                if is_news || is_complete {
-                    let mut line = self.0.line.lock();
-                    if is_complete {
-                        line.schedule.completed();
-                    }
-                    self.call(link, line, 1);
-                }
-                return Ok(());
+                // Counted while the lane is ours, so that its count is whole when it ends.
+                let is_news = self.0.line.lock().schedule.received(*lane);
+                return Ok(Received::Chunk { landed: link.transfers().land(&chunk, None), is_news });
             }
             LaneRecord::Number(number) => {
-                if !self.0.line.lock().schedule.number(lane, number, MOST_LANES)? {
+                if !self.0.line.lock().schedule.number(*lane, number, MOST_LANES)? {
                     return Err(Ending::Lane(LinkError::PeerGone));
                 }
             }
@@ -91,11 +140,28 @@ impl Lanes {
                 }
             }
         }
-        // Memory may have become free, and chunks may have to be sent again.
-        let line = self.settle(self.0.line.lock());
-        self.call(link, line, 1);
-        Ok(())
+        Ok(Received::Word)
     }
+
+    /// A chunk has come: whoever waits for its transfer hears of it, and the peer if it is to know.
+    fn landed(&self, link: &Arc<Shared>, landed: Landed, is_news: bool) {
+        let is_complete = landed.tell();
+        if is_news || is_complete {
+            let mut line = self.0.line.lock();
+            if is_complete {
+                line.schedule.completed();
+            }
+            self.call(link, line, 1);
+        }
+    }
+}
+
+/// What came over a lane.
+enum Received {
+    /// A chunk, and whether the peer has to hear of the chunks that have come.
+    Chunk { landed: Landed, is_news: bool },
+    /// What the lanes have to tell each other.
+    Word,
 }
 
 /// What ends with an error: one lane, or the link.
@@ -113,31 +179,6 @@ impl Ending {
 impl<E: Into<LinkError>> From<E> for Ending {
     fn from(error: E) -> Self {
         Self::Link(error.into())
-    }
-}
-
-/// Waits between records, and looks now and then whether the peer's machine takes what was sent on the lane: the thread
-/// that sends on it cannot look while it waits for room. With `stays_awake` it does not sleep at first.
-fn wait_for_bytes(incoming: &Incoming, stays_awake: bool) -> Result<(), Ending> {
-    let is_there = || {
-        let mut waiting = [PollFd::new(incoming.socket(), PollFlags::IN)];
-        !matches!(poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
-    };
-    if stays_awake && awake::look(awake::between_work(), is_there) {
-        return Ok(());
-    }
-    let mut watch = PeerWatch::default();
-    let timeout = Timespec { tv_sec: LOOK_EVERY.as_secs() as i64, tv_nsec: 0 };
-    loop {
-        let mut waiting = [PollFd::new(incoming.socket(), PollFlags::IN)];
-        match poll(&mut waiting, Some(&timeout)) {
-            Ok(0) if watch.look(incoming.socket().as_fd()) => {
-                return Err(Ending::Lane(LinkError::PeerSilent));
-            }
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(error) => return Err(Ending::io(error.into())),
-        }
     }
 }
 
