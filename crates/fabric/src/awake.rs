@@ -88,7 +88,7 @@ impl Looking {
     }
 }
 
-/// So many of the threads that send, and the receiving threads of so many lanes, stay awake [between work](between_work):
+/// So many of the threads that send on lanes, and as many of those that receive, stay awake [between work](between_work):
 /// enough for copies that are too short for the others to wake in time. More would take the cores from those that have work.
 pub(crate) fn lanes() -> usize {
     cores() / 4

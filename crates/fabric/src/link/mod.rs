@@ -57,7 +57,7 @@ pub(crate) use transfers::{Landed, Place, Transfers};
 /// What the owner of a link is told.
 pub trait LinkEvents: Send + Sync {
     /// The first bytes of a transfer have come that nobody expects: where shall they go? With `None` they
-    /// are read and dropped. Runs on a lane's thread and must not block; `total` is the transfer's size in
+    /// are read and dropped. Runs on a thread that receives and must not block; `total` is the transfer's size in
     /// bytes, as the peer says.
     fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
         let _ = (transfer, total);

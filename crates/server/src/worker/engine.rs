@@ -1,7 +1,7 @@
 //! The engine: issues a client's commands in order, parks what cannot be issued yet, and answers.
 //!
 //! One lock holds the order. The receiving thread holds it while it issues a command; whoever makes a parked
-//! command ready (a lane's thread, a completion of the back end) calls [`Engine::wake`], which issues it at once if
+//! command ready (a thread that receives bulk data, a completion of the back end) calls [`Engine::wake`], which issues it at once if
 //! the lock is free and leaves it to the holder otherwise. No command is issued by two threads at a time, and
 //! nobody waits for the GPU while holding the lock.
 
