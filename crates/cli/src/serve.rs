@@ -133,7 +133,14 @@ fn default_cache() -> Option<PathBuf> {
 
 fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no size: give a number of bytes, or one with K, M, G or T behind it");
-    parse_size::Config::new().with_binary().parse_size(text.trim()).map_err(|_| wrong())
+    let (number, shift) = match text.trim().split_at_checked(text.trim().len().saturating_sub(1)) {
+        Some((number, "K" | "k")) => (number, 10),
+        Some((number, "M" | "m")) => (number, 20),
+        Some((number, "G" | "g")) => (number, 30),
+        Some((number, "T" | "t")) => (number, 40),
+        _ => (text.trim(), 0),
+    };
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).ok_or_else(wrong)
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, ServeError> {
@@ -180,7 +187,7 @@ mod tests {
     #[test]
     fn sizes_have_suffixes() {
         assert_eq!((parse_size("100"), parse_size("2K"), parse_size("1T")), (Ok(100), Ok(2048), Ok(1 << 40)));
-        assert!(["", "G", "-1", "99999999T", "é"].iter().all(|text| parse_size(text).is_err()));
+        assert!(["", "G", "-1", "1.5G", "99999999T", "é"].iter().all(|text| parse_size(text).is_err()));
     }
 
     #[test]

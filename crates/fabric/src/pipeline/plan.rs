@@ -135,9 +135,18 @@ impl fmt::Display for Size {
 }
 
 impl Size {
-    /// Reads what [`Display`](fmt::Display) writes, and `1.5M`, `4 MiB` and the like; nothing when it is no size.
+    /// Reads what [`Display`](fmt::Display) writes; nothing when it is no size.
     pub fn parse(text: &str) -> Option<Self> {
-        parse_size::Config::new().with_binary().parse_size(text.trim()).ok().map(Self)
+        let (digits, shift) = match text.char_indices().last()? {
+            (at, 'K' | 'k') => (&text[..at], 10),
+            (at, 'M' | 'm') => (&text[..at], 20),
+            (at, 'G' | 'g') => (&text[..at], 30),
+            _ => (text, 0),
+        };
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            return None;
+        }
+        digits.parse::<u64>().ok()?.checked_mul(1 << shift).map(Self)
     }
 }
 
@@ -152,7 +161,7 @@ mod tests {
             assert_eq!(Size::parse(text), Some(Size(bytes)));
         }
         assert_eq!(Size::parse("3m"), Some(Size(3 << 20)));
-        for wrong in ["", "M", "-1", "1L", "99999999999G", "é"] {
+        for wrong in ["", "M", "1.5M", "-1", "+1", "1MB", "99999999999G", "é"] {
             assert_eq!(Size::parse(wrong), None, "{wrong}");
         }
     }

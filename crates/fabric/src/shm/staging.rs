@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::layout::{DEFAULT_STAGING, Layout, STAGING_LIMITS};
-use crate::pipeline::Size;
 
 /// The worker makes the arena at most this part of its cgroup's limit, and a client accepts twice as much.
 const PART: u64 = 8;
@@ -23,12 +22,24 @@ pub fn cgroup_limit() -> Option<u64> {
 /// The arena that a worker makes, or why it makes none.
 pub fn layout() -> Result<Layout, String> {
     let wanted = match std::env::var("CAUSEWAY_SHM_STAGING") {
-        Ok(text) => Size::parse(&text).and_then(|size| usize::try_from(size.0).ok()).ok_or_else(|| {
+        Ok(text) => parse_size(&text).ok_or_else(|| {
             format!("CAUSEWAY_SHM_STAGING={text} is no size: give a number of bytes, or one with K, M or G behind it")
         })?,
         Err(_) => DEFAULT_STAGING,
     };
     bounded(wanted, cgroup_limit()).map(Layout::halves)
+}
+
+/// A number of bytes, or one with `K`, `M` or `G` behind it.
+pub(crate) fn parse_size(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let (number, shift) = match text.char_indices().last()? {
+        (at, 'K' | 'k') => (&text[..at], 10),
+        (at, 'M' | 'm') => (&text[..at], 20),
+        (at, 'G' | 'g') => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
 /// The size of the staging arena for a worker that was asked for `wanted` bytes, or why there is none.
@@ -117,5 +128,16 @@ mod tests {
         assert_eq!(client_may_use(256 << 20, Some(1 << 30)), Ok(()));
         assert!(client_may_use(257 << 20, Some(1 << 30)).is_err());
         assert_eq!(client_may_use(1 << 40, None), Ok(()));
+    }
+
+    #[test]
+    fn sizes_have_suffixes() {
+        let sizes = ["100", "2K", "3m", " 1G "].map(parse_size);
+        assert_eq!(sizes, [Some(100), Some(2048), Some(3 << 20), Some(1 << 30)]);
+        assert!(
+            ["", "G", "-1", "1.5G", "99999999999999999999G", "é"]
+                .iter()
+                .all(|text| parse_size(text).is_none())
+        );
     }
 }

@@ -10,7 +10,6 @@ use causeway_verbs::{Limits, PathMtu};
 use thiserror::Error;
 
 use super::credit::{EXTRA_RECEIVES, frames_of};
-use crate::pipeline::Size;
 use crate::shm::layout::SLOT;
 
 /// What the names of all variables begin with.
@@ -145,7 +144,7 @@ impl Settings {
         };
         let staging = match text("STAGING") {
             None => STAGING,
-            Some(value) => match Size::parse(&value).and_then(|size| usize::try_from(size.0).ok()) {
+            Some(value) => match crate::shm::staging::parse_size(&value) {
                 Some(bytes) if (LEAST_STAGING..=MOST_STAGING).contains(&bytes) => bytes,
                 _ => return Err(error("STAGING", value, "give a size from 1M to 4G")),
             },

@@ -99,7 +99,14 @@ fn parse_version(text: &str) -> Option<i32> {
 }
 
 fn parse_size(text: &str) -> Option<u64> {
-    parse_size::Config::new().with_binary().parse_size(text.trim()).ok()
+    let text = text.trim();
+    let (number, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn machine_memory() -> u64 {
@@ -129,7 +136,7 @@ mod tests {
         assert_eq!(parse_size("64M"), Some(64 << 20));
         assert_eq!(parse_size(" 3g "), Some(3 << 30));
         assert_eq!(parse_size("0"), Some(0));
-        for wrong in ["", "G", "-1", "99999999999G", "4L", "é"] {
+        for wrong in ["", "G", "-1", "1.5G", "99999999999G", "4T", "é"] {
             assert_eq!(parse_size(wrong), None, "{wrong}");
         }
     }
