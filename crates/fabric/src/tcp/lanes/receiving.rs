@@ -191,7 +191,7 @@ fn receive_chunk(
 ) -> Result<(), Ending> {
     let length = chunk.length as usize;
     let received = match link.transfers().claim(chunk, link.events())? {
-        // SAFETY: the destination stays writable until its callback has run, which `landed` and `missed` alone can
+        // SAFETY: the destination stays writable until its callback has run, which `land` and `missed` alone can
         // cause while this chunk is claimed; the claim lies inside the destination and overlaps no other.
         Place::Memory(start, _) => unsafe { incoming.receive_exact_raw(start, length) },
         Place::Nowhere => receive_and_drop(incoming, length, dropped),
