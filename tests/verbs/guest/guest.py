@@ -33,7 +33,7 @@ CACHE = Path(os.environ.get("CAUSEWAY_CACHE") or Path.home() / ".cache/causeway"
 KERNEL = CACHE / "linux"
 KEY = CACHE / "key"
 
-KERNEL_SOURCE = "linux-source-6.1"
+KERNEL_SOURCE = "linux-source-6.12"
 TO_BUILD = ["gcc", "make", "flex", "bison", "bc", "libc6-dev", "xz-utils", "patch"]
 TO_RUN = ["rdma-core", "ibverbs-providers", "librdmacm1", "ibverbs-utils", "rdmacm-utils", "perftest"]
 TO_RUN += ["iproute2", "busybox-static", "procps", "gcc", "libc6-dev", "libibverbs-dev"]
@@ -53,7 +53,7 @@ def sources():
 
 def key():
     """Names a kernel by everything that it is made from."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources())).hexdigest()
+    return hashlib.sha256(KERNEL_SOURCE.encode() + b"".join(path.read_bytes() for path in sources())).hexdigest()
 
 
 def is_ready():
