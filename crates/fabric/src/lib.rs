@@ -42,6 +42,7 @@ mod staging;
 pub mod target;
 pub mod tcp;
 pub mod threads;
+pub mod ticks;
 pub mod verbs;
 pub mod via;
 

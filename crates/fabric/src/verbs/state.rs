@@ -26,6 +26,7 @@ use super::path::Path;
 use super::pieces::Owner;
 use super::settings::Preference;
 use super::stand_in::StandIn;
+use super::waiting::Patience;
 use crate::line::Line;
 use crate::link::LinkError;
 use crate::shm::layout::SLOT;
@@ -87,7 +88,7 @@ pub struct State {
     pub(super) wake: OwnedFd,
     /// The connection over which the session was asked for, and the one on which verbs were set up.
     sockets: OnceLock<[TcpStream; 2]>,
-    pub(super) poll: Duration,
+    pub(super) patience: Patience,
     pub(super) stand_in: StandIn,
 }
 
@@ -105,13 +106,13 @@ pub struct Materials {
     pub prefers: Preference,
     pub shortage: Option<String>,
     pub depth: u32,
-    pub poll: Duration,
+    pub patience: Patience,
 }
 
 impl State {
     pub fn new(materials: Materials) -> io::Result<Arc<Self>> {
         let Materials { paths, completions, receives, messages, arena, staging, .. } = materials;
-        let Materials { peer_arena, peer_slots, domain, prefers, shortage, depth, poll, .. } = materials;
+        let Materials { peer_arena, peer_slots, domain, prefers, shortage, depth, patience, .. } = materials;
         // Either end has as much staging as arena, so neither uses more of the other's arena than it has itself.
         let slots_of = |buffer: &Buffer| peer_slots.min((buffer.len() / SLOT) as u32);
         let (arena_slots, staging_slots) = (slots_of(&arena), slots_of(&staging));
@@ -150,7 +151,7 @@ impl State {
             changed: (Mutex::new(()), Condvar::new()),
             wake,
             sockets: OnceLock::new(),
-            poll,
+            patience,
             stand_in: StandIn::default(),
         }))
     }

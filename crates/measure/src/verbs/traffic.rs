@@ -3,6 +3,7 @@
 use core::hint::spin_loop;
 use std::time::{Duration, Instant};
 
+use causeway_fabric::ticks;
 use causeway_verbs::{
     Completion, Operation as WorkOperation, Outcome, RemoteMemory, Segment, SendBatch, SendRequest,
 };
@@ -335,17 +336,17 @@ impl Default for Trips {
 impl Trips {
     /// The first one begins.
     pub(super) fn begin() -> Self {
-        Self { begun: Instant::now(), ticks: vec![ticks()] }
+        Self { begun: Instant::now(), ticks: vec![ticks::now()] }
     }
 
     /// One has ended.
     pub(super) fn one_more(&mut self) {
-        self.ticks.push(ticks());
+        self.ticks.push(ticks::now());
     }
 
     /// The seconds of the one in the middle; 0 without any.
     pub(super) fn median(&self) -> f64 {
-        let tick = self.begun.elapsed().as_secs_f64() / (ticks() - self.ticks[0]).max(1) as f64;
+        let tick = self.begun.elapsed().as_secs_f64() / (ticks::now() - self.ticks[0]).max(1) as f64;
         typical(&self.ticks).map_or(0.0, |ticks| ticks as f64 * tick)
     }
 }
@@ -355,12 +356,6 @@ fn typical(ticks: &[u64]) -> Option<u64> {
     let mut trips: Vec<u64> = ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
     trips.sort_unstable();
     trips.get(trips.len() / 2).copied()
-}
-
-/// The processor's counter, which goes at the same rate whatever the processor does.
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 has it.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 /// The mark of a message, another one than that of the message before, and never 0.
