@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::layout::{DEFAULT_STAGING, Layout, STAGING_LIMITS};
+use crate::pipeline::Size;
 
 /// The worker makes the arena at most this part of its cgroup's limit, and a client accepts twice as much.
 const PART: u64 = 8;
@@ -32,14 +33,8 @@ pub fn layout() -> Result<Layout, String> {
 
 /// A number of bytes, or one with `K`, `M` or `G` behind it.
 pub(crate) fn parse_size(text: &str) -> Option<usize> {
-    let text = text.trim();
-    let (number, shift) = match text.char_indices().last()? {
-        (at, 'K' | 'k') => (&text[..at], 10),
-        (at, 'M' | 'm') => (&text[..at], 20),
-        (at, 'G' | 'g') => (&text[..at], 30),
-        _ => (text, 0),
-    };
-    number.parse::<usize>().ok()?.checked_mul(1 << shift)
+    let Size(bytes) = Size::parse(text.trim())?;
+    usize::try_from(bytes).ok()
 }
 
 /// The size of the staging arena for a worker that was asked for `wanted` bytes, or why there is none.
