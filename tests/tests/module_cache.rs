@@ -5,7 +5,7 @@ use causeway_tests::client::by_itself;
 use causeway_tests::process::{Running, eventually, run};
 use causeway_tests::server::Server;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -137,4 +137,27 @@ fn a_server_without_a_usable_folder_serves_all_the_same() {
     assert!(sent_by(&server, "vector_add", folder.path()) > 0);
     assert!(sent_by(&server, "vector_add", folder.path()) > 0);
     eventually("the log says why", LIMIT, || server.log().contains("are not kept between sessions"));
+}
+
+#[test]
+fn what_nvrtc_compiles_is_compiled_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(folder.path(), &[]);
+    let kept = |variables: &[(&str, &str)]| {
+        let mut command = by_itself(&server.connect_string(), &cuda_program("nvrtc"));
+        command.env("CAUSEWAY_CACHE_DIR", folder.path()).envs(variables.iter().copied());
+        let outcome = run(&mut command, LIMIT);
+        assert_eq!(outcome.code(), Some(0), "{outcome}");
+        let files = fs::read_dir(folder.path().join("compiled")).into_iter().flatten().flatten();
+        files.map(|file| (file.path(), file.metadata().unwrap().ino())).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&[("CUDA_CACHE_DISABLE", "1")]), []);
+    let first = kept(&[]);
+    assert_eq!(first.len(), 1);
+    // Had it been compiled again, the file would be another one.
+    assert_eq!(kept(&[]), first);
+    // What is damaged is compiled again.
+    fs::write(&first[0].0, "nonsense").unwrap();
+    assert_eq!(kept(&[]).len(), 1);
+    assert_ne!(fs::read(&first[0].0).unwrap(), b"nonsense");
 }

@@ -42,6 +42,7 @@ mod host_memory;
 mod image;
 mod ipc;
 mod jit;
+mod kept;
 mod launch;
 mod linker;
 mod log;

@@ -5,14 +5,14 @@
 //! of it that was ever loaded. Processes append whole lines; a line that makes no sense is skipped.
 
 use super::origin::{self, FileState, Origin};
-use crate::environment;
+use crate::kept;
 use blake3::Hash;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::LazyLock;
 
 /// Smaller images are hashed as fast as their hash is found.
@@ -33,21 +33,11 @@ pub fn of(image: &[u8]) -> Hash {
     if image.len() < LEAST_KEPT {
         return blake3::hash(image);
     }
-    let Some((folder, origin)) = folder().zip(origin::of(image.as_ptr(), image.len())) else {
+    let Some((folder, origin)) = kept::folder("image-hashes").zip(origin::of(image.as_ptr(), image.len()))
+    else {
         return blake3::hash(image);
     };
     kept_or(&folder, origin, image.len() as u64, || blake3::hash(image))
-}
-
-/// Where hashes are kept, if they are.
-fn folder() -> Option<PathBuf> {
-    if let Some(folder) = environment::read("CAUSEWAY_CACHE_DIR") {
-        return (!folder.is_empty()).then(|| Path::new(&folder).join("image-hashes"));
-    }
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
-    let folder = folder.or_else(|| variable("HOME").map(|home| home.join(".cache")));
-    folder.map(|folder| folder.join("causeway").join("image-hashes"))
 }
 
 /// The hash that is kept for a part of a file; else the one that `compute` gives, which is kept from now on.
@@ -96,29 +86,14 @@ fn parse(line: &str) -> Option<((u64, u64), Hash)> {
 }
 
 fn append(folder: &Path, name: &str, (offset, length): (u64, u64), hash: Hash) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    kept::make(folder)?;
     let path = folder.join(name);
     if !path.exists() {
-        make_room(folder);
+        kept::make_room(folder, MOST_FILES, u64::MAX);
     }
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     // In one write, so that lines of other processes stay whole.
     file.write_all(format!("{offset} {length} {}\n", hash.to_hex()).as_bytes())
-}
-
-/// Removes the oldest files when there are too many.
-fn make_room(folder: &Path) {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut files: Vec<_> =
-        files.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path()))).collect();
-    if files.len() < MOST_FILES {
-        return;
-    }
-    files.sort();
-    for (_, path) in &files[..files.len() - MOST_FILES / 2] {
-        // Another process may have been faster.
-        let _ = fs::remove_file(path);
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,79 @@
+//! Where does the client keep files from one process to the next, and how many?
+
+use crate::environment;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// The folder for files of a kind, if any are kept. It may not be there yet.
+pub fn folder(kind: &str) -> Option<PathBuf> {
+    if let Some(folder) = environment::read("CAUSEWAY_CACHE_DIR") {
+        return (!folder.is_empty()).then(|| Path::new(&folder).join(kind));
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let folder = folder.or_else(|| variable("HOME").map(|home| home.join(".cache")));
+    folder.map(|folder| folder.join("causeway").join(kind))
+}
+
+/// Makes the folder, for this user alone, if it is not there.
+pub fn make(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Removes the oldest files when there are `most_files`, or when they have `most_bytes` together, until half of either is left.
+pub fn make_room(folder: &Path, most_files: usize, most_bytes: u64) {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<_> = files
+        .filter_map(|file| {
+            let found = file.metadata().ok()?;
+            Some((found.modified().ok()?, file.path(), found.len()))
+        })
+        .collect();
+    let mut bytes: u64 = files.iter().map(|(_, _, bytes)| bytes).sum();
+    let mut count = files.len();
+    if count < most_files && bytes < most_bytes {
+        return;
+    }
+    files.sort();
+    for (_, path, size) in &files {
+        if count <= most_files / 2 && bytes <= most_bytes / 2 {
+            break;
+        }
+        // Another process may have been faster.
+        let _ = fs::remove_file(path);
+        (count, bytes) = (count - 1, bytes - size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_oldest_files_go_when_there_are_too_many_or_too_long_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..6_u64 {
+            let path = folder.path().join(number.to_string());
+            fs::write(&path, [0; 100]).unwrap();
+            let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number);
+            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        }
+        make_room(folder.path(), 7, 601);
+        assert_eq!(names(folder.path()).len(), 6);
+        make_room(folder.path(), 7, 600);
+        assert_eq!(names(folder.path()), ["3", "4", "5"]);
+        make_room(folder.path(), 3, 600);
+        assert_eq!(names(folder.path()), ["5"]);
+    }
+}
