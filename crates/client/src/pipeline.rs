@@ -7,13 +7,16 @@ use crate::environment;
 use crate::log::{error, info};
 use crate::session;
 use causeway_fabric::pipeline::profile::{self, Pair};
-use causeway_fabric::pipeline::{Direction, Module, Plan, Profile, Table, VARIABLE};
+use causeway_fabric::pipeline::{Direction, Module, Plan, Profile, Table, VARIABLE, for_distance};
 use core::ffi::{CStr, c_char, c_int};
 use parking_lot::RwLock;
+use std::time::Duration;
 
 /// How the copies of one session are carried.
 pub struct Plans {
     module: Module,
+    /// What the length of the network asks for.
+    by_distance: Table,
     table: RwLock<Table>,
     /// Where the table comes from.
     source: String,
@@ -24,8 +27,8 @@ pub struct Plans {
 const BUILT_IN: &str = "built-in";
 
 impl Plans {
-    /// Looks for the plans for a session with a server whose first device has this UUID.
-    pub fn find(server: &str, device: &str, module: Module) -> Self {
+    /// Looks for the plans for a session with a server whose first device has this UUID, over a network with this round trip.
+    pub fn find(server: &str, device: &str, module: Module, distance: Duration) -> Self {
         let user = of_user();
         let pair = Pair::of_this_host(server, device, module);
         let profile = find(&pair);
@@ -37,8 +40,14 @@ impl Plans {
         sources.push(BUILT_IN.to_owned());
         let source = sources.join(", ");
         info!("plans for copies: {source}");
-        let table = RwLock::new(profile.unwrap_or_default().under(user));
-        Self { module, table, source, pair }
+        let by_distance = for_distance(distance);
+        let table = by_distance.clone().under(profile.unwrap_or_default()).under(user);
+        Self { module, by_distance, table: RwLock::new(table), source, pair }
+    }
+
+    /// Carries copies as this table says, and as without the user's and the profile's where it says nothing.
+    fn replace(&self, table: &Table) {
+        *self.table.write() = self.by_distance.clone().under(table.clone());
     }
 
     /// The plan for a copy of `bytes` bytes.
@@ -81,7 +90,7 @@ pub unsafe extern "C" fn causeway_use_pipeline(text: *const c_char) -> c_int {
     // SAFETY: as this function demands.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     let Ok(table) = Table::parse(&text) else { return 1 };
-    session::all().for_each(|session| *session.plans.table.write() = table.clone());
+    session::all().for_each(|session| session.plans.replace(&table));
     0
 }
 

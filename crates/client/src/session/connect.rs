@@ -181,7 +181,7 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
         replies: Replies::new(),
         faults: Faults::default(),
         tickets: Tickets::default(),
-        plans: Plans::find(&target.host, &first, module),
+        plans: Plans::find(&target.host, &first, module, opened.distance),
         window: window::OfSession::default(),
         snapshot,
         synchronous: environment::is_on("CAUSEWAY_SYNC"),

@@ -35,9 +35,14 @@ pub(super) const MOST_FOR_DISTANCE: u32 = 16;
 const A_LANE_EACH: Duration = Duration::from_micros(1250);
 
 /// How many lanes keep a network full whose round trip is this long: what is under way must grow with it.
-pub(super) fn lanes_for(round_trip: Duration, cores: usize) -> u32 {
+pub(crate) fn lanes_by_distance(round_trip: Duration) -> u32 {
     let wanted = round_trip.as_micros().div_ceil(A_LANE_EACH.as_micros());
-    (wanted.min(MOST_FOR_DISTANCE.into()) as u32).max(least_lanes(cores))
+    wanted.min(MOST_FOR_DISTANCE.into()) as u32
+}
+
+/// How many lanes a session opens over a network whose round trip is this long.
+pub(super) fn lanes_for(round_trip: Duration, cores: usize) -> u32 {
+    lanes_by_distance(round_trip).max(least_lanes(cores))
 }
 
 /// What `CAUSEWAY_LANES` says, if that is a number of lanes that a session may have.

@@ -7,7 +7,7 @@ mod options;
 mod peer;
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
 use causeway_wire::handshake::{
@@ -29,8 +29,8 @@ use first_words::{authenticate, open};
 use lanes::{MOST_FOR_DISTANCE, Purpose, lanes_asked_for, lanes_for};
 
 pub use error::ConnectError;
-pub(crate) use lanes::LaneDialer;
 pub use lanes::{DEFAULT_LANES, MOST_LANES};
+pub(crate) use lanes::{LaneDialer, lanes_by_distance};
 pub use options::ConnectOptions;
 pub use peer::{PeerAddress, PeerLink, connect_peer};
 
@@ -47,6 +47,8 @@ pub struct Session {
     pub round_trips: Vec<&'static str>,
     /// Why the modules that are not in use are not.
     pub reasons: Vec<Reason>,
+    /// The shortest round trip of the connection over TCP up to now; zero where the kernel does not know.
+    pub distance: Duration,
 }
 
 /// What this process says of itself in a handshake. `fingerprint` is that of the list of driver functions,
@@ -79,12 +81,13 @@ pub fn connect(
     let (connection, answer) = open(target, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
     match answer {
         Answer::Welcome(welcome) => {
-            let (link, receiver, tried) = establish(target, options, connection, &hello, &welcome)?;
+            let distance = round_trip(connection.socket()).unwrap_or_default();
+            let (link, receiver, tried) = establish(target, options, connection, &hello, &welcome, distance)?;
             let reasons = via::reasons(options.via, link.via(), &tried);
             // The key's proofs travel each way before the hello; without a key the hello goes with the first words.
             let keys = target.key.as_ref().map(|_| "keys");
             let round_trips = ["connection"].into_iter().chain(keys).chain(["hello"]).collect();
-            Ok(Session { link, receiver, welcome, reasons, round_trips })
+            Ok(Session { link, receiver, welcome, reasons, round_trips, distance })
         }
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a session", &other)),
@@ -98,6 +101,7 @@ fn establish(
     connection: Connection,
     hello: &ClientHello,
     welcome: &Welcome,
+    distance: Duration,
 ) -> Result<(Link, Receiver, Vec<Reason>), ConnectError> {
     let no_thread = |cause: io::Error| ConnectError::Failed {
         target: target.to_string(),
@@ -135,8 +139,7 @@ fn establish(
     }
     let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
     if options.lanes_by_distance {
-        let length = round_trip(connection.socket()).unwrap_or_default();
-        lanes = lanes.min(lanes_for(length, awake::cores()));
+        lanes = lanes.min(lanes_for(distance, awake::cores()));
     }
     let lanes = LaneDialer {
         target: target.clone(),

@@ -1,8 +1,10 @@
 //! Which plan does a copy of this size get?
 
 use core::ops::Range;
+use std::time::Duration;
 
 use super::plan::{Direction, Module, Plan};
+use crate::connect::lanes_by_distance;
 
 /// All lanes that a session has.
 const ALL: usize = Plan::MOST_LANES;
@@ -26,9 +28,14 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
 const TCP: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (4 * M, plan(8, M, 4, 1)),
-    (12 * M, plan(8, 4 * M, 4, 2)),
-    (usize::MAX, plan(8, 8 * M, ALL, 4)),
+    (LONG, plan(8, 4 * M, 4, 2)),
+    (usize::MAX, LONG_OVER_TCP),
 ];
+
+/// From this many bytes on a copy over TCP takes [this plan](LONG_OVER_TCP).
+const LONG: usize = 12 * M;
+
+const LONG_OVER_TCP: Plan = plan(8, 8 * M, ALL, 4);
 
 /// Over shared memory the copying threads are the first stage, and small pieces let the GPU begin early.
 const SHM_TO: &Steps = &[
@@ -66,6 +73,22 @@ pub fn built_in(module: Module, direction: Direction, bytes: usize) -> Plan {
     };
     let fits = steps.iter().find(|(end, _)| bytes < *end);
     fits.or(steps.last()).expect("no table is empty").1
+}
+
+/// Changes of the built-in plans for a network with this round trip.
+///
+/// The pieces of a copy from a device are asked for, and the next one when the oldest has come. On a long network the question
+/// takes half a round trip, and bytes that a lane has lost hold up their piece for another one or more, in which all lanes may run out of
+/// what was asked for. So as many pieces are under way as the network wants lanes: three times the bytes that the
+/// kernel keeps under way on these. Nothing changes where the built-in plan has as many already, up to 10 ms.
+pub fn for_distance(round_trip: Duration) -> Table {
+    let buffers = lanes_by_distance(round_trip) as usize;
+    if buffers <= LONG_OVER_TCP.buffers {
+        return Table::default();
+    }
+    let change = Change { buffers: Some((buffers, LONG_OVER_TCP.buffer_bytes)), ..Change::default() };
+    let (module, direction) = (Some(Module::Tcp), Some(Direction::FromDevice));
+    Table { rules: vec![Rule { module, direction, sizes: LONG as u64..u64::MAX, change }] }
 }
 
 /// What a rule says about a plan; what it leaves out stays as it was.
@@ -177,6 +200,28 @@ mod tests {
                     "{module} {direction}: what is under way does not shrink as copies grow"
                 );
                 before = volume;
+            }
+        }
+    }
+
+    #[test]
+    fn long_networks_have_more_of_a_copy_from_a_device_under_way_and_nothing_else_changes() {
+        for milliseconds in [0, 1, 5, 10, 11, 20, 300] {
+            let table = for_distance(Duration::from_millis(milliseconds));
+            for (module, direction) in
+                Module::ALL.into_iter().flat_map(|module| Direction::ALL.map(|way| (module, way)))
+            {
+                for shift in 0..40 {
+                    let (near, far) =
+                        (built_in(module, direction, 1 << shift), table.plan(module, direction, 1 << shift));
+                    let is_long = (module, direction) == (Module::Tcp, Direction::FromDevice) && shift > 23;
+                    let buffers = match milliseconds {
+                        11 if is_long => 9,
+                        20 | 300 if is_long => 16,
+                        _ => near.buffers,
+                    };
+                    assert_eq!(far, Plan { buffers, ..near }, "{module} {direction} {shift} {milliseconds}");
+                }
             }
         }
     }
