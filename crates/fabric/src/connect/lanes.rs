@@ -40,6 +40,11 @@ pub(crate) fn lanes_by_distance(round_trip: Duration) -> u32 {
     wanted.min(MOST_FOR_DISTANCE.into()) as u32
 }
 
+/// Whether the length of a network asks for more lanes than every session has.
+pub(crate) fn is_long(round_trip: Duration) -> bool {
+    lanes_by_distance(round_trip) > DEFAULT_LANES
+}
+
 /// How many lanes a session opens over a network whose round trip is this long.
 pub(super) fn lanes_for(round_trip: Duration, cores: usize) -> u32 {
     lanes_by_distance(round_trip).max(least_lanes(cores))
@@ -113,6 +118,10 @@ mod tests {
         let lanes = |microseconds| lanes_for(Duration::from_micros(microseconds), 2);
         assert_eq!([0, 50, 5_000].map(lanes), [DEFAULT_LANES; 3]);
         assert_eq!([5_001, 10_000, 20_000, 300_000].map(lanes), [5, 8, 16, 16]);
+        assert_eq!(
+            [0, 5_000, 5_001].map(|length| is_long(Duration::from_micros(length))),
+            [false, false, true]
+        );
         assert_eq!(lanes_for(Duration::ZERO, 16), 8);
     }
 }

@@ -30,7 +30,7 @@ use lanes::{MOST_FOR_DISTANCE, Purpose, lanes_asked_for, lanes_for};
 
 pub use error::ConnectError;
 pub use lanes::{DEFAULT_LANES, MOST_LANES};
-pub(crate) use lanes::{LaneDialer, lanes_by_distance};
+pub(crate) use lanes::{LaneDialer, is_long, lanes_by_distance};
 pub use options::ConnectOptions;
 pub use peer::{PeerAddress, PeerLink, connect_peer};
 

@@ -88,16 +88,27 @@ const CONGESTION_WITHIN_A_HOST: &str = "reno";
 /// processor's cache holds of eight lanes; with this much copies from a device were a tenth faster (16 cores, 2026-11-22).
 const WINDOW_WITHIN_A_HOST: libc::c_int = 4 << 20;
 
-/// Offers the peer no more than so many bytes.
-fn limit_window(stream: &TcpStream, bytes: libc::c_int) -> io::Result<()> {
+/// Sets an option of TCP that is a number.
+fn set_number(stream: &TcpStream, option: libc::c_int, number: libc::c_int) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option is one number, which is there as long as the call.
     let status = unsafe {
-        let value = (&raw const bytes).cast();
-        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, value, size)
+        let value = (&raw const number).cast();
+        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, option, value, size)
     };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The bytes that wait in the kernel to be sent on a lane over a long network, beside those that are under way. The kernel takes in
+/// megabytes, whatever the lane carries: what waits behind bytes that were lost comes a round trip later, while lanes that
+/// lost nothing have no more to send. Half of this lasts 6 ms on each of 16 lanes that share 10 Gbit/s, in which a
+/// thread that sends is awake again.
+const MOST_UNSENT: libc::c_int = 1 << 20;
+
+/// Lets the kernel take in no more than [`MOST_UNSENT`], so that lanes which get on take what one that stands still would have kept.
+pub(super) fn limit_unsent(stream: &TcpStream) -> io::Result<()> {
+    set_number(stream, libc::TCP_NOTSENT_LOWAT, MOST_UNSENT)
 }
 
 /// Sets the options of a connection: nothing waits to be joined with later bytes, and an idle peer is asked
@@ -115,7 +126,7 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     if is_within_a_host(stream) {
         // Where it is refused the connection works as well.
         let _ = sockopt::set_tcp_congestion(stream, CONGESTION_WITHIN_A_HOST);
-        let _ = limit_window(stream, WINDOW_WITHIN_A_HOST);
+        let _ = set_number(stream, libc::TCP_WINDOW_CLAMP, WINDOW_WITHIN_A_HOST);
     }
     Ok(())
 }

@@ -24,9 +24,9 @@ use ready::Ready;
 
 use super::channel::{Connection, Outgoing, Socket, shut_down};
 use super::schedule::{OrderId, Schedule, Task};
-use super::socket::is_within_a_host;
+use super::socket::{is_within_a_host, limit_unsent, round_trip};
 use crate::awake;
-use crate::connect::{LaneDialer, MOST_LANES};
+use crate::connect::{LaneDialer, MOST_LANES, is_long};
 use crate::link::{LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Pending, Sending};
 use crate::via::Via;
@@ -191,6 +191,10 @@ impl Lanes {
         let Connection { mut outgoing, incoming } = connection;
         let pipe = outgoing.send_by_reference();
         let refers = pipe.is_some() && is_within_a_host(&socket);
+        if round_trip(&*socket).is_some_and(is_long) {
+            // Where it is refused the lane works as well.
+            let _ = limit_unsent(&socket);
+        }
         let lane = {
             let mut open = self.0.open.write();
             if open.len() == MOST_LANES as usize {
