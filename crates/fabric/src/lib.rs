@@ -42,7 +42,6 @@ mod staging;
 pub mod target;
 pub mod tcp;
 pub mod threads;
-pub mod ticks;
 pub mod verbs;
 pub mod via;
 

@@ -1,4 +1,4 @@
-//! When do short transfers, or announcements of longer ones, wait for each other, to go in one message?
+//! When do short transfers wait for each other, to go in one message?
 //!
 //! A message costs both ends nearly the same whether it brings 64 bytes or thousands. As long as few messages with short
 //! transfers are under way, each transfer goes at once; when there are more, those that follow wait until some of them are
@@ -13,7 +13,7 @@ pub const PLACES: u32 = 8;
 /// One message in so many has a completion: at least one of the [`FEW`], and one more so that the wire is not idle until it is noticed.
 const INTERVAL: u64 = 2;
 
-/// The messages of a queue pair that bring transfers, or those that announce them.
+/// The messages of a queue pair that bring transfers.
 #[derive(Debug, Clone, Default)]
 pub struct Bundles {
     sent: u64,

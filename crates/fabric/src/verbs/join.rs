@@ -25,7 +25,6 @@ use super::path::{Path, send_layout};
 use super::settings::{MOST_DEPTH, MOST_QUEUE_PAIRS, Method, Settings};
 use super::state::{Materials, State};
 use super::transfers::parts;
-use super::waiting::Patience;
 use crate::link::{Link, LinkError, Receiver};
 use crate::shm::layout::SLOT;
 use crate::target::random_bytes;
@@ -375,7 +374,7 @@ fn assemble(prepared: Prepared, peer: &VerbsEnd) -> Result<Arc<State>, JoinError
         prefers: settings.prefers,
         shortage,
         depth: counts.depth,
-        patience: Patience::new(settings.poll),
+        poll: settings.poll,
     };
     State::new(materials).map_err(ended)
 }

@@ -14,9 +14,7 @@ use parking_lot::MutexGuard;
 
 use super::credit::Class;
 use super::ends::{RECEIVE_MARK, ReceiveLayout};
-use super::message::{
-    Announcement, GivenBack, HEADER, Header, Kind, Offer, RECORD, parse_announcements, parse_returns,
-};
+use super::message::{ANNOUNCEMENT, Announcement, GivenBack, HEADER, Header, Kind, Offer, parse_returns};
 use super::messages::Filled;
 use super::operation::Operation;
 use super::parts::Joins;
@@ -172,13 +170,11 @@ impl State {
             }
             Kind::Frame => return Err(Failure::Violation(Violation::Message).into()),
             Kind::Announcement => {
-                for announcement in parse_announcements(content).map_err(Failure::from)? {
-                    let announcement = announcement.map_err(Failure::from)?;
-                    self.check_piece(&announcement)?;
-                    let come = joins.came(announcement.first.into(), announcement).map_err(Failure::from)?;
-                    if let Some(chunk) = come {
-                        found.pieces.push((chunk, self.lease(announcement.first, chunk.length)?));
-                    }
+                let announcement = Announcement::parse(content).map_err(Failure::from)?;
+                self.check_piece(&announcement)?;
+                let come = joins.came(announcement.first.into(), announcement).map_err(Failure::from)?;
+                if let Some(chunk) = come {
+                    found.pieces.push((chunk, self.lease(announcement.first, chunk.length)?));
                 }
                 Was::Control
             }
@@ -240,7 +236,7 @@ impl State {
         found: &mut Found,
     ) -> Result<&'a [u8], LinkError> {
         const SENSELESS: Failure = Failure::Violation(Violation::Message);
-        let (announcement, rest) = content.split_at_checked(RECORD).ok_or(SENSELESS)?;
+        let (announcement, rest) = content.split_at_checked(ANNOUNCEMENT - HEADER).ok_or(SENSELESS)?;
         let announcement = Announcement::parse(announcement).map_err(Failure::from)?;
         let Announcement { chunk, first, parts, .. } = announcement;
         self.check_piece(&announcement)?;

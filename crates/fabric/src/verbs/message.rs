@@ -13,8 +13,6 @@ use super::credit::Returned;
 pub const HEADER: usize = 8;
 /// Bytes of an announcement, header included.
 pub const ANNOUNCEMENT: usize = 48;
-/// The same without the header: of one that follows another.
-pub const RECORD: usize = ANNOUNCEMENT - HEADER;
 /// Bytes of an offer, header included.
 pub const OFFER: usize = ANNOUNCEMENT + 16;
 /// The longest control message.
@@ -27,7 +25,7 @@ pub const MOST_RETURNS: usize = (CONTROL - HEADER) / 4;
 pub enum Kind {
     /// Bytes of the link's frames follow.
     Frame = 1,
-    /// An [`Announcement`] follows; then the next ones, if any.
+    /// An [`Announcement`] follows.
     Announcement = 2,
     /// What is [given back](GivenBack) follows, four bytes each.
     Returns = 3,
@@ -105,8 +103,8 @@ const DIRECT_PARTS: u32 = 1 << 31;
 
 impl Announcement {
     /// As it travels, behind the header.
-    pub fn to_bytes(self) -> [u8; RECORD] {
-        let mut bytes = [0; RECORD];
+    pub fn to_bytes(self) -> [u8; ANNOUNCEMENT - HEADER] {
+        let mut bytes = [0; ANNOUNCEMENT - HEADER];
         let ChunkHeader { transfer, offset, total, length } = self.chunk;
         for (place, number) in [transfer, offset, total].into_iter().enumerate() {
             bytes[place * 8..][..8].copy_from_slice(&number.to_le_bytes());
@@ -120,7 +118,7 @@ impl Announcement {
 
     /// Reads the content of a message.
     pub fn parse(content: &[u8]) -> Result<Self, Violation> {
-        let bytes: &[u8; RECORD] = content.try_into().map_err(|_| Violation::Message)?;
+        let bytes: &[u8; ANNOUNCEMENT - HEADER] = content.try_into().map_err(|_| Violation::Message)?;
         let long = |place: usize| {
             let mut number = [0; 8];
             number.copy_from_slice(&bytes[place..place + 8]);
@@ -132,17 +130,6 @@ impl Announcement {
         let is_direct = parts & DIRECT_PARTS != 0;
         Ok(Self { chunk, first: short(28), parts: parts & !DIRECT_PARTS, is_direct })
     }
-}
-
-/// What a message announces.
-pub fn parse_announcements(
-    content: &[u8],
-) -> Result<impl Iterator<Item = Result<Announcement, Violation>> + '_, Violation> {
-    let (records, rest) = content.as_chunks::<RECORD>();
-    if !rest.is_empty() || records.is_empty() {
-        return Err(Violation::Message);
-    }
-    Ok(records.iter().map(|record| Announcement::parse(record)))
 }
 
 /// A piece that the receiver's card is to read from the sender's memory into a run of the receiver's slots.
@@ -158,7 +145,7 @@ impl Offer {
     /// As it travels, behind the header.
     pub fn to_bytes(self) -> [u8; OFFER - HEADER] {
         let mut bytes = [0; OFFER - HEADER];
-        let (announcement, from) = bytes.split_at_mut(RECORD);
+        let (announcement, from) = bytes.split_at_mut(ANNOUNCEMENT - HEADER);
         announcement.copy_from_slice(&self.announcement.to_bytes());
         from[..8].copy_from_slice(&self.from.address.to_le_bytes());
         from[8..12].copy_from_slice(&self.from.key.to_le_bytes());
@@ -167,7 +154,8 @@ impl Offer {
 
     /// Reads the content of a message.
     pub fn parse(content: &[u8]) -> Result<Self, Violation> {
-        let (announcement, from) = content.split_at_checked(RECORD).ok_or(Violation::Message)?;
+        let (announcement, from) =
+            content.split_at_checked(ANNOUNCEMENT - HEADER).ok_or(Violation::Message)?;
         let [a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0] = *from else { return Err(Violation::Message) };
         Ok(Self {
             announcement: Announcement::parse(announcement)?,
@@ -256,21 +244,9 @@ mod tests {
             if let Ok((_, content)) = Header::parse(&bytes) {
                 let _ = Announcement::parse(content);
                 let _ = Offer::parse(content);
-                let _ = parse_announcements(content).map(Iterator::count);
                 let _ = parse_returns(content).map(Iterator::count);
             }
         }
-    }
-
-    #[test]
-    fn announcements_follow_each_other_and_are_whole() {
-        let chunk = ChunkHeader { transfer: 1, offset: 2, total: 30, length: 4 };
-        let first = Announcement { chunk, first: 5, parts: 1, is_direct: true };
-        let second = Announcement { parts: 2, ..first };
-        let bytes = [first.to_bytes(), second.to_bytes()].concat();
-        let parsed: Result<Vec<_>, _> = parse_announcements(&bytes).unwrap().collect();
-        assert_eq!(parsed, Ok(vec![first, second]));
-        assert!(parse_announcements(&bytes[1..]).is_err() && parse_announcements(&[]).is_err());
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::Failure;
 use super::credit::Class;
 use super::look::AT_ONCE;
-use super::path::Path;
 use super::state::State;
 use super::waiting::InVain;
 use crate::link::{LinkError, Shared};
@@ -49,9 +48,9 @@ impl ReceiveMessages for Receiving {
             let taken = state.take_frames(into)?;
             if taken > 0 {
                 state.stand_in.leave();
-                if state.paths.iter().any(Path::is_holding) {
+                if state.paths[0].is_holding() {
                     // Nobody may look for a while.
-                    state.pump();
+                    state.pump_first()?;
                 }
                 return Ok(taken);
             }

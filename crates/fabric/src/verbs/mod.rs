@@ -6,16 +6,15 @@
 //!
 //! Frames go as messages into receives that the peer has posted, as many as it has given credits for. A transfer is
 //! written straight into the peer's *arena*, memory registered for that: the sender lends itself a run of its slots, writes
-//! (split over the queue pairs, if it is long), and announces each part behind its write, with the same doorbell or, while the queue pair
-//! is busy, several parts in one message. What is short goes with its announcement, several in one message as well, and the receiver
-//! puts it into its slot. The receiver reads the bytes where they lie and gives the slots back.
+//! (split over the queue pairs, if it is long), and announces each part behind its write, with the same doorbell. What is
+//! short goes with its announcement, several in one message while the queue pair is busy, and the receiver puts it into its slot. The receiver reads the bytes where they lie and gives the slots back.
 //!
 //! | Module         | Question it answers                                                              |
 //! |----------------|----------------------------------------------------------------------------------|
 //! | [`settings`]   | What has the user set, and what does the device allow of it?                     |
 //! | `credit`       | How many messages may be sent, so that each finds a receive?                     |
 //! | `queue`        | How full is a send queue, which requests are signalled, what does a completion end? |
-//! | `bundles`      | When do short transfers, or announcements, wait for each other, to go in one message? |
+//! | `bundles`      | When do short transfers wait for each other, to go in one message?               |
 //! | `parts`        | How is a piece split over the queue pairs, and when has all of it come?          |
 //! | `message`      | What do the messages say?                                                        |
 //! | `ends`         | Which device, which memory, which queue pairs does an end have?                  |

@@ -1,6 +1,5 @@
 //! How do messages, writes and reads get into one queue pair?
 
-mod announced;
 mod carried;
 
 use std::collections::VecDeque;
@@ -12,7 +11,6 @@ use causeway_verbs::{
 };
 use parking_lot::Mutex;
 
-use self::announced::Unannounced;
 use super::Failure;
 use super::bundles::{Bundles, PLACES};
 use super::credit::{Class, Credits, EXTRA_RECEIVES, frames_of};
@@ -67,15 +65,12 @@ impl Part {
 /// The longest part that can go with its announcement.
 pub const MOST_CARRIED: usize = FRAME_MESSAGE - ANNOUNCEMENT;
 
-/// What follows from the end of a request that moves or announces bytes.
-#[derive(Default)]
+/// Bytes that are being moved.
 struct Moving {
     bytes: usize,
     operation: Option<Arc<Operation>>,
     /// Whether they go with their announcements.
     is_carried: bool,
-    /// Whether it is a message with announcements of others.
-    announces: bool,
 }
 
 /// What is special about a message.
@@ -100,7 +95,6 @@ struct Book {
     /// Parts that wait for room.
     waiting: VecDeque<Part>,
     bundles: Bundles,
-    unannounced: Unannounced,
     /// Messages sent so far that only carried credits.
     extras: u64,
 }
@@ -113,7 +107,7 @@ pub struct Path {
     book: Mutex<Book>,
     /// Bytes that wait or are being moved.
     backlog: AtomicUsize,
-    /// Whether short parts, or announcements, wait for others.
+    /// Whether short parts wait for others.
     is_holding: AtomicBool,
     /// The first byte of this path's part of the buffer for messages.
     start: usize,
@@ -146,7 +140,6 @@ impl Path {
             batch: SendBatch::with_capacity(capacity.sends as usize),
             waiting: VecDeque::new(),
             bundles: Bundles::default(),
-            unannounced: Unannounced::default(),
             extras: 0,
         };
         Self {
@@ -272,8 +265,8 @@ impl Path {
     }
 
     /// Posts what waits, as far as there are credits and room, with one doorbell: credits that are due, what is given
-    /// back (which is taken out of `returns`), parts. Short ones, and announcements, may wait for each other if somebody `attends`, who will
-    /// see that they can go.
+    /// back (which is taken out of `returns`), parts. Short ones may wait for each other if somebody `attends`, who will see
+    /// that they can go.
     pub fn pump(
         &self,
         buffer: &Buffer,
@@ -298,16 +291,35 @@ impl Path {
         while let Some(part) = book.waiting.front()
             && book.queue.room() >= 2 + self.kept_for_frames()
         {
-            let is_pushed = if self.carries(&book, part) {
-                self.push_carried(&mut book, buffer, attends)
-            } else {
-                self.push_moved(&mut book, buffer)
-            };
-            if !is_pushed {
+            if self.carries(part) {
+                if self.push_carried(&mut book, buffer, attends) {
+                    continue;
+                }
                 break;
             }
+            let place = match part.said {
+                None => None,
+                Some(_) => match book.credits.spend(Class::Control) {
+                    Some(number) => Some(self.place(Class::Control, number)),
+                    None => break,
+                },
+            };
+            let Some(part) = book.waiting.pop_front() else { break };
+            self.push_work(&mut book, &part);
+            match part.said.zip(place) {
+                None => {}
+                Some((Said::Announcement(announcement), place)) => {
+                    let content = announcement.to_bytes();
+                    self.push_message(&mut book, buffer, place, Kind::Announcement, &content);
+                }
+                Some((Said::Placed(announcement), place)) => {
+                    self.push_message(&mut book, buffer, place, Kind::Placed, &announcement.to_bytes());
+                }
+                Some((Said::Offer(offer), place)) => {
+                    self.push_message(&mut book, buffer, place, Kind::Offer, &offer.to_bytes());
+                }
+            }
         }
-        self.push_announcements(&mut book, buffer, attends);
         if book.credits.is_extra_due() && book.queue.room() > 0 {
             book.credits.send_extra();
             let place = self.extra_place(book.extras);
@@ -317,36 +329,10 @@ impl Path {
         self.ring(&mut book)
     }
 
-    /// Appends the first part that waits to the batch, with what is said behind it, but that announcements may wait for others. Whether
-    /// there was a credit for what must be said first.
-    fn push_moved(&self, book: &mut Book, buffer: &Buffer) -> bool {
-        let place = match book.waiting.front().map(|part| part.said) {
-            None => return false,
-            Some(None) => 0,
-            Some(Some(Said::Announcement(_))) if self.has_room_to_announce(book, buffer) => 0,
-            Some(Some(Said::Announcement(_))) => return false,
-            Some(Some(Said::Placed(_) | Said::Offer(_))) => match book.credits.spend(Class::Control) {
-                Some(number) => self.place(Class::Control, number),
-                None => return false,
-            },
-        };
-        let Some(part) = book.waiting.pop_front() else { return false };
-        self.push_work(book, &part);
-        match part.said {
-            None => {}
-            Some(Said::Announcement(said)) => book.unannounced.add(said, part.length()),
-            Some(Said::Placed(said)) => {
-                self.push_message(book, buffer, place, Kind::Placed, &said.to_bytes())
-            }
-            Some(Said::Offer(said)) => self.push_message(book, buffer, place, Kind::Offer, &said.to_bytes()),
-        }
-        true
-    }
-
     /// Appends the request that moves the bytes of a part to the batch, if there is one.
     fn push_work(&self, book: &mut Book, part: &Part) {
         let (bytes, operation) = (part.segment.length as usize, part.operation.clone());
-        let moving = Moving { bytes, operation, ..Moving::default() };
+        let moving = Moving { bytes, operation, is_carried: false };
         let request = match part.work {
             _ if bytes == 0 => return,
             Work::None => return,
@@ -387,14 +373,11 @@ impl Path {
     pub fn complete(&self, id: u64) -> Result<Vec<Arc<Operation>>, Failure> {
         let mut bytes = 0;
         let mut operations = Vec::new();
-        let Book { queue, bundles, unannounced, .. } = &mut *self.book.lock();
+        let Book { queue, bundles, .. } = &mut *self.book.lock();
         queue.complete(id, |moved| {
             bytes += moved.bytes;
             if moved.is_carried {
                 bundles.done();
-            }
-            if moved.announces {
-                unannounced.messages.done();
             }
             operations.extend(moved.operation);
         })?;

@@ -1,7 +1,7 @@
 //! Who looks for completions while the receiver of frames is busy with a command?
 //!
-//! A thread that wakes every millisecond while the receiver is busy. As long as it finds the receiver looking it wakes more rarely, and at last
-//! parks, so that an idle session costs no processor time, and the receiver's next command wakes it.
+//! A thread that wakes every millisecond while the link is in use. Where the receiver has looked by itself for a while the
+//! thread parks, so that an idle session costs no processor time, and the receiver's next command wakes it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +10,11 @@ use std::time::Duration;
 
 use super::state::State;
 
-/// How often it looks while the receiver is busy.
-const SHORTEST_NAP: Duration = Duration::from_millis(1);
-
-/// How rarely it wakes to find the receiver looking: each time takes the processor from whoever looks, if there is one for both, and what
-/// comes while the receiver has just become busy waits no longer than this.
-const LONGEST_NAP: Duration = Duration::from_millis(4);
+/// How often it looks.
+const EVERY: Duration = Duration::from_millis(1);
 
 /// Times in a row that it finds the receiver looking, after which it parks.
-const MANY_TIMES: u32 = 16;
+const MANY_TIMES: u32 = 64;
 
 /// Whether somebody has to look in the receiver's place.
 #[derive(Default)]
@@ -74,18 +70,17 @@ impl State {
     pub(super) fn stand_in(&self) {
         // There is one such thread.
         let _ = self.stand_in.thread.set(std::thread::current());
-        let (mut times, mut nap) = (0, SHORTEST_NAP);
+        let mut times = 0;
         while !self.is_over() {
-            std::thread::sleep(nap);
-            if !self.stand_in.is_attended() {
-                (times, nap) = (0, SHORTEST_NAP);
+            std::thread::sleep(EVERY);
+            if !self.stand_in.is_attended.load(Ordering::SeqCst) {
+                times = 0;
                 while self.look() {}
                 self.give_back_the_rest();
             } else if times < MANY_TIMES {
                 times += 1;
-                nap = LONGEST_NAP.min(2 * nap);
             } else {
-                (times, nap) = (0, SHORTEST_NAP);
+                times = 0;
                 self.stand_in.park(|| self.is_over());
             }
         }

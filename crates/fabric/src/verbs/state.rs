@@ -26,7 +26,6 @@ use super::path::Path;
 use super::pieces::Owner;
 use super::settings::Preference;
 use super::stand_in::StandIn;
-use super::waiting::Patience;
 use crate::line::Line;
 use crate::link::LinkError;
 use crate::shm::layout::SLOT;
@@ -88,7 +87,7 @@ pub struct State {
     pub(super) wake: OwnedFd,
     /// The connection over which the session was asked for, and the one on which verbs were set up.
     sockets: OnceLock<[TcpStream; 2]>,
-    pub(super) patience: Patience,
+    pub(super) poll: Duration,
     pub(super) stand_in: StandIn,
 }
 
@@ -106,13 +105,13 @@ pub struct Materials {
     pub prefers: Preference,
     pub shortage: Option<String>,
     pub depth: u32,
-    pub patience: Patience,
+    pub poll: Duration,
 }
 
 impl State {
     pub fn new(materials: Materials) -> io::Result<Arc<Self>> {
         let Materials { paths, completions, receives, messages, arena, staging, .. } = materials;
-        let Materials { peer_arena, peer_slots, domain, prefers, shortage, depth, patience, .. } = materials;
+        let Materials { peer_arena, peer_slots, domain, prefers, shortage, depth, poll, .. } = materials;
         // Either end has as much staging as arena, so neither uses more of the other's arena than it has itself.
         let slots_of = |buffer: &Buffer| peer_slots.min((buffer.len() / SLOT) as u32);
         let (arena_slots, staging_slots) = (slots_of(&arena), slots_of(&staging));
@@ -151,7 +150,7 @@ impl State {
             changed: (Mutex::new(()), Condvar::new()),
             wake,
             sockets: OnceLock::new(),
-            patience,
+            poll,
             stand_in: StandIn::default(),
         }))
     }

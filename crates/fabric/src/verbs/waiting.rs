@@ -3,14 +3,13 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Failure;
 use super::state::State;
 use crate::link::LinkError;
-use crate::ticks;
 
 /// How long a thread that waits, for credits for instance, sleeps before it looks by itself: usually another one looks, and wakes it.
 /// Each time in vain is twice as long, so that a peer which stands still for a while costs no processor time.
@@ -19,36 +18,17 @@ const LONGEST_NAP: Duration = Duration::from_millis(64);
 /// How long the receiver of frames sleeps before it looks whether the link still is there. Whatever ends it wakes the receiver.
 const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Looks between two readings of the processor's counter.
+/// Looks between two readings of the clock, which is a system call on some machines and costs more than a look.
 const LOOKS: u32 = 32;
 
 /// Looks in vain, some 200 us, after which what is owed to the peer is sent by itself.
 const MANY_LOOKS: u32 = 64 * LOOKS;
 
-/// After so long in vain, and again and again after that, a thread gives way to others: whoever is to bring what it looks for may need this
-/// very processor. It is a system call, which a round trip that is shorter need not wait for.
-const GIVING_WAY: Duration = Duration::from_micros(50);
-
-/// How long a thread looks in vain before it sleeps.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    ticks: u64,
-    between_giving_way: u64,
-}
-
-impl Patience {
-    /// So long.
-    pub fn new(time: Duration) -> Self {
-        Self { ticks: ticks::of(time), between_giving_way: ticks::of(GIVING_WAY) }
-    }
-}
-
 /// How long a thread has looked in vain.
 #[derive(Default)]
 pub struct InVain {
     looks: u32,
-    since: Option<u64>,
-    gave_way: u64,
+    since: Option<Instant>,
 }
 
 impl InVain {
@@ -58,8 +38,8 @@ impl InVain {
     }
 
     /// Takes note of one more look; whether it is too early to sleep.
-    pub fn may_go_on(&mut self, patience: Patience) -> bool {
-        if patience.ticks == 0 {
+    pub fn may_go_on(&mut self, patience: Duration) -> bool {
+        if patience.is_zero() {
             return false;
         }
         self.looks = self.looks.wrapping_add(1);
@@ -67,16 +47,9 @@ impl InVain {
             core::hint::spin_loop();
             return true;
         }
-        let now = ticks::now();
-        let Some(since) = self.since else {
-            (self.since, self.gave_way) = (Some(now), now);
-            return true;
-        };
-        if now.wrapping_sub(self.gave_way) >= patience.between_giving_way {
-            std::thread::yield_now();
-            self.gave_way = ticks::now();
-        }
-        now.wrapping_sub(since) < patience.ticks
+        // Who is to bring what is looked for may need this very processor.
+        std::thread::yield_now();
+        self.since.get_or_insert_with(Instant::now).elapsed() < patience
     }
 }
 
@@ -110,7 +83,7 @@ impl State {
                 has_found = true;
                 in_vain = InVain::default();
                 nap = SHORTEST_NAP;
-            } else if !in_vain.may_go_on(self.patience) {
+            } else if !in_vain.may_go_on(self.poll) {
                 self.give_back_the_rest();
                 self.waiting.fetch_add(1, Ordering::SeqCst);
                 let mut held = self.changed.0.lock();
@@ -125,8 +98,8 @@ impl State {
     }
 
     /// How long the receiver looks before it sleeps.
-    pub fn patience(&self) -> Patience {
-        self.patience
+    pub fn patience(&self) -> Duration {
+        self.poll
     }
 
     /// Sleeps until a completion comes, or the link ends, or for no reason.

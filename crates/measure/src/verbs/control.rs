@@ -9,14 +9,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::case::{Case, Quantity, Setting};
+use super::case::{Case, Setting};
 use super::results;
 
 /// The port of `causeway bench verbs --listen`, when none is named.
 pub const DEFAULT_PORT: u16 = 7691;
 
 /// What both ends must agree on.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 2;
 
 /// Bytes of the longest line: a list of 64 queue pairs takes some 8 KiB.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -102,8 +102,6 @@ pub enum Request {
     Link {
         /// The setting.
         setting: Setting,
-        /// What will be measured.
-        quantity: Quantity,
         /// Whether rdma_cm is to join the queue pairs.
         by_manager: bool,
     },

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::case::{Case, LONGEST, Operation, Quantity, Setting};
+use super::case::{Case, LONGEST, Operation, Setting};
 use super::control::{Answer, Control, ControlError, Request};
 use super::endpoint::{Endpoint, EndpointError, Joined};
 use super::link::{Asking, Intention, LinkTrouble};
@@ -32,8 +32,7 @@ struct Joint<'a> {
     setting: Setting,
     /// With what the other end calls them: the so manieth that were joined.
     queue_pairs: Option<(usize, Joined<'a>)>,
-    /// The link for each quantity.
-    links: Vec<(Quantity, Asking)>,
+    link: Option<Asking>,
 }
 
 impl<'a> Ends<'a> {
@@ -51,7 +50,7 @@ impl<'a> Ends<'a> {
     fn joint(&mut self, setting: Setting) -> &mut Joint<'a> {
         let known = self.joints.iter().position(|joint| joint.setting == setting);
         let index = known.unwrap_or_else(|| {
-            self.joints.push(Joint { setting, queue_pairs: None, links: Vec::new() });
+            self.joints.push(Joint { setting, queue_pairs: None, link: None });
             self.joints.len() - 1
         });
         &mut self.joints[index]
@@ -123,32 +122,30 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// Does something with the link of a setting for the case's quantity. One that fails in it is given up: the next one is new.
+    /// Does something with the link of a setting. One that fails in it is given up: the next one is new.
     fn with_link<T>(
         &mut self,
         setting: Setting,
         case: Case,
         something: impl FnOnce(&mut Asking) -> Result<T, LinkTrouble>,
     ) -> Result<T, MeasureError> {
-        let quantity = case.quantity;
-        let links = &mut self.joint(setting).links;
-        let mut link = match links.iter().position(|(known, _)| *known == quantity) {
-            Some(index) => links.swap_remove(index).1,
-            None => self.make_link(setting, quantity)?,
+        let mut link = match self.joint(setting).link.take() {
+            Some(link) => link,
+            None => self.make_link(setting)?,
         };
         let outcome = something(&mut link);
         if outcome.is_ok() {
-            self.joint(setting).links.push((quantity, link));
+            self.joint(setting).link = Some(link);
         }
         outcome.map_err(|cause| MeasureError::Link { case: Some(case), setting, cause })
     }
 
-    fn make_link(&mut self, setting: Setting, quantity: Quantity) -> Result<Asking, MeasureError> {
+    fn make_link(&mut self, setting: Setting) -> Result<Asking, MeasureError> {
         let failed = |cause| MeasureError::Link { case: None, setting, cause };
-        let device = self.endpoint.device_for_links();
-        let intention = Intention::new(setting, quantity, device, self.local).map_err(failed)?;
+        let intention =
+            Intention::new(setting, self.endpoint.device_for_links(), self.local).map_err(failed)?;
         let by_manager = intention.by_manager();
-        let port = match self.control.ask(&Request::Link { setting, quantity, by_manager })? {
+        let port = match self.control.ask(&Request::Link { setting, by_manager })? {
             Answer::Listening { port } => port,
             other => return Err(unexpected(&other)),
         };

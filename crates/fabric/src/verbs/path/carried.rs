@@ -1,17 +1,20 @@
 //! How do short parts go with their announcements, one or several in a message?
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use causeway_verbs::{Buffer, Segment};
 
 use super::{Book, MOST_CARRIED, Message, Moving, Part, Path, Said, Work};
-use crate::verbs::bundles::Bundles;
 use crate::verbs::credit::Class;
 use crate::verbs::ends::FRAME_MESSAGE;
-use crate::verbs::message::{ANNOUNCEMENT, Announcement, HEADER, Kind, RECORD};
+use crate::verbs::message::{ANNOUNCEMENT, Announcement, HEADER, Kind};
 
 /// The longest part that waits for others: four of 4 KiB fill a message.
 const MOST_WAITING: usize = FRAME_MESSAGE / 4 - ANNOUNCEMENT;
+
+/// Bytes of an announcement without the message's header.
+const RECORD: usize = ANNOUNCEMENT - HEADER;
 
 /// A part's announcement, as it travels.
 fn record(part: &Part) -> [u8; RECORD] {
@@ -28,22 +31,18 @@ impl Path {
     }
 
     /// Whether a part is short enough to go with its announcement, as one message: the receives of the path with frames are
-    /// that long, and a request of its own would cost more than the copy that the receiver makes. One that would fill the message alone does
-    /// not while the queue pair is busy, since then its announcement costs next to nothing.
-    pub(super) fn carries(&self, book: &Book, part: &Part) -> bool {
-        let is_busy = |messages: &Bundles| !messages.may_go(false, true);
-        let is_worth_it =
-            part.length() <= MOST_WAITING || !(is_busy(&book.bundles) || is_busy(&book.unannounced.messages));
+    /// that long, and a request of its own would cost more than the copy that the receiver makes.
+    pub(super) fn carries(&self, part: &Part) -> bool {
         let is_alone = part.operation.is_none() && matches!(part.work, Work::Write(_));
         let is_announced = matches!(part.said, Some(Said::Announcement(_)));
         let is_short = (1..=MOST_CARRIED).contains(&(part.segment.length as usize));
-        self.carries_frames && is_alone && is_announced && is_short && is_worth_it
+        self.carries_frames && is_alone && is_announced && is_short
     }
 
     /// Appends a message with the first part that waits, which is [carried](Self::carries), and as many of those behind it as it holds.
     /// Whether it may go. One alone is gathered from where it lies.
     pub(super) fn push_carried(&self, book: &mut Book, buffer: &Buffer, attends: bool) -> bool {
-        let (count, is_full) = self.together(book);
+        let (count, is_full) = self.together(&book.waiting);
         if count > 0 && !book.bundles.may_go(is_full, attends) {
             self.is_holding.store(true, Ordering::Relaxed);
             return false;
@@ -77,18 +76,18 @@ impl Path {
             self.push_filled(book, buffer, place, Kind::Carried, at, message);
             bytes
         };
-        book.queue.follows(Moving { bytes, is_carried: true, ..Moving::default() });
+        book.queue.follows(Moving { bytes, operation: None, is_carried: true });
         true
     }
 
     /// How many of the parts that wait can be put together in one message, none if the first one is too long to wait for others
     /// or lies where only the card reaches it; and whether the message is full with them.
-    fn together(&self, book: &Book) -> (usize, bool) {
+    fn together(&self, waiting: &VecDeque<Part>) -> (usize, bool) {
         let (mut count, mut room) = (0, FRAME_MESSAGE - HEADER);
-        for part in &book.waiting {
+        for part in waiting {
             let is_host =
                 !matches!(part.said, Some(Said::Announcement(Announcement { is_direct: true, .. })));
-            if !(is_host && self.carries(book, part) && part.length() <= MOST_WAITING) {
+            if !(is_host && self.carries(part) && part.length() <= MOST_WAITING) {
                 return (count, count > 0);
             }
             match room.checked_sub(RECORD + part.length()) {
@@ -100,7 +99,7 @@ impl Path {
         (count, false)
     }
 
-    /// Whether short parts, or announcements, wait for others.
+    /// Whether short parts wait for others.
     pub fn is_holding(&self) -> bool {
         self.is_holding.load(Ordering::Relaxed)
     }

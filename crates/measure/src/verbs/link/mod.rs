@@ -34,7 +34,7 @@ const JOINING: Duration = Duration::from_secs(10);
 /// The number of the first transfer that goes to and fro; others have smaller ones.
 const FIRST_BALL: u64 = 1 << 32;
 
-/// How long a thread looks for what comes before it sleeps, where latency is measured: perftest's programs never sleep.
+/// How long a thread looks for what comes before it sleeps: perftest's programs never sleep.
 const LOOKING: Duration = Duration::from_millis(10);
 
 /// Why a link over verbs cannot be measured.
@@ -90,20 +90,15 @@ fn encode(out: &mut Vec<u8>, wish: u16, number: u64, payload: &[u8]) {
     open.finish(out);
 }
 
-/// The settings of a link that is to be compared with queue pairs of this setting. For bandwidth its threads are as patient as a
-/// session's are: one that looks takes from the processor what the bytes need, where it has no core of its own.
-fn settings(setting: Setting, quantity: Quantity, device: Option<&str>) -> Result<Settings, JoinError> {
+/// The settings of a link that is to be compared with queue pairs of this setting.
+fn settings(setting: Setting, device: Option<&str>) -> Result<Settings, JoinError> {
     let by_user = Settings::from_environment()?;
-    let poll = match quantity {
-        Quantity::Bandwidth => by_user.poll,
-        Quantity::Latency => LOOKING,
-    };
     Ok(Settings {
         device: device.map(str::to_owned).or_else(|| by_user.device.clone()),
         queue_pairs: setting.queue_pairs,
         depth: setting.capacity,
         mtu: causeway_verbs::PathMtu::from_bytes(setting.mtu),
-        poll,
+        poll: LOOKING,
         ..by_user
     })
 }
@@ -117,14 +112,9 @@ pub struct Intention {
 }
 
 impl Intention {
-    /// With this setting on a device, for this quantity; `local` is the address of the connection to the other end.
-    pub fn new(
-        setting: Setting,
-        quantity: Quantity,
-        device: Option<&str>,
-        local: std::net::IpAddr,
-    ) -> Result<Self, LinkTrouble> {
-        let chance = chance_with(settings(setting, quantity, device)?, Some(local))?;
+    /// With this setting on a device; `local` is the address of the connection to the other end.
+    pub fn new(setting: Setting, device: Option<&str>, local: std::net::IpAddr) -> Result<Self, LinkTrouble> {
+        let chance = chance_with(settings(setting, device)?, Some(local))?;
         Ok(Self { chance, capacity: setting.queue_pairs as usize * setting.capacity as usize })
     }
 

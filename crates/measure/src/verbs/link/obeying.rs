@@ -12,14 +12,13 @@ use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
 use super::{JOINING, LinkTrouble, send, settings, throw, wish};
-use crate::verbs::case::{Quantity, Setting};
+use crate::verbs::case::Setting;
 use crate::verbs::traffic::digest;
 
 /// The end that obeys: lets an end join that [asks](super::Intention) over the connections which come next.
 pub fn obey(
     listener: &TcpListener,
     setting: Setting,
-    quantity: Quantity,
     device: Option<&str>,
     by_manager: bool,
 ) -> Result<Link, LinkTrouble> {
@@ -32,7 +31,7 @@ pub fn obey(
         queue_pairs: setting.queue_pairs,
         depth: setting.capacity,
     };
-    let joined = offer_with(setup, &hello, || settings(setting, quantity, device))?;
+    let joined = offer_with(setup, &hello, || settings(setting, device))?;
     let (link, receiver) = joined.link(&command)?;
     let obeying = Arc::new(Obeying { link: Mutex::new(Some(link.clone())), ..Obeying::default() });
     link.start(Arc::<Obeying>::clone(&obeying));
