@@ -7,6 +7,8 @@
 //!
 //! A file has the name of its key, and begins with the hash of what follows: one that is damaged is as good as none.
 
+pub mod table;
+
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;

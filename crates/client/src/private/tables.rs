@@ -3,7 +3,7 @@
 //! Their addresses are the same for everybody and for ever: the integrity check hashes two of them, and programs
 //! keep them beyond `main`. A word whose use nobody has seen leads to a function that refuses.
 
-use super::compiled::{self, Key, Question};
+use super::compiled::table::COMPILED;
 use super::context_storage::{self, Destructor};
 use super::integrity;
 use crate::entry::{DefaultStream, give};
@@ -12,28 +12,30 @@ use crate::{context, handles, image, module, process, stream};
 use crate::{device, session};
 use causeway_api::calls;
 use causeway_api::sys::{CUcontext, CUdevice, CUdevice_attribute, CUfunction, CUmodule, CUresult, CUstream};
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::c_void;
 use core::ptr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 
-type Word = *const c_void;
+/// A size, or the address of a function.
+pub type Word = *const c_void;
 
 /// A table of `N` words.
-struct Table<const N: usize>([Word; N]);
+pub struct Table<const N: usize>([Word; N]);
 
 // SAFETY: the words are sizes and addresses of functions, never written.
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
     /// A table that refuses everything, with its size in word 0.
-    const fn new() -> Self {
+    pub const fn new() -> Self {
         let mut words = [refuse as Word; N];
         words[0] = ptr::without_provenance(N * size_of::<Word>());
         Self(words)
     }
 
-    const fn with(mut self, word: usize, function: Word) -> Self {
+    /// The same with a function in a word.
+    pub const fn with(mut self, word: usize, function: Word) -> Self {
         self.0[word] = function;
         self
     }
@@ -79,15 +81,6 @@ static TOOLS_MODULE: Table<8> = Table::<8>::new().with(7, each_function as Word)
 /// 580.159.04 (17 words), 2026-11-21.
 static LAYOUT: Table<17> = Table::<17>::new().with(4, layout as Word).with(13, release_layout as Word);
 
-/// Under an identifier whose name nobody has published: results of compilers, kept on disk. Read from the calls that NVRTC 13.0.88 makes,
-/// 2026-11-22; with fewer words it would give results back by [`LAYOUT`]'s entry 13.
-static COMPILED: Table<7> = Table::<7>::new()
-    .with(1, compiled_key as Word)
-    .with(2, release_compiled_key as Word)
-    .with(3, find_compiled as Word)
-    .with(4, keep_compiled as Word)
-    .with(6, release_compiled as Word);
-
 /// Under `INTEGRITY_CHECK`.
 static INTEGRITY_CHECK: Table<3> = Table::<3>::new().with(1, check_integrity as Word);
 
@@ -126,7 +119,7 @@ pub fn find(identifier: &[u8; 16]) -> Option<Word> {
 }
 
 /// Runs the body of an entry: no panic may leave it.
-fn guarded(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
+pub fn guarded(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => CUresult::CUDA_SUCCESS,
         Ok(Err(status)) => status,
@@ -321,94 +314,8 @@ unsafe extern "C" fn release_layout(partitions: *mut c_void, other: *mut c_void)
     CUresult::CUDA_SUCCESS
 }
 
-/// A key for what a compiler makes of a source. An error where nothing is kept: the compiler does without then.
-unsafe extern "C" fn compiled_key(
-    key: *mut *mut c_void,
-    kind: u32,
-    source: *const u8,
-    length: u32,
-    options: *const c_char,
-    host: *const c_char,
-    version: *const c_char,
-    first: u32,
-    second: u32,
-) -> CUresult {
-    guarded(|| {
-        if compiled::folder().is_none() {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        let strings = [options, host, version];
-        if source.is_null() || strings.iter().any(|text| text.is_null()) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        // SAFETY: the caller gives as many bytes as it says, and strings that end in a zero.
-        let (source, words) = unsafe {
-            let words = strings.map(|text| CStr::from_ptr(text).to_bytes());
-            (core::slice::from_raw_parts(source, length as usize), words)
-        };
-        let made = Key::new(&Question { kind, source, words, numbers: [first, second] });
-        let made = Box::into_raw(Box::new(made));
-        // SAFETY: room for the result, or null.
-        unsafe { give(key, made.cast()) }.inspect_err(|_| {
-            // SAFETY: nobody else has it.
-            drop(unsafe { Box::from_raw(made) });
-        })
-    })
-}
-
-unsafe extern "C" fn release_compiled_key(key: *mut Key) -> CUresult {
-    if !key.is_null() {
-        // SAFETY: it came from `compiled_key`, and is given back once.
-        drop(unsafe { Box::from_raw(key) });
-    }
-    CUresult::CUDA_SUCCESS
-}
-
-/// The result of this key, which [`release_compiled`] frees.
-unsafe extern "C" fn find_compiled(
-    key: *const Key,
-    _flags: u32,
-    result: *mut *mut c_void,
-    length: *mut u32,
-) -> CUresult {
-    guarded(|| {
-        // SAFETY: it came from `compiled_key`, or is null.
-        let key = unsafe { key.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let found = compiled::folder().and_then(|folder| compiled::find(&folder, key));
-        let found = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-        // SAFETY: there is room for the length, or null.
-        unsafe { give(length, found.len() as u32) }?;
-        let memory = memory_with(&found)?;
-        // SAFETY: there is room for the result, or null; memory that nobody gets is freed.
-        unsafe { give(result, memory).inspect_err(|_| libc::free(memory)) }
-    })
-}
-
-unsafe extern "C" fn keep_compiled(key: *const Key, _flags: u32, result: *const u8, length: u32) -> CUresult {
-    guarded(|| {
-        // SAFETY: it came from `compiled_key`, or is null.
-        let key = unsafe { key.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let folder = compiled::folder().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        if result.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        // SAFETY: the caller gives as many bytes as it says.
-        let result = unsafe { core::slice::from_raw_parts(result, length as usize) };
-        compiled::keep(&folder, key, result).map_err(|error| {
-            debug!("what was compiled is not kept: {error}");
-            CUresult::CUDA_ERROR_OPERATING_SYSTEM
-        })
-    })
-}
-
-unsafe extern "C" fn release_compiled(result: *mut c_void) -> CUresult {
-    // SAFETY: it came from `find_compiled`, or is null.
-    unsafe { libc::free(result) };
-    CUresult::CUDA_SUCCESS
-}
-
 /// Memory of the C library with these bytes.
-fn memory_with(bytes: &[u8]) -> Result<*mut c_void, CUresult> {
+pub fn memory_with(bytes: &[u8]) -> Result<*mut c_void, CUresult> {
     // SAFETY: the size is that of the bytes; a null result is looked at before it is used.
     let memory = unsafe { libc::malloc(bytes.len().max(1)) };
     if memory.is_null() {
