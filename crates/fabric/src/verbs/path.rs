@@ -1,6 +1,7 @@
 //! How do messages, writes and reads get into one queue pair?
 
 mod carried;
+mod part;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,55 +16,11 @@ use super::Failure;
 use super::bundles::{Bundles, PLACES};
 use super::credit::{Class, Credits, EXTRA_RECEIVES, frames_of};
 use super::ends::FRAME_MESSAGE;
-use super::message::{
-    ANNOUNCEMENT, Announcement, CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS, Offer,
-};
+use super::message::{CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS};
 use super::operation::Operation;
 use super::queue::{Entry, SendQueue};
 
-/// What moves the bytes of a part.
-#[derive(Debug, Clone, Copy)]
-pub enum Work {
-    /// They are written to memory of the peer.
-    Write(RemoteMemory),
-    /// They are read from memory of the peer.
-    Read(RemoteMemory),
-    /// The peer's card, if any.
-    None,
-}
-
-/// What the peer is told behind a part.
-#[derive(Debug, Clone, Copy)]
-pub enum Said {
-    /// It lies in the peer's arena.
-    Announcement(Announcement),
-    /// It lies where it belongs.
-    Placed(Announcement),
-    /// It is to be read.
-    Offer(Offer),
-}
-
-/// A part of a piece.
-pub struct Part {
-    /// Its bytes in memory of this side.
-    pub segment: Segment,
-    pub work: Work,
-    pub said: Option<Said>,
-    /// What follows when its bytes have been moved.
-    pub operation: Option<Arc<Operation>>,
-}
-
-impl Part {
-    fn length(&self) -> usize {
-        match self.work {
-            Work::Write(_) | Work::Read(_) => self.segment.length as usize,
-            Work::None => 0,
-        }
-    }
-}
-
-/// The longest part that can go with its announcement.
-pub const MOST_CARRIED: usize = FRAME_MESSAGE - ANNOUNCEMENT;
+pub use part::{MOST_CARRIED, Part, Said, Work};
 
 /// Bytes that are being moved.
 struct Moving {

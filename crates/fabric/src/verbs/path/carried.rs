@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use causeway_verbs::{Buffer, Segment};
 
-use super::{Book, MOST_CARRIED, Message, Moving, Part, Path, Said, Work};
+use super::{Book, Message, Moving, Part, Path, Said};
 use crate::verbs::credit::Class;
 use crate::verbs::ends::FRAME_MESSAGE;
 use crate::verbs::message::{ANNOUNCEMENT, Announcement, HEADER, Kind};
@@ -33,10 +33,7 @@ impl Path {
     /// Whether a part is short enough to go with its announcement, as one message: the receives of the path with frames are
     /// that long, and a request of its own would cost more than the copy that the receiver makes.
     pub(super) fn carries(&self, part: &Part) -> bool {
-        let is_alone = part.operation.is_none() && matches!(part.work, Work::Write(_));
-        let is_announced = matches!(part.said, Some(Said::Announcement(_)));
-        let is_short = (1..=MOST_CARRIED).contains(&(part.segment.length as usize));
-        self.carries_frames && is_alone && is_announced && is_short
+        self.carries_frames && part.is_short_piece()
     }
 
     /// Appends a message with the first part that waits, which is [carried](Self::carries), and as many of those behind it as it holds.
