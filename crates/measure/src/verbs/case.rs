@@ -113,11 +113,12 @@ pub const LONGEST: u64 = 8 << 20;
 
 impl Case {
     /// Messages in one repetition. For bandwidth 16 MiB of them, but at least 8 and at most 1024: several times the deepest queue that
-    /// is swept. For latency at most 64 round trips.
+    /// is swept. For latency 4 MiB of them, 8 to 64 round trips: the first ones after a pause are slower, and the one in the middle
+    /// must not be one of these.
     pub fn messages(self) -> u32 {
         let (bytes, least, most) = match self.quantity {
             Quantity::Bandwidth => (16 << 20, 8, 1024),
-            Quantity::Latency => (1 << 20, 2, 64),
+            Quantity::Latency => (4 << 20, 8, 64),
         };
         (bytes / self.bytes.max(1)).clamp(least, most) as u32
     }
@@ -157,7 +158,8 @@ mod tests {
         }
         assert_eq!(case(Quantity::Bandwidth, 64).messages(), 1024);
         assert_eq!(case(Quantity::Latency, 2).messages(), 64);
-        assert_eq!(case(Quantity::Latency, LONGEST).messages(), 2);
+        assert_eq!(case(Quantity::Latency, 256 << 10).messages(), 16);
+        assert_eq!(case(Quantity::Latency, LONGEST).messages(), 8);
     }
 
     #[test]
