@@ -1,0 +1,10 @@
+//! Does everything work over InfiniBand verbs, also when packets are lost, the link goes down, or a peer misbehaves?
+//!
+//! `make verbs-test` runs these in a guest with two hosts that have RDMA devices; elsewhere each says so and passes.
+
+mod commands;
+mod copies;
+mod faults;
+mod servers;
+mod sessions;
+mod setup;
