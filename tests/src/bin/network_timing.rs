@@ -26,8 +26,8 @@ const PROGRAM_TURNS: usize = 41;
 /// How often iperf3 is tried before a measurement is given up.
 const IPERF_TRIES: usize = 5;
 
-/// Megabytes of a copy, 256 MiB.
-const COPIED_MB: f64 = (256 << 20) as f64 / 1e6;
+/// The length of a copy.
+const COPIED_MIB: u32 = 256;
 
 /// The part of iperf3's rate that the bytes of a copy must reach.
 ///
@@ -81,9 +81,9 @@ impl Site {
         panic!("iperf3 does not measure anything");
     }
 
-    /// The best of some copies of 256 MiB, in MB/s: to the device, and from it.
+    /// The best of some copies, in MB/s: to the device, and from it.
     fn copies(&self, lanes: Option<u32>) -> [f64; 2] {
-        let mut command = self.program("copy_rate", &["256", "4"]);
+        let mut command = self.program("copy_rate", &[&COPIED_MIB.to_string(), "4"]);
         if let Some(lanes) = lanes {
             command.env("CAUSEWAY_LANES", lanes.to_string());
         }
@@ -140,6 +140,7 @@ fn verdict(is_met: bool, all_met: &mut bool) -> &'static str {
 /// Compares copies with iperf3 on one network.
 fn compare_rates(site: &Site, what: &str, lanes: u32, pin: bool, all_met: &mut bool) {
     let round_trip = site.round_trip();
+    let copied = f64::from(COPIED_MIB << 20) / 1e6;
     let mut measured = [const { Vec::new() }; 2];
     let mut beside = [const { Vec::new() }; 2];
     for _ in 0..RATE_TURNS {
@@ -151,7 +152,7 @@ fn compare_rates(site: &Site, what: &str, lanes: u32, pin: bool, all_met: &mut b
     }
     for (direction, name) in ["to the device", "from the device"].into_iter().enumerate() {
         let under_way: Vec<_> =
-            measured[direction].iter().map(|rate| COPIED_MB / (COPIED_MB / rate - round_trip)).collect();
+            measured[direction].iter().map(|rate| copied / (copied / rate - round_trip)).collect();
         let ratio =
             median(under_way.iter().zip(&beside[direction]).map(|(copy, iperf)| copy / iperf).collect());
         println!(
@@ -167,7 +168,7 @@ fn compare_rates(site: &Site, what: &str, lanes: u32, pin: bool, all_met: &mut b
 fn measure(folder: &Path) -> Result<bool, String> {
     let mut all_met = true;
     println!(
-        "| copies of 256 MiB | MB/s | without a round trip | iperf3 MB/s | ratio | required | met |\n\
+        "| copies of {COPIED_MIB} MiB | MB/s | without a round trip | iperf3 MB/s | ratio | required | met |\n\
          | --- | --- | --- | --- | --- | --- | --- |"
     );
     for rate in ["1gbit", "10gbit"] {

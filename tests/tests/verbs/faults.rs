@@ -48,8 +48,7 @@ fn packets_that_are_lost_or_overtaken_change_no_byte() {
 fn a_link_that_is_down_for_a_moment_is_survived() {
     let Some(hosts) = hosts() else { return };
     let far = Far::start(&hosts, &[]);
-    let mut copying = Running::start(&mut far.program(&hosts, "copy_rate", &["16", "6"]));
-    copying.must_print("to_device", LIMIT);
+    let mut copying = far.start_copying(&hosts, &["16", "6"]);
     hosts.cut(true);
     std::thread::sleep(Duration::from_millis(100));
     hosts.cut(false);
@@ -60,8 +59,7 @@ fn a_link_that_is_down_for_a_moment_is_survived() {
 fn a_link_that_stays_down_ends_the_session_and_not_the_server() {
     let Some(hosts) = hosts() else { return };
     let far = Far::start(&hosts, &[]);
-    let mut copying = Running::start(&mut far.program(&hosts, "copy_rate", &["16", "1000"]));
-    copying.must_print("to_device", LIMIT);
+    let mut copying = far.start_copying(&hosts, &["16", "1000"]);
     hosts.cut(true);
     let outcome = copying.finish(LIMIT);
     hosts.cut(false);
@@ -97,8 +95,7 @@ fn a_client_with_a_wrong_key_ends_its_own_session_alone() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let hostile = hostile_library(folder.path());
     let far = Far::start(&hosts, &[]);
-    let mut honest = Running::start(&mut far.program(&hosts, "copy_rate", &["8", "12"]));
-    honest.must_print("to_device", LIMIT);
+    let mut honest = far.start_copying(&hosts, &["8", "12"]);
     let outcome = run(far.program(&hosts, "copy_rate", &["8", "1000"]).env("LD_PRELOAD", &hostile), LIMIT);
     assert_eq!(outcome.code(), Some(1), "{outcome}");
     assert!(outcome.stdout.contains("FAIL copy_rate"), "{outcome}");

@@ -3,7 +3,7 @@
 use causeway_tests::built::{self, cuda_program};
 use causeway_tests::client::through_run;
 use causeway_tests::network::{CLIENT, Network, SERVER, Side};
-use causeway_tests::process::run;
+use causeway_tests::process::{Running, run};
 use causeway_tests::server::Server;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,6 +55,13 @@ impl Far {
         let mut command = through_run(Some(&self.server.connect_string()), &cuda_program(name));
         command.args(arguments);
         hosts.inside(Side::Client, &command)
+    }
+
+    /// `copy_rate` with these arguments, in the middle of its copies.
+    pub fn start_copying(&self, hosts: &Network, arguments: &[&str]) -> Running {
+        let copying = Running::start(&mut self.program(hosts, "copy_rate", arguments));
+        copying.must_print("to_device", LIMIT);
+        copying
     }
 }
 
