@@ -1,5 +1,6 @@
 // What is known to be done is said at once, and nothing is said to be done before it is: queries and waits of idle
 // streams, loops of queries while a kernel runs, events recorded before and after, threads that post while others wait.
+// With any argument only what concerns waits for the device.
 #include <cuda_runtime.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -103,6 +104,31 @@ static void legacy(int *flag) {
     CHECK_CUDA(cudaStreamDestroy(blocking));
 }
 
+// Who has waited for the default stream has waited for the device, unless a stream is at work that is not in order with it;
+// one that was destroyed meanwhile is at work, too.
+static void device(int *flag) {
+    for (int i = 0; i < 300; i++) {
+        spin<<<1, 1>>>(1, flag, i);
+        CHECK_CUDA(cudaStreamSynchronize(0));
+        CHECK_CUDA(cudaDeviceSynchronize());
+    }
+    int *other;
+    CHECK_CUDA(cudaMalloc(&other, sizeof *other));
+    for (int round = 1; round < 5; round++) {
+        cudaStream_t apart;
+        CHECK_CUDA(cudaStreamCreateWithFlags(&apart, cudaStreamNonBlocking));
+        spin<<<1, 1, 0, apart>>>(LONG, flag, -round);
+        if (round % 2) CHECK_CUDA(cudaStreamDestroy(apart));
+        CHECK_CUDA(cudaMemsetAsync(other, 0, sizeof *other, 0));
+        CHECK_CUDA(cudaStreamSynchronize(0));
+        CHECK_CUDA(cudaDeviceSynchronize());
+        int value = read_flag(flag);
+        REQUIRE(value == -round, "the device is done, and the flag is %d, not %d", value, -round);
+        if (round % 2 == 0) CHECK_CUDA(cudaStreamDestroy(apart));
+    }
+    CHECK_CUDA(cudaFree(other));
+}
+
 static unsigned *counters;
 static int stop;
 
@@ -135,10 +161,12 @@ static void *synchronize(void *) {
     return NULL;
 }
 
-int main(void) {
+int main(int argc, char **) {
     int *flag;
     cudaStream_t stream;
     CHECK_CUDA(cudaMalloc(&flag, sizeof *flag));
+    device(flag);
+    if (argc > 1) return pass();
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     idle(stream, flag);
     polled(stream, flag);

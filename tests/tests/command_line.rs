@@ -233,6 +233,17 @@ fn questions_about_what_is_done_need_no_server() {
 }
 
 #[test]
+fn who_has_waited_for_the_default_stream_need_not_wait_for_the_device() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    // 300 times for both, and four times while another stream is at work.
+    let report = statistics(&server, "idle_queries", &["device"], folder.path());
+    let calls = report["calls"].as_object().expect("calls by name");
+    let (_, counts) = calls.iter().find(|(name, _)| name.starts_with("cuCtxSynchronize")).expect("it waits");
+    assert!(counts["local"].as_u64() >= Some(300) && counts["called"].as_u64() == Some(4), "{report:#}");
+}
+
+#[test]
 fn statistics_count_the_bytes_copied() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();

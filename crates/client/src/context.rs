@@ -29,6 +29,8 @@ pub struct ContextState {
     pub legacy_stream: Arc<StreamState>,
     /// How far its work is known to be done.
     pub watermark: Watermark,
+    /// The newest ticket of streams that were destroyed with work in them that nothing else waits for.
+    left_behind: AtomicU64,
     /// Limits and their values, as far as they are known.
     pub limits: Mutex<HashMap<u32, usize>>,
     /// Contexts of other devices whose memory it may use, by their handles.
@@ -81,6 +83,7 @@ impl ContextState {
             device,
             legacy_stream: StreamState::legacy(handle),
             watermark: Watermark::default(),
+            left_behind: AtomicU64::new(0),
             limits: Mutex::default(),
             peers: Mutex::default(),
             couriers: Mutex::default(),
@@ -152,7 +155,26 @@ impl ContextState {
     /// Whether nothing has been put into it since all of its work was last known to be done.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.watermark.done() >= handles::ticket(self.handle)
+        let newest = handles::ticket(self.handle);
+        self.watermark.done() >= newest || self.is_done_by_streams(newest)
+    }
+
+    /// Whether each of its streams is known to have done what was put into the context up to `newest`. So a program that has
+    /// waited for its default stream, as with a copy, need not wait again for the device.
+    fn is_done_by_streams(&self, newest: u64) -> bool {
+        // The legacy default stream answers for all blocking ones.
+        let is_done = self.legacy_stream.has_done(newest)
+            && self.left_behind.load(Ordering::Acquire) <= self.watermark.done()
+            && stream::non_blocking_are_done(self.handle);
+        if is_done {
+            self.watermark.reach(newest);
+        }
+        is_done
+    }
+
+    /// A stream that the legacy default stream does not wait for is destroyed; `newest` is its newest ticket.
+    pub fn leave_behind(&self, newest: u64) {
+        self.left_behind.fetch_max(newest, Ordering::AcqRel);
     }
 
     /// Waits until everything in it is done and its bytes are in the program's memory.

@@ -285,6 +285,12 @@ pub fn create_in(
 
 /// Destroys a stream; what is in it is still carried out.
 pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
+    let state = STREAMS.get(handle)?;
+    let newest = state.newest();
+    if !state.is_blocking() && !state.has_done(newest) {
+        // Before the stream is out of sight, so that whoever asks for the context finds one of both.
+        context::state(state.context)?.leave_behind(newest);
+    }
     let state = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     capture::stream_ends(&state);
     handles::drop_handle(handle);
@@ -315,6 +321,14 @@ pub fn of_thread() -> Result<Handle<Stream>, CUresult> {
         // The thread is ending, its streams with it.
         Err(_) => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
     }
+}
+
+/// Whether all streams of a context that its legacy default stream does not wait for are known to have done their work.
+pub fn non_blocking_are_done(context: Handle<Context>) -> bool {
+    let is_at_work = |stream: &StreamState| {
+        stream.context == context && !stream.is_blocking() && !stream.has_done(stream.newest())
+    };
+    STREAMS.select(is_at_work).is_empty()
 }
 
 /// Every stream that takes part in a capture.
