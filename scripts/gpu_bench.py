@@ -139,13 +139,13 @@ def run_bench(session):
     common = ["--on", session.server.address, "--via", ",".join(session.modules), "--out", folder]
     common += ["--native"] if session.native else []
     common += ["--quick"] if session.quick else []
-    fixed = [word for plan in QUICK_PLANS for word in ("--fixed", plan)] if session.quick else ["--repetitions", "20"]
+    fixed = [word for plan in QUICK_PLANS for word in ("--fixed", plan)] if session.quick else ["--repetitions", "44"]
     sizes = ",".join(str(size) for size in SIZES)
     measurements = {
         "copy": ["copy", "--sizes", sizes, "--memory", "pageable,pinned,async,device", *common],
         "latency": ["latency", *common],
         "launch": ["launch", *common],
-        "pipeline": ["pipeline", "--sizes", "64K,1M,16M,64M", *fixed, *common],
+        "pipeline": ["pipeline", "--sizes", "64K,1M,4M,16M,64M", *fixed, *common],
     }
     chosen = {kind: words for kind, words in measurements.items() if session.wants(kind)}
     # What plain TCP carries on a shared machine has been seen to go from 41 to 29 GB/s within two minutes: it is measured

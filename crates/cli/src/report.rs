@@ -79,11 +79,6 @@ impl Report {
         self.0["via"].as_str()
     }
 
-    /// Where the plans for copies came from.
-    pub fn plans(&self) -> Option<&str> {
-        self.0["pipeline"].as_str()
-    }
-
     /// A few lines for people.
     pub fn summary(&self) -> String {
         let seconds = |field: &str| self.0[field].as_f64().unwrap_or(0.0);

@@ -17,6 +17,8 @@ pub struct Plans {
     module: Module,
     /// What the length of the network asks for.
     by_distance: Table,
+    /// What the session began with.
+    of_beginning: Table,
     table: RwLock<Table>,
     /// Where the table comes from.
     source: String,
@@ -42,12 +44,16 @@ impl Plans {
         info!("plans for copies: {source}");
         let by_distance = for_distance(distance);
         let table = by_distance.clone().under(profile.unwrap_or_default()).under(user);
-        Self { module, by_distance, table: RwLock::new(table), source, pair }
+        Self { module, by_distance, of_beginning: table.clone(), table: RwLock::new(table), source, pair }
     }
 
-    /// Carries copies as this table says, and as without the user's and the profile's where it says nothing.
-    fn replace(&self, table: &Table) {
-        *self.table.write() = self.by_distance.clone().under(table.clone());
+    /// Carries copies as this table says, and as without the user's and the profile's where it says nothing; without a table as the
+    /// session began.
+    fn replace(&self, table: Option<&Table>) {
+        *self.table.write() = match table {
+            Some(table) => self.by_distance.clone().under(table.clone()),
+            None => self.of_beginning.clone(),
+        };
     }
 
     /// The plan for a copy of `bytes` bytes.
@@ -80,17 +86,17 @@ fn find(pair: &Pair) -> Option<Table> {
     found?.table().ok()
 }
 
-/// For `causeway tune`: carries copies as this table says, in the language of `CAUSEWAY_PIPELINE`, and the built-in one
-/// where it says nothing. 0, or 1 when the text is no table.
+/// For `causeway tune` and `causeway bench pipeline`: carries copies as this table says, in the language of `CAUSEWAY_PIPELINE`, and the
+/// built-in one where it says nothing; a null pointer brings back what the session began with. 0, or 1 when the text is no table.
 ///
 /// # Safety
-/// `text` must point to a string that ends with a zero.
+/// `text` must be null or point to a string that ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_use_pipeline(text: *const c_char) -> c_int {
     // SAFETY: as this function demands.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    let Ok(table) = Table::parse(&text) else { return 1 };
-    session::all().for_each(|session| session.plans.replace(&table));
+    let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    let Ok(table) = text.map(|text| Table::parse(&text)).transpose() else { return 1 };
+    session::all().for_each(|session| session.plans.replace(table.as_ref()));
     0
 }
 

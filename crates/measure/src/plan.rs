@@ -1,7 +1,8 @@
 //! How often, and in which order?
 //!
 //! Machines are shared and their speed changes from minute to minute. So repetition `i` of a case is measured on each target
-//! before repetition `i + 1` on any, and each repetition begins with another target.
+//! before repetition `i + 1` on any, each repetition begins with another target, and each target comes as often right behind any
+//! other: the threads of a session are awake still when it was just measured with other plans, and asleep behind another's.
 
 use core::time::Duration;
 
@@ -57,9 +58,18 @@ pub fn untimed_before_each(case: Case) -> u32 {
     }
 }
 
-/// The targets in the order in which this repetition visits them.
+/// The targets in the order in which this repetition visits them: the rows of a square that is balanced for what one visit does to
+/// the next (E. J. Williams, "Experimental designs balanced for the estimation of residual effects of treatments", 1949). An odd
+/// number of targets takes two squares, of which one is the other read backwards.
 pub fn order(repetition: u32, targets: usize) -> impl Iterator<Item = usize> {
-    (0..targets).map(move |step| (step + repetition as usize) % targets)
+    let repetition = repetition as usize;
+    let backwards = targets % 2 == 1 && repetition / targets % 2 == 1;
+    (0..targets).map(move |step| {
+        let step = if backwards { targets - 1 - step } else { step };
+        // 0, 1, -1, 2, -2, ...
+        let zigzag = if step % 2 == 1 { step.div_ceil(2) } else { targets - step / 2 };
+        (zigzag + repetition) % targets
+    })
 }
 
 #[cfg(test)]
@@ -75,9 +85,28 @@ mod tests {
 
     #[test]
     fn each_repetition_visits_every_target_once_and_begins_with_another() {
-        let visits: Vec<Vec<usize>> = (0..4).map(|repetition| order(repetition, 3).collect()).collect();
-        assert_eq!(visits, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
+        let visits = |targets| (0..4).map(move |repetition| order(repetition, targets).collect::<Vec<_>>());
+        assert_eq!(visits(2).collect::<Vec<_>>(), [[0, 1], [1, 0], [0, 1], [1, 0]]);
+        assert_eq!(visits(3).collect::<Vec<_>>(), [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]);
+        assert_eq!(visits(4).next().unwrap(), [0, 1, 3, 2]);
         assert_eq!(order(7, 0).count(), 0);
+    }
+
+    #[test]
+    fn each_target_follows_every_other_as_often() {
+        for targets in 2..12 {
+            let mut followed = vec![vec![0; targets]; targets];
+            for repetition in 0..2 * targets as u32 {
+                let visits: Vec<_> = order(repetition, targets).collect();
+                assert_eq!(visits.iter().copied().collect::<std::collections::BTreeSet<_>>().len(), targets);
+                visits.windows(2).for_each(|pair| followed[pair[0]][pair[1]] += 1);
+            }
+            for (before, row) in followed.iter().enumerate() {
+                for (after, count) in row.iter().enumerate() {
+                    assert_eq!(*count, if before == after { 0 } else { 2 }, "{targets}: {before} {after}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub enum Request {
         /// Whether the content of copies is to be checked.
         verify: bool,
     },
+    /// Carry copies by these plans from now on, in the language of `CAUSEWAY_PIPELINE`.
+    UsePlans {
+        /// The plans; none for those with which the session began.
+        plans: Option<String>,
+    },
     /// Carry out the case that was prepared.
     Measure {
         /// How often without noting the times.
@@ -35,7 +40,7 @@ pub enum Request {
 pub enum Reply {
     /// Its first line: it has a GPU.
     Ready(Introduction),
-    /// The case can be measured.
+    /// The case can be measured, or the plans are in use.
     Prepared,
     /// Times of the repetitions.
     Measured(Samples),
@@ -161,7 +166,8 @@ mod tests {
             Case::Launches { arguments: 4096 },
         ];
         let mut pipe = Vec::new();
-        let requests = cases.map(|case| Request::Prepare { case, verify: true });
+        let mut requests = cases.map(|case| Request::Prepare { case, verify: true }).to_vec();
+        requests.extend([None, Some("8x4M".into())].map(|plans| Request::UsePlans { plans }));
         for request in &requests {
             write(&mut pipe, request).unwrap();
         }

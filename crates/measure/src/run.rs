@@ -10,7 +10,7 @@ use crate::machine::{self, Machine};
 use crate::plan::{Plan, order, untimed_before_each};
 use crate::protocol::{Reply, Request, Samples};
 use crate::results::{CaseRecord, Figures, Kind, Outcome, Run, TargetRecord};
-use crate::target::{Measurer, Process, Target, TargetError};
+use crate::target::{Measurer, Place, Process, Sharing, Target, TargetError};
 
 /// What is to be measured.
 #[derive(Debug)]
@@ -25,47 +25,65 @@ pub struct Order {
     pub cases: Vec<Case>,
     /// How much.
     pub plan: Plan,
-    /// On what: each target with the command that starts its measuring process, or why there is none.
-    pub targets: Vec<(Target, Result<Command, String>)>,
+    /// On what.
+    pub groups: Vec<Group>,
 }
 
-/// Starts a process for each target, measures, and ends them. Shows on standard error, if that is a terminal, how far it is.
+/// Targets that one process measures, in one session.
+#[derive(Debug)]
+pub struct Group {
+    /// The targets. They differ in their plans alone, of which the first has those with which the process begins.
+    pub targets: Vec<Target>,
+    /// What starts the process, or why there is none.
+    pub command: Result<Command, String>,
+}
+
+impl Group {
+    /// Starts the process.
+    fn start(self) -> Vec<(TargetRecord, State<Sharing>)> {
+        let plans: Vec<_> = self
+            .targets
+            .iter()
+            .map(|target| match &target.place {
+                Place::Server { pipeline, .. } => pipeline.clone(),
+                Place::Native => None,
+            })
+            .collect();
+        let started =
+            self.command.and_then(|command| Process::start(command).map_err(|error| error.to_string()));
+        let (introduction, states): (_, Vec<_>) = match started {
+            Ok(process) => {
+                let introduction = process.introduction().clone();
+                let sharing = Sharing::between(process, plans).into_iter();
+                (Some(introduction), sharing.map(State::Measuring).collect())
+            }
+            Err(reason) => (None, plans.iter().map(|_| State::Lost(reason.clone())).collect()),
+        };
+        let record =
+            |target| TargetRecord { target, introduction: introduction.clone(), module: None, trouble: None };
+        self.targets.into_iter().map(record).zip(states).collect()
+    }
+}
+
+/// Starts a process for each group of targets, measures, and ends them. Shows on standard error, if that is a terminal, how far it is.
 pub fn run(order: Order) -> Run {
     let date = machine::now();
-    let (targets, mut states): (Vec<_>, Vec<_>) = order
-        .targets
-        .into_iter()
-        .map(|(target, command)| {
-            let started =
-                command.and_then(|command| Process::start(command).map_err(|error| error.to_string()));
-            (target, started.map_or_else(State::Lost, State::Measuring))
-        })
-        .unzip();
-    let introductions: Vec<_> = states
-        .iter()
-        .map(|state| match state {
-            State::Measuring(process) => Some(process.introduction().clone()),
-            State::Lost(_) => None,
-        })
-        .collect();
+    let (mut targets, mut states): (Vec<_>, Vec<_>) = order.groups.into_iter().flat_map(Group::start).unzip();
     let bar = progress_bar();
     let cases = measure_all(&order.cases, &order.plan, &mut states, &bar);
     bar.finish_and_clear();
-    let targets = targets.into_iter().zip(introductions).zip(states);
-    let targets = targets.map(|((target, introduction), state)| {
-        let trouble = match state {
-            State::Measuring(_) => None,
-            State::Lost(reason) => Some(reason),
-        };
-        TargetRecord { target, introduction, module: None, trouble }
-    });
+    for (record, state) in targets.iter_mut().zip(states) {
+        if let State::Lost(reason) = state {
+            record.trouble = Some(reason);
+        }
+    }
     Run {
         kind: order.kind,
         command: order.command,
         version: order.version,
         date,
         machine: Machine::this(),
-        targets: targets.collect(),
+        targets,
         cases,
     }
 }
@@ -210,7 +228,7 @@ mod tests {
                 return answer;
             }
             match request {
-                Request::Prepare { .. } => Ok(Reply::Prepared),
+                Request::Prepare { .. } | Request::UsePlans { .. } => Ok(Reply::Prepared),
                 Request::Measure { timed, .. } => {
                     self.log.borrow_mut().push(self.name);
                     let times = vec![2.0; *timed as usize];
@@ -239,7 +257,7 @@ mod tests {
         let mut targets = ['a', 'b', 'c'].map(|name| noting(name, &log, |_| None));
         let records = measure_all(&CASES[..1], &PLAN, &mut targets, &ProgressBar::hidden());
         // The warm-up, then four repetitions.
-        assert_eq!(*log.borrow(), "abc".to_owned() + "abc" + "bca" + "cab" + "abc");
+        assert_eq!(*log.borrow(), "abc".to_owned() + "abc" + "bca" + "cab" + "cba");
         for target in 0..3 {
             assert_eq!(records[0].figures(target).unwrap().done_us.count, 4);
         }

@@ -1,7 +1,9 @@
 //! How is a measuring process started, asked and ended?
 
+use std::cell::RefCell;
 use std::io::{self, BufReader};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -162,6 +164,44 @@ impl Drop for Process {
     }
 }
 
+/// A target that is measured by a process together with others, in one session, from which it differs in its plans alone.
+#[derive(Debug)]
+pub struct Sharing {
+    shared: Rc<RefCell<Shared>>,
+    number: usize,
+    plans: Option<String>,
+}
+
+/// A process, and the number of the target whose plans it uses.
+#[derive(Debug)]
+struct Shared {
+    process: Process,
+    chosen: usize,
+}
+
+impl Sharing {
+    /// Lets a process measure as many targets as there are plans. It must use the first ones already.
+    pub fn between(process: Process, plans: Vec<Option<String>>) -> Vec<Self> {
+        let shared = Rc::new(RefCell::new(Shared { process, chosen: 0 }));
+        let target = |(number, plans)| Self { shared: Rc::clone(&shared), number, plans };
+        plans.into_iter().enumerate().map(target).collect()
+    }
+}
+
+impl Measurer for Sharing {
+    fn ask(&mut self, request: &Request) -> Result<Reply, TargetError> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.chosen != self.number {
+            match shared.process.ask(&Request::UsePlans { plans: self.plans.clone() })? {
+                Reply::Prepared => shared.chosen = self.number,
+                Reply::Unable { reason } => return Err(TargetError::Unable(reason)),
+                other => return Err(TargetError::Unable(format!("it answered {other:?}"))),
+            }
+        }
+        shared.process.ask(request)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +221,25 @@ mod tests {
         assert_eq!(process.introduction().driver_version, 13000);
         let reply = process.ask(&Request::Measure { untimed: 0, timed: 1 }).unwrap();
         assert_eq!(reply, Reply::Prepared);
+    }
+
+    #[test]
+    fn plans_are_chosen_when_another_target_has_its_turn() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let answer =
+            format!("while read line; do echo $line >>{}; echo '\"prepared\"'; done", log.path().display());
+        let process = Process::start(shell(&format!("{READY}; {answer}"))).unwrap();
+        let mut targets = Sharing::between(process, vec![None, Some("1x1M".into())]);
+        let request = Request::Measure { untimed: 0, timed: 1 };
+        for turn in [0, 1, 1, 0] {
+            assert_eq!(targets[turn].ask(&request).unwrap(), Reply::Prepared);
+        }
+        drop(targets);
+        let said = std::fs::read_to_string(log.path()).unwrap();
+        let said: Vec<Request> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let plans = |plans: Option<&str>| Request::UsePlans { plans: plans.map(str::to_owned) };
+        let measure = || request.clone();
+        assert_eq!(said, [measure(), plans(Some("1x1M")), measure(), measure(), plans(None), measure()]);
     }
 
     #[test]

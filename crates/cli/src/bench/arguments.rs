@@ -58,7 +58,8 @@ pub struct CopyArguments {
 #[derive(Debug, Args)]
 pub struct PipelineArguments {
     /// A fixed plan to compare with, in the language of CAUSEWAY_PIPELINE, such as "8x4M, 8 lanes, 4 threads". May be given
-    /// several times. If not given: nine plans from small to large.
+    /// several times. If not given: nine plans from small to large. All are measured in one session, which has as many lanes as
+    /// it opens by itself or as CAUSEWAY_LANES says.
     #[arg(long, value_name = "PLAN", value_parser = plan)]
     fixed: Vec<String>,
     #[command(flatten)]

@@ -32,8 +32,8 @@ use verbs::{VerbsArguments, VerbsError};
 
 /// Measure copies, launches and waits, on servers and on this machine's own GPU, in turns.
 ///
-/// Each target gets a process of its own, which calls the CUDA driver as a program does. Repetition i is measured on every
-/// target before repetition i + 1 on any, so that what disturbs the machine disturbs all alike. The content of copies is
+/// Each target gets a process of its own, which calls the CUDA driver as a program does; what differs in plans alone shares one. Repetition i is
+/// measured on every target before repetition i + 1 on any, so that what disturbs the machine disturbs all alike. The content of copies is
 /// compared before they are timed. When no target is named, a private server with the software GPU is measured. `verbs` measures network
 /// cards instead, without GPUs.
 #[derive(Debug, Args)]
@@ -127,7 +127,7 @@ fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cases,
         plan: arguments.plan(),
-        targets: core::mem::take(&mut targets.starts),
+        groups: core::mem::take(&mut targets.groups),
     });
     targets.finish(&mut run);
     finish(&run, arguments)

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 
 use causeway_fabric::pipeline::VARIABLE as PIPELINE;
 use causeway_fabric::{Target as Server, check};
 use causeway_measure::results::{Kind, Run};
+use causeway_measure::run::Group;
 use causeway_measure::target::{Place, Target};
 
 use super::BenchError;
@@ -17,15 +19,12 @@ use crate::library;
 use crate::report::{self, Report};
 use crate::server::connect_options;
 
-/// A target with the command that measures it, or why it cannot be measured.
-pub type Start = (Target, Result<Command, String>);
-
 /// All targets, and what must be there while they are measured.
 pub struct Targets {
     /// The native GPU first.
-    pub starts: Vec<Start>,
-    /// Where each target reports to at its end; none for the native one.
-    reports: Vec<Option<report::File>>,
+    pub groups: Vec<Group>,
+    /// Where the process of each target reports to at its end; none for the native one.
+    reports: Vec<Option<Rc<report::File>>>,
     embedded: Option<Embedded>,
 }
 
@@ -34,50 +33,45 @@ impl Targets {
     pub fn new(arguments: &Arguments) -> Result<Self, BenchError> {
         let common = arguments.common();
         let executable = std::env::current_exe().map_err(BenchError::Executable)?;
-        let mut targets = Self { starts: Vec::new(), reports: Vec::new(), embedded: None };
+        let mut targets = Self { groups: Vec::new(), reports: Vec::new(), embedded: None };
         if common.native {
-            targets.starts.push(native(&executable));
+            targets.groups.push(native(&executable));
             targets.reports.push(None);
         }
         let servers = targets.servers(common)?;
         if servers.is_empty() {
             return Ok(targets);
         }
-        let measurer = Measurer { executable, folder: library::folder()? };
+        let measurer =
+            Measurer { executable, folder: library::folder()?, by_size: arguments.kind() == Kind::Pipeline };
         // What is not named is as the environment has it.
         let vias: Vec<_> =
             if common.via.is_empty() { vec![None] } else { common.via.iter().copied().map(Some).collect() };
-        let plans: Vec<Plans> = match arguments.kind() {
-            Kind::Pipeline => [Plans::BySize]
-                .into_iter()
-                .chain(arguments.fixed_plans().into_iter().map(Plans::Fixed))
-                .collect(),
-            _ => vec![Plans::Environment],
-        };
+        let fixed = arguments.fixed_plans().into_iter().map(Some);
+        let plans: Vec<_> = [None].into_iter().chain(fixed).collect();
+        let alone = servers.len() * vias.len() == 1;
         for (name, server) in &servers {
             for via in &vias {
                 let options = connect_options(via.unwrap_or_default());
                 // Trouble is told here in one sentence; the others are measured all the same.
                 let reachable = options.check(server).and_then(|()| check(server, &options));
-                let reachable = reachable.map_err(|error| error.to_string());
                 let via = via.map(|via| via.to_string());
-                for plans in &plans {
-                    let alone = servers.len() * vias.len() == 1;
-                    let name = name_of(name, via.as_deref(), plans.fixed(), alone);
-                    let place = Place::Server {
+                let report = Rc::new(report::File::new()?);
+                let command = reachable.map_err(|error| error.to_string()).map(|()| {
+                    let mut command = measurer.command(server, via.as_deref());
+                    report.ask_for(&mut command);
+                    command
+                });
+                let target = |pipeline: &Option<String>| Target {
+                    name: name_of(name, via.as_deref(), pipeline.as_deref(), alone),
+                    place: Place::Server {
                         address: server.to_string(),
                         via: via.clone(),
-                        pipeline: plans.fixed().map(str::to_owned),
-                    };
-                    let report = report::File::new()?;
-                    let command = reachable.clone().map(|()| {
-                        let mut command = measurer.command(server, via.as_deref(), plans);
-                        report.ask_for(&mut command);
-                        command
-                    });
-                    targets.starts.push((Target { name, place }, command));
-                    targets.reports.push(Some(report));
-                }
+                        pipeline: pipeline.clone(),
+                    },
+                };
+                targets.groups.push(Group { targets: plans.iter().map(target).collect(), command });
+                targets.reports.extend(plans.iter().map(|_| Some(Rc::clone(&report))));
             }
         }
         Ok(targets)
@@ -113,40 +107,19 @@ impl Targets {
 
 /// What a target was to use and has not used by its own report, as a sentence: its figures would be called what they are not.
 fn not_as_asked(target: &Target, report: &Report) -> Option<String> {
-    let Place::Server { via, pipeline, .. } = &target.place else { return None };
-    if let Some(via) = via.as_deref().filter(|via| *via != "auto" && report.module() != Some(*via)) {
-        let used = report.module().unwrap_or("another module");
-        return Some(format!("{via} was asked for, and {used} was used"));
-    }
-    let from_variable = report.plans().is_some_and(|sources| sources.contains(PIPELINE));
-    (pipeline.is_some() && !from_variable).then(|| "the plan that was asked for was not used".to_owned())
+    let Place::Server { via, .. } = &target.place else { return None };
+    let via = via.as_deref().filter(|via| *via != "auto" && report.module() != Some(*via))?;
+    let used = report.module().unwrap_or("another module");
+    Some(format!("{via} was asked for, and {used} was used"))
 }
 
-fn native(executable: &Path) -> Start {
+fn native(executable: &Path) -> Group {
     let driver = std::env::var_os("CAUSEWAY_DRIVER").filter(|driver| !driver.is_empty());
     let mut command = Command::new(executable);
     command.args(["measure", "--native", "--library"]);
     command.arg(driver.unwrap_or_else(|| "libcuda.so.1".into()));
-    (Target { name: "native".to_owned(), place: Place::Native }, Ok(command))
-}
-
-/// The plans of a target's copies.
-enum Plans {
-    /// As the environment of `causeway bench` has it.
-    Environment,
-    /// Causeway's own choice by size.
-    BySize,
-    /// One plan for all sizes.
-    Fixed(String),
-}
-
-impl Plans {
-    fn fixed(&self) -> Option<&str> {
-        match self {
-            Self::Fixed(plan) => Some(plan),
-            Self::Environment | Self::BySize => None,
-        }
-    }
+    let target = Target { name: "native".to_owned(), place: Place::Native };
+    Group { targets: vec![target], command: Ok(command) }
 }
 
 /// What makes a process that measures a server.
@@ -154,10 +127,12 @@ struct Measurer {
     executable: PathBuf,
     /// The folder with our client library.
     folder: PathBuf,
+    /// Whether copies have Causeway's own plans, whatever the environment says.
+    by_size: bool,
 }
 
 impl Measurer {
-    fn command(&self, server: &Server, via: Option<&str>, plans: &Plans) -> Command {
+    fn command(&self, server: &Server, via: Option<&str>) -> Command {
         let program = [
             self.executable.clone().into_os_string(),
             "measure".into(),
@@ -168,10 +143,8 @@ impl Measurer {
         if let Some(via) = via {
             command.env("CAUSEWAY_VIA", via);
         }
-        match plans {
-            Plans::Environment => {}
-            Plans::BySize => drop(command.env_remove(PIPELINE)),
-            Plans::Fixed(plan) => drop(command.env(PIPELINE, plan)),
+        if self.by_size {
+            command.env_remove(PIPELINE);
         }
         command
     }

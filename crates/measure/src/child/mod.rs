@@ -11,6 +11,7 @@ mod clock;
 mod copies;
 mod driver;
 mod memory;
+mod plans;
 pub mod tuner;
 
 use crate::case::Case;
@@ -19,6 +20,7 @@ use calls::{Kernel, Waiting};
 use clock::Measured;
 use copies::Copies;
 use driver::{DriverError, Gpu};
+use plans::{Plans, PlansError};
 
 /// Why a case is not measured.
 #[derive(Debug, Error)]
@@ -106,6 +108,10 @@ fn introduce(gpu: &Gpu) -> Result<Introduction, DriverError> {
     })
 }
 
+fn use_plans(library: &Path, plans: Option<&str>) -> Result<(), PlansError> {
+    Plans::of_library(library)?.choose(plans)
+}
+
 /// Measures what standard input asks for, with this library, until standard input ends. `native` says that the library must be
 /// NVIDIA's own.
 ///
@@ -136,6 +142,10 @@ pub fn serve(library: &Path, native: bool) -> Result<(), MessageError> {
                     Err(trouble) => trouble.reply(gpu),
                 }
             }
+            Request::UsePlans { plans } => match use_plans(library, plans.as_deref()) {
+                Ok(()) => Reply::Prepared,
+                Err(error) => Reply::Unable { reason: error.to_string() },
+            },
             Request::Measure { untimed, timed } => match &mut prepared {
                 Some(prepared) => match prepared.samples(untimed, timed) {
                     Ok(samples) => Reply::Measured(samples),

@@ -1,0 +1,69 @@
+//! How are the copies of this process carried by other plans? For measurements that compare plans within one session: two sessions
+//! differ by more than plans do.
+
+use core::ffi::{c_char, c_int};
+use core::ptr;
+use std::ffi::CString;
+use std::path::Path;
+
+use libloading::{Library, Symbol};
+use thiserror::Error;
+
+/// Why plans cannot be chosen.
+#[derive(Debug, Error)]
+pub enum PlansError {
+    /// It is a driver whose copies have no plans.
+    #[error(
+        "the library {0} is not this release's client library: it has no plans to choose from; CAUSEWAY_LIB_DIR names \
+         another folder"
+    )]
+    OtherLibrary(String),
+    /// The library does not take the plans.
+    #[error("the client library does not understand the plans `{0}`")]
+    NotUnderstood(String),
+}
+
+/// The plans of a client library that is loaded.
+#[derive(Debug)]
+pub struct Plans {
+    library: Library,
+    name: String,
+    use_pipeline: unsafe extern "C" fn(*const c_char) -> c_int,
+}
+
+impl Plans {
+    /// Those of the library at `path`, in which a driver has been opened.
+    pub fn of_library(path: &Path) -> Result<Self, PlansError> {
+        let name = path.display().to_string();
+        let other = |_| PlansError::OtherLibrary(name.clone());
+        // SAFETY: the library is loaded already, so that nothing of it runs here.
+        let library = unsafe { Library::new(path) }.map_err(other)?;
+        // SAFETY: the client library exports the function with this type.
+        let use_pipeline = unsafe { *library.get(b"causeway_use_pipeline").map_err(other)? };
+        Ok(Self { library, name, use_pipeline })
+    }
+
+    /// Carries copies as these plans say, from the next one on; without plans as the session began.
+    pub fn choose(&self, plans: Option<&str>) -> Result<(), PlansError> {
+        let not_understood = || PlansError::NotUnderstood(plans.unwrap_or_default().to_owned());
+        let text = plans.map(CString::new).transpose().map_err(|_| not_understood())?;
+        // SAFETY: a text ends with a zero, and is read before the call returns.
+        let status = unsafe { (self.use_pipeline)(text.as_ref().map_or(ptr::null(), |text| text.as_ptr())) };
+        if status == 0 { Ok(()) } else { Err(not_understood()) }
+    }
+
+    /// The pair of machines that the session joins: the server's host, the UUID of its first device, the module that carries copies,
+    /// and the client's host.
+    pub fn pair(&self) -> Result<[String; 4], PlansError> {
+        let other = || PlansError::OtherLibrary(self.name.clone());
+        // SAFETY: the client library exports the function with this type.
+        let pair: Symbol<'_, unsafe extern "C" fn(*mut c_char, usize) -> usize> =
+            unsafe { self.library.get(b"causeway_pipeline_pair") }.map_err(|_| other())?;
+        let mut text = [0_u8; 1024];
+        // SAFETY: there is as much room as is said.
+        let length = unsafe { pair(text.as_mut_ptr().cast(), text.len()) }.min(text.len());
+        let text = String::from_utf8_lossy(&text[..length]);
+        let lines: Vec<_> = text.splitn(4, '\n').map(str::to_owned).collect();
+        lines.try_into().map_err(|_| other())
+    }
+}
