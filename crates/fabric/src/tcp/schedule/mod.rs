@@ -115,9 +115,10 @@ impl Schedule {
         if let Some((lane, number)) = self.ledger.take_new() {
             return Some(Task { lane, news: vec![LaneRecord::Number(number)], chunk: None });
         }
-        let lane = self.ledger.free(self.orders.lanes(only))?;
+        let next = self.orders.next(only);
+        let lane = self.ledger.free(next.as_ref().map_or(1, |next| next.lanes))?;
         let news = self.ledger.take_news();
-        let chunk = self.orders.take(only).map(|(chunk, range)| {
+        let chunk = next.and_then(|next| self.orders.take(next)).map(|(chunk, range)| {
             self.ledger.put(lane, (chunk.order, range));
             chunk
         });
@@ -126,7 +127,7 @@ impl Schedule {
 
     /// Whether [`take`](Self::take) would give something.
     pub fn has_task(&self) -> bool {
-        self.ledger.has_free() && (self.ledger.has_news() || self.orders.has_chunk())
+        self.ledger.has_free() && (self.ledger.has_news() || self.orders.next(None).is_some())
     }
 
     /// How many threads may send what is next. Across a network each lane needs one, which waits for room on it. Within a
@@ -134,7 +135,7 @@ impl Schedule {
     /// serve all, and leave cores to those that copy (16 cores, 2026-11-22).
     pub fn senders(&self) -> usize {
         let lanes = self.live();
-        let only_refers = self.ledger.only_refers() && self.orders.is_next_steady();
+        let only_refers = self.ledger.only_refers() && self.orders.next(None).is_some_and(|next| next.steady);
         if only_refers { lanes.div_ceil(2) } else { lanes }
     }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use causeway_wire::chunk::ChunkHeader;
 
 use super::{Chunk, LaneError};
-use crate::link::{Address, Keeper, Order};
+use crate::link::{Address, Carriage, Keeper, Order};
 use crate::pipeline::chunk_bytes;
 
 /// The number of a transfer in the schedule.
@@ -51,6 +51,17 @@ impl Progress {
         self.unconfirmed += 1;
         range
     }
+}
+
+/// The transfer whose turn it is.
+pub(super) struct Next {
+    id: OrderId,
+    /// The place of its flow.
+    flow: usize,
+    /// How many lanes it may have.
+    pub lanes: usize,
+    /// Whether its memory stays as it is until the peer has it.
+    pub steady: bool,
 }
 
 struct Flow {
@@ -100,9 +111,9 @@ impl Orders {
         }
     }
 
-    /// The next chunk, of `only` that transfer if one is named, with its place in the transfer.
-    pub fn take(&mut self, only: Option<OrderId>) -> Option<(Chunk, Range<usize>)> {
-        let (id, flow) = self.choose(only)?;
+    /// The next chunk of a transfer whose turn it is, with its place in the transfer.
+    pub fn take(&mut self, next: Next) -> Option<(Chunk, Range<usize>)> {
+        let Next { id, flow, .. } = next;
         let chosen = self.known.get_mut(&id)?;
         let range = chosen.take();
         let Order { transfer, start, length, carriage, .. } = chosen.order;
@@ -117,32 +128,16 @@ impl Orders {
         Some((Chunk { order: id, header, start, steady: carriage.steady }, range))
     }
 
-    fn next(&self, only: Option<OrderId>) -> Option<&Order> {
-        Some(&self.known.get(&self.choose(only)?.0)?.order)
-    }
-
-    /// How many lanes the next chunk's transfer may have.
-    pub fn lanes(&self, only: Option<OrderId>) -> usize {
-        self.next(only).map_or(1, |order| order.carriage.lanes.max(1))
-    }
-
-    pub fn is_next_steady(&self) -> bool {
-        self.next(None).is_some_and(|order| order.carriage.steady)
-    }
-
-    /// Whether [`take`](Self::take) would give something.
-    pub fn has_chunk(&self) -> bool {
-        self.choose(None).is_some()
-    }
-
-    /// The transfer whose turn it is, and the place of its flow.
-    fn choose(&self, only: Option<OrderId>) -> Option<(OrderId, usize)> {
-        let may = |id: &OrderId| {
-            only.is_none_or(|only| only == *id)
-                && self.known.get(id).is_some_and(|order| order.in_flight < order.order.carriage.lanes.max(1))
+    /// The transfer whose turn it is; `only` that one if one is named.
+    pub fn next(&self, only: Option<OrderId>) -> Option<Next> {
+        let next = |flow: usize, id: OrderId| {
+            let known = self.known.get(&id).filter(|_| only.is_none_or(|only| only == id))?;
+            let Carriage { lanes, steady, .. } = known.order.carriage;
+            let lanes = lanes.max(1);
+            (known.in_flight < lanes).then_some(Next { id, flow, lanes, steady })
         };
         let mut flows = self.flows.iter().enumerate();
-        flows.find_map(|(at, flow)| Some((*flow.orders.iter().find(|id| may(id))?, at)))
+        flows.find_map(|(at, flow)| flow.orders.iter().find_map(|id| next(at, *id)))
     }
 
     /// Sends a flow to the end of the line after a chunk of `order` was taken, without transfers that have no more.
