@@ -100,6 +100,25 @@ pub unsafe extern "C" fn causeway_use_pipeline(text: *const c_char) -> c_int {
     0
 }
 
+/// For `causeway tune`: how the first session carries a copy of so many bytes now, to a device where `to_device` is not 0. Writes the plan's
+/// buffers, bytes of a buffer, lanes and threads; 0, or 1 when there is no session.
+///
+/// # Safety
+/// `out` must point to four numbers that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_pipeline_plan(
+    to_device: c_int,
+    bytes: usize,
+    out: *mut [usize; 4],
+) -> c_int {
+    let Ok(session) = session::with(0) else { return 1 };
+    let direction = if to_device != 0 { Direction::ToDevice } else { Direction::FromDevice };
+    let Plan { buffers, buffer_bytes, lanes, threads } = session.plans.plan(direction, bytes);
+    // SAFETY: as this function demands.
+    unsafe { out.write([buffers, buffer_bytes, lanes, threads]) };
+    0
+}
+
 /// For `causeway tune`: the pair of the first session, as four lines: the server's host, the UUID of its first device, the
 /// module and the client's host. The length of the text, of which as much is written as there is room for; 0 when there
 /// is no session.

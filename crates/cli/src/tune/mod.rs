@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use causeway_fabric::pipeline::profile::{self, FORM, Pair};
 use causeway_fabric::pipeline::{
-    Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table, built_in,
+    Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table,
 };
 use causeway_fabric::{awake, describe_process};
 use causeway_measure::child::tuner::{Tuner, TunerError};
@@ -168,8 +168,8 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     let mut sizes = Vec::new();
     for (direction, step) in cases {
         measuring.bar.set_message(format!("{direction} {}", Size(step.bytes as u64)));
-        let (plan, medians) = measuring.find(direction, step)?;
-        let before = built_in(module, direction, step.bytes);
+        let before = tuner.built_in(direction, step.bytes)?;
+        let (plan, medians) = measuring.find(before, direction, step)?;
         if plan != before {
             table.rules.push(search::rule(module, direction, step, plan));
         }
@@ -220,9 +220,8 @@ struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// The best plan for a size, and the median times of the built-in plan and of that one, in seconds.
-    fn find(&self, direction: Direction, step: &Step) -> Result<(Plan, [f64; 2]), TuneError> {
-        let first = built_in(self.module, direction, step.bytes);
+    /// The best plan for a size, and the median times of the `first` one, which is built in, and of that one, in seconds.
+    fn find(&self, first: Plan, direction: Direction, step: &Step) -> Result<(Plan, [f64; 2]), TuneError> {
         let pieces = search::by_pieces(first, step.bytes);
         let best = pieces[search::quickest(&self.compare(direction, step.bytes, &pieces)?)];
         let workers = search::by_workers(self.module, first, best, self.limits);

@@ -6,6 +6,7 @@ use core::ptr;
 use std::ffi::CString;
 use std::path::Path;
 
+use causeway_fabric::pipeline::{Direction, Plan};
 use libloading::{Library, Symbol};
 use thiserror::Error;
 
@@ -50,6 +51,19 @@ impl Plans {
         // SAFETY: a text ends with a zero, and is read before the call returns.
         let status = unsafe { (self.use_pipeline)(text.as_ref().map_or(ptr::null(), |text| text.as_ptr())) };
         if status == 0 { Ok(()) } else { Err(not_understood()) }
+    }
+
+    /// The plan by which a copy of so many bytes is carried now.
+    pub fn plan(&self, direction: Direction, bytes: usize) -> Result<Plan, PlansError> {
+        let other = || PlansError::OtherLibrary(self.name.clone());
+        // SAFETY: the client library exports the function with this type.
+        let plan: Symbol<'_, unsafe extern "C" fn(c_int, usize, *mut [usize; 4]) -> c_int> =
+            unsafe { self.library.get(b"causeway_pipeline_plan") }.map_err(|_| other())?;
+        let mut numbers = [0; 4];
+        // SAFETY: there is room for four numbers.
+        let status = unsafe { plan(c_int::from(direction == Direction::ToDevice), bytes, &mut numbers) };
+        let [buffers, buffer_bytes, lanes, threads] = numbers;
+        if status == 0 { Ok(Plan { buffers, buffer_bytes, lanes, threads }) } else { Err(other()) }
     }
 
     /// The pair of machines that the session joins: the server's host, the UUID of its first device, the module that carries copies,

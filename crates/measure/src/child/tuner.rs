@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use causeway_fabric::pipeline::{Direction, Plan};
 use thiserror::Error;
 
 use super::driver::{DriverError, Gpu, cuda};
@@ -57,6 +58,12 @@ impl Tuner {
     /// Carries copies as these plans say, from the next one on.
     pub fn use_plans(&self, plans: &str) -> Result<(), TunerError> {
         Ok(self.plans.choose(Some(plans))?)
+    }
+
+    /// The plan for a copy that is in use where nobody has said anything: the built-in one for this network.
+    pub fn built_in(&self, direction: Direction, bytes: usize) -> Result<Plan, TunerError> {
+        self.plans.choose(Some(""))?;
+        Ok(self.plans.plan(direction, bytes)?)
     }
 
     /// Copies `bytes` bytes of pageable memory and waits; how long that took.
