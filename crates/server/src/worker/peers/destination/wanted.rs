@@ -1,0 +1,74 @@
+//! Where do the bytes of a piece go, and what becomes of it when they have come?
+
+use super::copy::Copy;
+use causeway_api::sys::CUresult;
+use causeway_fabric::pipeline::Piece;
+use causeway_fabric::{Destination, DeviceMemory, Lease, LinkError};
+use causeway_gpu::{CuResult, Staging};
+use causeway_wire::lent::LentMemory;
+use std::sync::Arc;
+
+/// A piece that was asked for.
+pub(super) struct Wanted {
+    pub(super) copy: Arc<Copy>,
+    pub(super) piece: Piece,
+    /// Where the card may put it: the memory, the first byte's address, and bytes.
+    pub(super) by_card: Option<(DeviceMemory, u64, usize)>,
+}
+
+/// The bytes of a piece.
+pub(super) enum Arrived {
+    /// In memory of this process.
+    Staged(Staging),
+    /// In memory shared with the other worker.
+    Leased(Lease),
+}
+
+impl Arrived {
+    pub(super) fn as_ptr(&self) -> *const u8 {
+        match self {
+            Self::Staged(staging) => staging.as_ptr(),
+            Self::Leased(lease) => lease.as_ptr(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Staged(staging) => staging.len(),
+            Self::Leased(lease) => lease.len(),
+        }
+    }
+}
+
+impl Wanted {
+    /// Where its bytes go when they come in parts.
+    pub(super) fn expect(self, staging: Staging) -> Destination {
+        let (start, length) = (staging.as_ptr(), staging.len());
+        let arrived = move |outcome: Result<(), _>| {
+            let outcome = outcome.map_err(|_| CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
+            self.end(outcome.map(|()| Arrived::Staged(staging)));
+        };
+        // SAFETY: the memory belongs to the staging, which the callback owns until it has run.
+        unsafe { Destination::raw(start, length, arrived) }
+    }
+
+    /// Its bytes have come, or never will.
+    pub(super) fn end(self, outcome: CuResult<Arrived>) {
+        let Self { copy, piece, .. } = self;
+        let engine = Arc::clone(&copy.reader.engine);
+        engine.peers.steps.run(move || copy.arrived(piece, outcome));
+    }
+
+    /// Has the card fetch its bytes from where they lie in the other worker's memory; nothing where it was not asked for so.
+    pub(super) fn fetch(self, memory: LentMemory) -> Option<()> {
+        let Self { copy, by_card, .. } = self;
+        let (device, address, length) = by_card?;
+        let link = copy.reader.link.clone();
+        let then = Box::new(move |outcome: Result<(), LinkError>| {
+            let engine = Arc::clone(&copy.reader.engine);
+            engine.peers.steps.run(move || copy.fetched(outcome));
+        });
+        link.read_to_device(memory, &device, address, length, then);
+        Some(())
+    }
+}
