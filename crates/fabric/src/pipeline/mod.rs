@@ -13,7 +13,7 @@
 //! | [`plan`]      | What is there to choose, and within which limits?                           |
 //! | [`table`]     | Which plan does a copy of this size get?                                    |
 //! | [`language`]  | How does a person write a table down (`CAUSEWAY_PIPELINE`)?                  |
-//! | [`cut`]       | Which pieces has a copy, in one, two or three dimensions?                    |
+//! | [`mod@cut`]   | Which pieces has a copy, in one, two or three dimensions?                    |
 //! | [`profile`]   | How is what `causeway tune` has measured kept, and found again?              |
 
 pub mod cut;
