@@ -11,7 +11,7 @@
 //! | `counters`    | What has gone over it?                                                           |
 //! | `error`       | What can go wrong?                                                               |
 //!
-//! How frames and transfers move is the business of the link's [module](crate::module).
+//! How frames and transfers move is the business of the module that carries the link (`module.rs`).
 //!
 //! Locks, in the order in which they may be taken: `writer`, `batch`, `numbers`; the module's; `transfers`. No
 //! callback of the link's owner runs under any of them, except the closures of [`Link::append`] and
