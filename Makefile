@@ -15,7 +15,7 @@ help:
 	@echo 'make demo        build, start a server with the software GPU, run a CUDA program on it'
 	@echo 'make test        build everything and run all tests and lints; needs no GPU'
 	@echo 'make bench       measure calls, copies and frames with the software GPU, over TCP and shared memory (see causeway bench --help)'
-	@echo 'make lint        formatting, clippy, licences and advisories of the dependencies'
+	@echo 'make lint        formatting, clippy, documentation, licences and advisories of the dependencies'
 	@echo 'make programs    compile the CUDA test programs into build/cuda, and the applications'
 	@echo 'make apps        compile the applications of bench/apps into build/apps; bench/apps/run.py measures them'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, clippy with warnings denied, what the dependencies are (deny.toml), and whether the Python programs can be read. Runs all, fails
+# Formatting, clippy and documentation with warnings denied, what the dependencies are (deny.toml), and whether the Python programs can be read. Runs all, fails
 # if any fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -25,6 +25,7 @@ fi
 
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+step env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 step cargo deny --log-level error check --hide-inclusion-graph bans licenses sources
 # The list of known vulnerabilities is a git repository of its own.
 if cargo deny --log-level off fetch db 2>/dev/null; then

@@ -7,12 +7,12 @@
 //! | Module | Question it answers |
 //! |---|---|
 //! | `entry` | What does every call go through? |
-//! | [`calls`] | What does a call do that is not simply sent? |
+//! | `calls` | What does a call do that is not simply sent? |
 //! | `session` | How do commands leave, and how do replies come back? |
 //! | `handles`, `context`, `stream`, `event`, `module` | What is known here of the program's objects? |
 //! | `memory`, `host_memory`, `copy` | What is an address, and how do bytes move? |
 //! | `pipeline` | Into which pieces is a copy cut, and how are they carried? |
-//! | [`visible`] | How do kernels reach memory of the program? |
+//! | `visible` | How do kernels reach memory of the program? |
 //! | `address`, `pool` | Which memory is given out without asking the server, and when again? |
 //! | `virtual_memory`, `ipc`, `exchange` | What does the program map itself, and share with other processes? |
 //! | `launch` | What does a kernel get? |

@@ -6,8 +6,8 @@
 //! | [`read`] | What do the kernel's file systems say? From a root that tests make up. |
 //! | [`live`] | What do system calls, libraries and the GPU's driver say? |
 //! | [`distance`] | How far is a card from a GPU? Pure. |
-//! | [`judge`] | What is right, what is not, and what is to be done? Pure. |
-//! | [`print`] | How is a person told? |
+//! | [`mod@judge`] | What is right, what is not, and what is to be done? Pure. |
+//! | [`mod@print`] | How is a person told? |
 //!
 //! Nothing here changes the machine, needs a GPU, a card or privileges, or fails: what cannot be read is a fact as well.
 

@@ -141,7 +141,7 @@ fn quoted(text: impl AsRef<str>) -> String {
     }
 }
 
-/// The names of all files that [`write`] makes for a kind of run.
+/// The names of all files that [`fn@write`] makes for a kind of run.
 pub fn names(kind: Kind) -> Vec<String> {
     let plots = plot::names(kind).iter().flat_map(|name| [format!("{name}.svg"), format!("{name}.png")]);
     [format!("{}.csv", kind.name()), format!("{}.json", kind.name())].into_iter().chain(plots).collect()

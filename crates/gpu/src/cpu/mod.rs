@@ -1,8 +1,8 @@
 //! The software GPU: driver calls carried out on this machine's processor.
 //!
 //! One device, or several that share processor and memory. The memory is an [`AddressSpace`] of this process, and
-//! kernels are compiled by [`causeway_ptx`]. Calls come in at [`calls`]; what goes into streams is an [`operation`], ordered by the
-//! [`scheduler`] and carried out by the [`executor`]'s threads.
+//! kernels are compiled by [`causeway_ptx`]. Calls come in at `calls`; what goes into streams is an `operation`, ordered by the
+//! `scheduler` and carried out by the `executor`'s threads.
 //!
 //! A worker process serves one client, so a fault of that client's kernels ends its context and nothing else.
 

@@ -2,23 +2,23 @@
 //!
 //! | question | module |
 //! | --- | --- |
-//! | which library, and did it start | [`load`] |
-//! | what are the devices | [`snapshot`] |
-//! | which context is meant, what can be set for a stream | [`context`], [`streams`] |
-//! | how does code come in and what does it hold | [`image`], [`jit`], [`linker`], [`fatbin`], [`module`] |
-//! | how is it started | [`launch`] |
-//! | what do textures and surfaces look into | [`texture`] |
-//! | what does the driver's log say | [`log`] |
-//! | which part of a device's processors does a context use | [`green`] |
-//! | where is memory allocated | [`memory`] |
-//! | how do bytes move | [`copy`], [`staging`], [`pinned`], [`registered`] |
-//! | which memory of this process do kernels reach | [`shared`], [`managed`] |
-//! | how do network cards reach GPU memory | [`direct`] |
-//! | when is work done | [`waits`], [`events`] |
-//! | how does memory get addresses that the client chose | [`virtual_memory`] |
-//! | how does a host function stop a stream | [`gate`] |
-//! | what is a graph made of | [`graph`] |
-//! | where does device `printf` go | [`output`] |
+//! | which library, and did it start | `load` |
+//! | what are the devices | `snapshot` |
+//! | which context is meant, what can be set for a stream | `context`, `streams` |
+//! | how does code come in and what does it hold | `image`, `jit`, `linker`, `fatbin`, `module` |
+//! | how is it started | `launch` |
+//! | what do textures and surfaces look into | `texture` |
+//! | what does the driver's log say | `log` |
+//! | which part of a device's processors does a context use | `green` |
+//! | where is memory allocated | `memory` |
+//! | how do bytes move | `copy`, `staging`, `pinned`, `registered` |
+//! | which memory of this process do kernels reach | `shared`, `managed` |
+//! | how do network cards reach GPU memory | `direct` |
+//! | when is work done | `waits`, `events` |
+//! | how does memory get addresses that the client chose | `virtual_memory` |
+//! | how does a host function stop a stream | `gate` |
+//! | what is a graph made of | `graph` |
+//! | where does device `printf` go | `output` |
 //!
 //! Each implements the trait of its subject ([`crate::calls`]), in which code made from the declaration list passes on
 //! plain driver calls. Handles have been checked

@@ -12,10 +12,10 @@
 //!
 //! | question | module |
 //! | --- | --- |
-//! | which addresses are free | [`free_ranges`] |
-//! | what lies at addresses that the client chose | [`host_window`], [`device_window`] |
-//! | how does the host reach device memory | [`access`] |
-//! | what is the system asked for | [`pages`] |
+//! | which addresses are free | `free_ranges` |
+//! | what lies at addresses that the client chose | `host_window`, `device_window` |
+//! | how does the host reach device memory | `access` |
+//! | what is the system asked for | `pages` |
 
 mod access;
 mod device_window;

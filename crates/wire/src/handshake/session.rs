@@ -110,7 +110,7 @@ pub struct Welcome {
     pub version: u16,
     /// Names the session.
     pub session: SessionId,
-    /// Goes into the [`LaneHello`] of every lane.
+    /// Goes into the `LaneHello` of every lane.
     pub token: LaneToken,
     /// How many lanes the client may open.
     pub lanes: u32,
