@@ -37,10 +37,8 @@ fn main() {
         .skip(1)
         .map(|word| word.parse().expect("the arguments are numbers: lanes, then MiB"))
         .collect();
-    let (lanes, pieces) = match numbers.split_first() {
-        Some((lanes, pieces)) if !pieces.is_empty() => (*lanes, pieces.to_vec()),
-        lanes => (lanes.map_or(8, |(lanes, _)| *lanes), vec![8, 4, 2, 2]),
-    };
+    let lanes = numbers.first().copied().unwrap_or(8);
+    let pieces = numbers.get(1..).filter(|pieces| !pieces.is_empty()).unwrap_or(&[8, 4, 2, 2]);
     let pieces: Vec<usize> = pieces.iter().map(|piece| piece << 20).collect();
     let total: usize = pieces.iter().sum();
     let Pair { client, worker, worker_receiver: _receiver } =

@@ -108,8 +108,13 @@ fn introduce(gpu: &Gpu) -> Result<Introduction, DriverError> {
     })
 }
 
-fn use_plans(library: &Path, plans: Option<&str>) -> Result<(), PlansError> {
-    Plans::of_library(library)?.choose(plans)
+/// Carries copies by these plans from now on. `known` keeps what is looked up in the library.
+fn use_plans(known: &mut Option<Plans>, library: &Path, plans: Option<&str>) -> Result<(), PlansError> {
+    let known = match known {
+        Some(known) => known,
+        None => known.insert(Plans::of_library(library)?),
+    };
+    known.choose(plans)
 }
 
 /// Measures what standard input asks for, with this library, until standard input ends. `native` says that the library must be
@@ -128,7 +133,7 @@ pub fn serve(library: &Path, native: bool) -> Result<(), MessageError> {
     // The driver lives as long as the process.
     let gpu: &'static Gpu = Box::leak(Box::new(gpu));
     protocol::write(&mut replies, &Reply::Ready(introduction))?;
-    let mut prepared = None;
+    let (mut prepared, mut known_plans) = (None, None);
     while let Some(request) = protocol::read(&mut requests)? {
         let reply = match request {
             Request::Prepare { case, verify } => {
@@ -142,7 +147,7 @@ pub fn serve(library: &Path, native: bool) -> Result<(), MessageError> {
                     Err(trouble) => trouble.reply(gpu),
                 }
             }
-            Request::UsePlans { plans } => match use_plans(library, plans.as_deref()) {
+            Request::UsePlans { plans } => match use_plans(&mut known_plans, library, plans.as_deref()) {
                 Ok(()) => Reply::Prepared,
                 Err(error) => Reply::Unable { reason: error.to_string() },
             },

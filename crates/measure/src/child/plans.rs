@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::path::Path;
 
 use causeway_fabric::pipeline::{Direction, Plan};
-use libloading::{Library, Symbol};
+use libloading::Library;
 use thiserror::Error;
 
 /// Why plans cannot be chosen.
@@ -24,12 +24,19 @@ pub enum PlansError {
     NotUnderstood(String),
 }
 
+type UsePipeline = unsafe extern "C" fn(*const c_char) -> c_int;
+type PipelinePlan = unsafe extern "C" fn(c_int, usize, *mut [usize; 4]) -> c_int;
+type PipelinePair = unsafe extern "C" fn(*mut c_char, usize) -> usize;
+
 /// The plans of a client library that is loaded.
 #[derive(Debug)]
 pub struct Plans {
-    library: Library,
     name: String,
-    use_pipeline: unsafe extern "C" fn(*const c_char) -> c_int,
+    use_pipeline: UsePipeline,
+    plan: PipelinePlan,
+    pair: PipelinePair,
+    /// What the functions lie in.
+    _library: Library,
 }
 
 impl Plans {
@@ -39,9 +46,13 @@ impl Plans {
         let other = |_| PlansError::OtherLibrary(name.clone());
         // SAFETY: the library is loaded already, so that nothing of it runs here.
         let library = unsafe { Library::new(path) }.map_err(other)?;
-        // SAFETY: the client library exports the function with this type.
-        let use_pipeline = unsafe { *library.get(b"causeway_use_pipeline").map_err(other)? };
-        Ok(Self { library, name, use_pipeline })
+        // SAFETY: the client library exports the functions with these types.
+        let (use_pipeline, plan, pair) = unsafe {
+            let use_pipeline = *library.get::<UsePipeline>(b"causeway_use_pipeline").map_err(other)?;
+            let plan = *library.get::<PipelinePlan>(b"causeway_pipeline_plan").map_err(other)?;
+            (use_pipeline, plan, *library.get::<PipelinePair>(b"causeway_pipeline_pair").map_err(other)?)
+        };
+        Ok(Self { name, use_pipeline, plan, pair, _library: library })
     }
 
     /// Carries copies as these plans say, from the next one on; without plans as the session began.
@@ -55,29 +66,26 @@ impl Plans {
 
     /// The plan by which a copy of so many bytes is carried now.
     pub fn plan(&self, direction: Direction, bytes: usize) -> Result<Plan, PlansError> {
-        let other = || PlansError::OtherLibrary(self.name.clone());
-        // SAFETY: the client library exports the function with this type.
-        let plan: Symbol<'_, unsafe extern "C" fn(c_int, usize, *mut [usize; 4]) -> c_int> =
-            unsafe { self.library.get(b"causeway_pipeline_plan") }.map_err(|_| other())?;
         let mut numbers = [0; 4];
         // SAFETY: there is room for four numbers.
-        let status = unsafe { plan(c_int::from(direction == Direction::ToDevice), bytes, &mut numbers) };
+        let status =
+            unsafe { (self.plan)(c_int::from(direction == Direction::ToDevice), bytes, &mut numbers) };
         let [buffers, buffer_bytes, lanes, threads] = numbers;
-        if status == 0 { Ok(Plan { buffers, buffer_bytes, lanes, threads }) } else { Err(other()) }
+        if status == 0 { Ok(Plan { buffers, buffer_bytes, lanes, threads }) } else { Err(self.other()) }
     }
 
     /// The pair of machines that the session joins: the server's host, the UUID of its first device, the module that carries copies,
     /// and the client's host.
     pub fn pair(&self) -> Result<[String; 4], PlansError> {
-        let other = || PlansError::OtherLibrary(self.name.clone());
-        // SAFETY: the client library exports the function with this type.
-        let pair: Symbol<'_, unsafe extern "C" fn(*mut c_char, usize) -> usize> =
-            unsafe { self.library.get(b"causeway_pipeline_pair") }.map_err(|_| other())?;
         let mut text = [0_u8; 1024];
         // SAFETY: there is as much room as is said.
-        let length = unsafe { pair(text.as_mut_ptr().cast(), text.len()) }.min(text.len());
+        let length = unsafe { (self.pair)(text.as_mut_ptr().cast(), text.len()) }.min(text.len());
         let text = String::from_utf8_lossy(&text[..length]);
         let lines: Vec<_> = text.splitn(4, '\n').map(str::to_owned).collect();
-        lines.try_into().map_err(|_| other())
+        lines.try_into().map_err(|_| self.other())
+    }
+
+    fn other(&self) -> PlansError {
+        PlansError::OtherLibrary(self.name.clone())
     }
 }
