@@ -29,9 +29,7 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
     end_of_contents(state);
     // A command that ends a context does not work in it.
     session::call_in(state.without_context(), &calls::context_destroy { context: state.handle })?;
-    handles::drop_handle(state.handle);
-    OTHERS.remove(state.handle);
-    leave(state.handle);
+    forget(state.handle);
     Ok(())
 }
 
@@ -46,10 +44,15 @@ pub fn adopt(handle: Handle<Context>, device: CUdevice) -> Arc<ContextState> {
 pub fn abandon(state: &ContextState, end: impl FnOnce() -> Result<(), CUresult>) -> Result<(), CUresult> {
     end_of_contents(state);
     let ended = end();
-    handles::drop_handle(state.handle);
-    OTHERS.remove(state.handle);
-    leave(state.handle);
+    forget(state.handle);
     ended
+}
+
+/// A context that is no primary one is known no more.
+fn forget(handle: Handle<Context>) {
+    handles::drop_handle(handle);
+    OTHERS.remove(handle);
+    leave(handle);
 }
 
 /// Retains the primary context of a device; the first retain creates it on the server.

@@ -16,10 +16,15 @@ pub(super) fn first_packet() -> u32 {
     u32::from_le_bytes(random_bytes()) & 0x00ff_ffff
 }
 
+/// The path MTU that this end would take.
+fn own_mtu(prepared: &Prepared) -> PathMtu {
+    let of_port = prepared.local.port.mtu;
+    prepared.settings.mtu.map_or(of_port, |mtu| mtu.min(of_port))
+}
+
 /// What an end tells the other one.
 pub(super) fn describe(prepared: &Prepared, packet: u32, manager_port: u16) -> VerbsEnd {
-    let Prepared { queue_pairs, memory: Memory { arena, .. }, local, limits, counts, settings, .. } =
-        prepared;
+    let Prepared { queue_pairs, memory: Memory { arena, .. }, local, limits, counts, .. } = prepared;
     let own = arena.region().remote(0);
     VerbsEnd {
         numbers: queue_pairs.iter().map(|queue_pair| queue_pair.number()).collect(),
@@ -28,7 +33,7 @@ pub(super) fn describe(prepared: &Prepared, packet: u32, manager_port: u16) -> V
         packet,
         lid: local.port.lid,
         gid: local.gid.gid.0,
-        mtu: settings.mtu.map_or(local.port.mtu, |mtu| mtu.min(local.port.mtu)).bytes(),
+        mtu: own_mtu(prepared).bytes(),
         depth: counts.depth,
         reads: limits.answered_reads.min(MOST_READS) as u8,
         arena: own.address,
@@ -49,8 +54,7 @@ pub(super) fn check(end: &VerbsEnd) -> Result<(), JoinError> {
 
 /// The settings of a path to this peer.
 pub(super) fn path_settings(prepared: &Prepared, peer: &VerbsEnd) -> PathSettings {
-    let Prepared { local, limits, settings, .. } = prepared;
-    let own = settings.mtu.map_or(local.port.mtu, |mtu| mtu.min(local.port.mtu));
+    let (limits, own) = (&prepared.limits, own_mtu(prepared));
     let mtu = PathMtu::from_bytes(peer.mtu).map_or(own, |mtu| mtu.min(own));
     PathSettings {
         reads: limits.reads.min(MOST_READS).min(peer.reads.into()) as u8,

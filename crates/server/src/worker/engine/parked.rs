@@ -40,7 +40,7 @@ impl Engine {
             Request::green_stream_create(create) => state.kinds.created(create.stream, create.flags),
             _ => {}
         }
-        if !state.blockers.holds_up(place, &request, &state.kinds) && self.is_ready(&state, place, &request) {
+        if self.is_ready(&state, place, &request) {
             self.issue(&mut state, head, place, &request, command.payload);
         } else {
             let answered = self.answer_held_up_query(head, &request);
@@ -107,9 +107,7 @@ impl Engine {
                     continue;
                 }
             };
-            if !state.blockers.holds_up(parked.place, &request, &state.kinds)
-                && self.is_ready(state, parked.place, &request)
-            {
+            if self.is_ready(state, parked.place, &request) {
                 self.issue(state, parked.head, parked.place, &request, &parked.payload);
             } else {
                 state.parked_bytes += parked.payload.len() + size_of::<Parked>();
@@ -119,8 +117,11 @@ impl Engine {
         }
     }
 
-    /// Whether a command that nothing holds up can be issued without blocking.
+    /// Whether nothing holds a command up, and it can be issued without blocking.
     fn is_ready(&self, state: &State, place: Place, request: &Request<'_>) -> bool {
+        if state.blockers.holds_up(place, request, &state.kinds) {
+            return false;
+        }
         if let Some(Payload::Transfer { number, .. } | Payload::Image { number, .. }) = request.payload()
             && !self.incoming.is_settled(number)
         {

@@ -116,8 +116,7 @@ impl Engine {
         head: Head,
         borrow: &peer_borrow,
     ) -> CuResult<()> {
-        let reader = self.peers.readers.lock().get(&borrow.peer).cloned();
-        let reader = reader.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let reader = self.peers.reader(borrow.peer)?;
         let (engine, loan, size, device) = (Arc::clone(self), borrow.loan, borrow.size as u64, borrow.device);
         // The descriptor may be on its way.
         self.aside.run(move || {

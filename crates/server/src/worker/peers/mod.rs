@@ -136,6 +136,11 @@ impl Peers {
         }
     }
 
+    /// The worker of another server that the client knows by this number.
+    fn reader(&self, peer: u64) -> CuResult<Arc<Reader>> {
+        self.readers.lock().get(&peer).cloned().ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
     /// Forgets a context that is about to end, and the streams in it with it.
     pub fn context_ends(&self, context: Handle<Context>) {
         self.writing.lock().remove(&context.value());

@@ -51,8 +51,7 @@ impl Engine {
         head: Head,
         request: &peer_copy,
     ) -> CuResult<()> {
-        let reader = self.peers.readers.lock().get(&request.peer).cloned();
-        let reader = reader.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let reader = self.peers.reader(request.peer)?;
         let stream = self.objects.native(request.stream)?;
         let destination = request.destination.natives(&self.objects)?;
         let (plan, pieces) =
