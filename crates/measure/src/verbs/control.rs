@@ -16,7 +16,7 @@ use super::results;
 pub const DEFAULT_PORT: u16 = 7691;
 
 /// What both ends must agree on.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes of the longest line: a list of 64 queue pairs takes some 8 KiB.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -104,6 +104,8 @@ pub enum Request {
         setting: Setting,
         /// Whether rdma_cm is to join the queue pairs.
         by_manager: bool,
+        /// Whether the memory from which transfers come back is registered with the card.
+        registers: bool,
     },
     /// Start perftest's program for this case as a server.
     Perftest {

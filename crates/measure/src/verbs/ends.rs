@@ -145,7 +145,8 @@ impl<'a> Ends<'a> {
         let intention =
             Intention::new(setting, self.endpoint.device_for_links(), self.local).map_err(failed)?;
         let by_manager = intention.by_manager();
-        let port = match self.control.ask(&Request::Link { setting, by_manager })? {
+        let request = Request::Link { setting, by_manager, registers: self.registers };
+        let port = match self.control.ask(&request)? {
             Answer::Listening { port } => port,
             other => return Err(unexpected(&other)),
         };

@@ -10,7 +10,7 @@ mod obeying;
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::tcp::channel::Connection;
@@ -205,7 +205,7 @@ impl Asking {
                 first.map_or(Ok(()), |sending| sending.wait())?;
             }
             self.transfers += 1;
-            under_way.push_back(begin(&self.link, self.transfers, source)?);
+            under_way.push_back(Source::of(source).send(&self.link, self.transfers)?);
         }
         under_way.iter().try_for_each(Sending::wait)?;
         self.answer()?;
@@ -227,7 +227,7 @@ impl Asking {
         self.ball.begin(&self.link, count, source)?;
         // The last one that comes back is followed by word of it.
         self.answer()?;
-        Ok(self.ball.trips().median())
+        Ok(self.ball.end().map_or(0.0, |trips| trips.median()))
     }
 
     /// Says that transfers follow, and waits until the other end knows: they overtake messages.
@@ -238,7 +238,7 @@ impl Asking {
 
     fn transfer(&mut self, source: &[u8]) -> Result<(), LinkError> {
         self.transfers += 1;
-        begin(&self.link, self.transfers, source)?.wait()
+        Source::of(source).send(&self.link, self.transfers)?.wait()
     }
 
     /// Makes memory known to the card, from which transfers will come.
@@ -259,64 +259,85 @@ impl Asking {
     }
 }
 
-/// Begins a transfer from memory that stays as it is until the result has been waited for.
-fn begin(link: &Link, number: u64, source: &[u8]) -> Result<Sending, LinkError> {
-    // SAFETY: nobody writes to what is sent as long as the link is measured.
-    unsafe { link.begin_transfer(number, source.as_ptr(), source.len(), Carriage::default()) }
+/// Memory from which transfers come. Nobody writes to it as long as a link is measured.
+#[derive(Clone, Copy)]
+struct Source {
+    start: *const u8,
+    length: usize,
 }
 
-/// Sends a transfer of one piece, as a worker does that has it in place.
-fn throw(link: &Link, number: u64, bytes: &[u8]) -> Result<(), LinkTrouble> {
-    let mut piece = link.piece(bytes.len()).ok_or(LinkTrouble::Senseless)?;
-    // SAFETY: the piece is as long as the bytes.
-    unsafe { piece.fill(bytes.as_ptr(), 1) };
-    Ok(link.send_piece(number, piece)?)
+// SAFETY: the memory is read only, by whichever thread.
+unsafe impl Send for Source {}
+
+impl Source {
+    fn of(bytes: &[u8]) -> Self {
+        Self { start: bytes.as_ptr(), length: bytes.len() }
+    }
+
+    /// Begins a transfer of it, which is under way until the result is dropped.
+    fn send(self, link: &Link, number: u64) -> Result<Sending, LinkError> {
+        // SAFETY: nobody writes to what is sent as long as the link is measured, and it outlives the link.
+        unsafe { link.begin_transfer(number, self.start, self.length, Carriage::default()) }
+    }
 }
 
 /// A transfer that goes to and fro; the thread that finds it come back throws it again.
 #[derive(Default)]
-struct Ball(Mutex<Game>);
+struct Ball(Mutex<Option<Game>>);
 
-#[derive(Default)]
 struct Game {
-    link: Option<Link>,
-    bytes: Vec<u8>,
+    link: Link,
+    source: Source,
     left: u32,
     trips: Trips,
+    /// Throws whose ends may have come, but have not been waited for: who does that looks for completions, and must not be
+    /// the one who has just found one.
+    under_way: Vec<Sending>,
+}
+
+impl Game {
+    /// Throws the ball, or says that it has come back for the last time.
+    fn go_on(&mut self) -> Result<(), LinkError> {
+        if self.left == 0 {
+            return send(&self.link, wish::ANSWER, 0, &[]);
+        }
+        self.under_way.push(self.source.send(&self.link, FIRST_BALL + u64::from(self.left))?);
+        Ok(())
+    }
 }
 
 impl Ball {
-    fn begin(&self, link: &Link, count: u32, bytes: &[u8]) -> Result<(), LinkTrouble> {
-        let mut game = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *game = Game { link: Some(link.clone()), bytes: bytes.to_vec(), left: count, trips: Trips::begin() };
-        throw(link, FIRST_BALL, bytes)
+    fn game(&self) -> MutexGuard<'_, Option<Game>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn trips(&self) -> Trips {
-        core::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).trips)
+    fn begin(&self, link: &Link, count: u32, bytes: &[u8]) -> Result<(), LinkError> {
+        let (link, source) = (link.clone(), Source::of(bytes));
+        let game = Game { link, source, left: count, trips: Trips::begin(), under_way: Vec::new() };
+        self.game().insert(game).go_on()
+    }
+
+    /// Ends the game; its round trips.
+    fn end(&self) -> Option<Trips> {
+        let game = self.game().take();
+        game.map(|game| game.trips)
     }
 }
 
 impl LinkEvents for Ball {
     fn open_in_place(&self, _transfer: u64, lease: Lease) -> Result<(), Lease> {
         drop(lease);
-        let mut game = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(link) = game.link.clone() else { return Ok(()) };
-        game.trips.one_more();
-        game.left -= 1;
-        let gone_on = if game.left > 0 {
-            throw(&link, FIRST_BALL + u64::from(game.left), &game.bytes)
-        } else {
-            game.link = None;
-            send(&link, wish::ANSWER, 0, &[]).map_err(LinkTrouble::from)
-        };
-        if gone_on.is_err() {
-            link.close();
+        if let Some(game) = &mut *self.game() {
+            game.trips.one_more();
+            game.left = game.left.saturating_sub(1);
+            if game.go_on().is_err() {
+                game.link.close();
+            }
         }
         Ok(())
     }
 
     fn lost(&self, _cause: &LinkError) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).link = None;
+        self.end();
     }
 }

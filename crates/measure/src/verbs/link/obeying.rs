@@ -2,25 +2,27 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::verbs::join::offer_with;
-use causeway_fabric::{Lease, Link, LinkError, LinkEvents, Receiver};
+use causeway_fabric::{Lease, Link, LinkError, LinkEvents, Receiver, Sending};
 use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
-use super::{JOINING, LinkTrouble, send, settings, throw, wish};
-use crate::verbs::case::Setting;
+use super::{JOINING, LinkTrouble, Source, send, settings, wish};
+use crate::verbs::case::{LONGEST, Setting};
 use crate::verbs::traffic::digest;
 
-/// The end that obeys: lets an end join that [asks](super::Intention) over the connections which come next.
+/// The end that obeys: lets an end join that [asks](super::Intention) over the connections which come next. If it `registers`, what it
+/// sends back comes from memory that is registered with the card.
 pub fn obey(
     listener: &TcpListener,
     setting: Setting,
     device: Option<&str>,
     by_manager: bool,
+    registers: bool,
 ) -> Result<Link, LinkTrouble> {
     let accept = || accept_by(listener, Instant::now() + JOINING);
     let (command, setup) = (Connection::new(accept()?, None), Connection::new(accept()?, None));
@@ -33,7 +35,12 @@ pub fn obey(
     };
     let joined = offer_with(setup, &hello, || settings(setting, device))?;
     let (link, receiver) = joined.link(&command)?;
-    let obeying = Arc::new(Obeying { link: Mutex::new(Some(link.clone())), ..Obeying::default() });
+    let mut memory = vec![0x5a; LONGEST as usize];
+    if registers {
+        // SAFETY: it is forgotten before it goes.
+        unsafe { link.register(memory.as_mut_ptr(), memory.len()) }?;
+    }
+    let obeying = Arc::new(Obeying { link: Mutex::new(Some(link.clone())), memory, ..Obeying::default() });
     link.start(Arc::<Obeying>::clone(&obeying));
     std::thread::spawn(move || obeying.serve(receiver));
     Ok(link)
@@ -66,6 +73,10 @@ struct Obeying {
     returns: AtomicBool,
     /// Whether the digest of the last one is wanted.
     digests: AtomicBool,
+    /// What is sent back.
+    memory: Vec<u8>,
+    /// Of the transfers that are sent back, those whose ends have not been waited for.
+    under_way: Mutex<Vec<Sending>>,
 }
 
 impl Obeying {
@@ -86,7 +97,19 @@ impl Obeying {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(link) = link {
             link.close();
+            self.wait_for_the_ends();
+            link.forget(self.memory.as_ptr().cast_mut());
         }
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, Vec<Sending>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until everything that was sent back is with the other end.
+    fn wait_for_the_ends(&self) {
+        let under_way = core::mem::take(&mut *self.under_way());
+        drop(under_way);
     }
 
     fn carry_out(&self, command: &Command<'_>) -> Result<(), LinkTrouble> {
@@ -100,6 +123,7 @@ impl Obeying {
             }
             wish::RETURN => send(&link, wish::NOTHING, 0, payload)?,
             wish::TRANSFERS | wish::TRANSFER_DIGEST | wish::TRANSFERS_BACK => {
+                self.wait_for_the_ends();
                 self.returns.store(opcode == wish::TRANSFERS_BACK, Ordering::Relaxed);
                 self.digests.store(opcode == wish::TRANSFER_DIGEST, Ordering::Relaxed);
                 let count = u32::try_from(number).map_err(|_| LinkTrouble::Senseless)?;
@@ -112,11 +136,12 @@ impl Obeying {
     }
 
     fn came(&self, link: &Link, number: u64, lease: Lease) -> Result<(), LinkTrouble> {
-        // SAFETY: the peer writes nothing there before it has been given back; it is the same program.
-        let bytes = || unsafe { core::slice::from_raw_parts(lease.as_ptr(), lease.len()) };
         let is_last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
         if self.returns.load(Ordering::Relaxed) {
-            return throw(link, number, bytes());
+            let bytes = self.memory.get(..lease.len()).ok_or(LinkTrouble::Senseless)?;
+            drop(lease);
+            self.under_way().push(Source::of(bytes).send(link, number)?);
+            return Ok(());
         }
         if is_last {
             let digests = self.digests.load(Ordering::Relaxed);
