@@ -188,8 +188,8 @@ unsafe fn send_now(
     if mode == Mode::Synchronous {
         // Until the bytes are known to have come, what a lane loses can be sent again.
         stream.synchronize()?;
+        held.into_iter().for_each(Sending::came);
     }
-    drop(held);
     Ok(())
 }
 

@@ -63,6 +63,11 @@ pub(crate) trait Pending: Send {
 
     /// The memory will change: waits until nothing reads it any more.
     fn release(&self);
+
+    /// The same where the peer has said that it has all bytes, so that there may be less to wait for.
+    fn came(&self) {
+        self.release();
+    }
 }
 
 /// A transfer that is being sent. As long as this lives the memory must not change, and what a failing lane loses can be
@@ -89,6 +94,14 @@ impl Sending {
     /// Waits until the bytes have left the memory.
     pub fn wait(&self) -> Result<(), LinkError> {
         self.0.as_ref().map_or(Ok(()), |pending| pending.wait())
+    }
+
+    /// Gives the memory back when the peer has said, in whatever way, that it has all bytes: a module that would have to be told
+    /// so by its other end need not wait for that.
+    pub fn came(mut self) {
+        if let Some(pending) = self.0.take() {
+            pending.came();
+        }
     }
 }
 

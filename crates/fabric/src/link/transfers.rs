@@ -141,6 +141,7 @@ impl Ending {
 #[must_use = "somebody waits for the end of its transfer"]
 pub(crate) struct Landed {
     is_complete: bool,
+    is_alone: bool,
     ending: Option<Ending>,
 }
 
@@ -148,6 +149,11 @@ impl Landed {
     /// Whether its transfer has ended with it, of which somebody is still to be told.
     pub(crate) fn has_ended(&self) -> bool {
         self.ending.is_some()
+    }
+
+    /// Whether no transfer is expected or under way any more.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     /// Tells whoever waits for the transfer, if it has ended. Whether it is complete.
@@ -263,7 +269,7 @@ impl Transfers {
     }
 
     fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> Landed {
-        let more_is_to_come = Landed { is_complete: false, ending: None };
+        let more_is_to_come = Landed { is_complete: false, is_alone: false, ending: None };
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&chunk.transfer) else {
             return more_is_to_come;
@@ -281,7 +287,7 @@ impl Transfers {
         if is_complete || lost {
             entries.remove(&chunk.transfer);
         }
-        Landed { is_complete, ending }
+        Landed { is_complete, is_alone: entries.is_empty(), ending }
     }
 
     /// Takes the destination out of an entry that has ended.

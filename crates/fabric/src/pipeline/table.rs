@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::time::Duration;
 
 use super::plan::{Direction, Module, Plan};
-use crate::connect::lanes_by_distance;
+use crate::connect::{is_long, lanes_by_distance};
 
 /// All lanes that a session has.
 const ALL: usize = Plan::MOST_LANES;
@@ -25,31 +25,41 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
 /// Over TCP the lanes' threads are what copies to and from the program's memory. Of a long copy a plan takes all that a session
 /// has, which are as many as the length of its network asks for; a short one is over before all of them are awake. Each piece
 /// costs wake-ups at both ends, so pieces are long.
-const TCP: &Steps =
-    &[(256 * K, plan(1, 256 * K, 1, 1)), (LONG, plan(8, M, 4, 1)), (usize::MAX, LONG_OVER_TCP)];
-
-/// From this many bytes on a copy over TCP takes [this plan](LONG_OVER_TCP). With four lanes 4 MiB take a tenth longer than with
-/// eight, and 8 MiB a sixth (2026-11-23, the same machine).
-const LONG: usize = 4 * M;
-
-const LONG_OVER_TCP: Plan = plan(8, 8 * M, ALL, 4);
-
-/// Over shared memory the copying threads are the first stage, and small pieces let the GPU begin early.
-const SHM_TO: &Steps = &[
+const TCP_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
-    (M, plan(4, 128 * K, 2, 4)),
-    (4 * M, plan(8, 256 * K, 4, 8)),
-    (16 * M, plan(8, M, 8, 8)),
-    (usize::MAX, plan(8, 4 * M, 8, 8)),
+    (LONG, plan(8, M, 4, 1)),
+    (usize::MAX, plan(8, LONGEST_PIECE, ALL, 4)),
 ];
 
-/// The end of each piece has to be noticed, so pieces are longer.
+/// What the GPU has written is sent sooner in shorter pieces: 256 MiB come a quarter faster in pieces of 4 MiB than of 8
+/// (2026-11-23, the same machine).
+const TCP_FROM: &Steps =
+    &[(256 * K, plan(1, 256 * K, 1, 1)), (LONG, plan(8, M, 4, 1)), (usize::MAX, plan(8, 4 * M, ALL, 4))];
+
+/// From this many bytes on a copy over TCP takes all lanes. With four lanes 4 MiB take a tenth longer than with eight, and 8 MiB
+/// a sixth (2026-11-23, the same machine).
+const LONG: usize = 4 * M;
+
+/// Bytes of the longest piece of a copy over TCP.
+const LONGEST_PIECE: usize = 8 * M;
+
+/// Over shared memory the copying threads are the first stage.
+const SHM_TO: &Steps = &[
+    (256 * K, plan(1, 256 * K, 1, 1)),
+    (M, plan(4, 512 * K, 2, 8)),
+    (4 * M, plan(4, M, 4, 16)),
+    (16 * M, plan(8, M, 8, 16)),
+    (usize::MAX, plan(8, 8 * M, 8, 6)),
+];
+
+/// Threads that copy what the GPU has just written want more company and shorter pieces.
 const SHM_FROM: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
-    (M, plan(4, 256 * K, 2, 2)),
-    (4 * M, plan(2, M, 4, 8)),
-    (16 * M, plan(8, M, 8, 8)),
-    (usize::MAX, plan(8, 4 * M, 8, 8)),
+    (M, plan(4, 512 * K, 2, 8)),
+    (4 * M, plan(4, M, 4, 16)),
+    (16 * M, plan(8, M, 8, 16)),
+    (32 * M, plan(8, 2 * M, 8, 16)),
+    (usize::MAX, plan(8, 4 * M, 8, 16)),
 ];
 
 /// Two queue pairs are the published optimum for InfiniBand; the copying threads fill registered staging.
@@ -63,7 +73,8 @@ const VERBS: &Steps = &[
 /// What is used when nobody says otherwise.
 pub fn built_in(module: Module, direction: Direction, bytes: usize) -> Plan {
     let steps = match (module, direction) {
-        (Module::Tcp, _) => TCP,
+        (Module::Tcp, Direction::ToDevice) => TCP_TO,
+        (Module::Tcp, Direction::FromDevice) => TCP_FROM,
         (Module::Shm, Direction::ToDevice) => SHM_TO,
         (Module::Shm, Direction::FromDevice) => SHM_FROM,
         (Module::Verbs, _) => VERBS,
@@ -76,14 +87,14 @@ pub fn built_in(module: Module, direction: Direction, bytes: usize) -> Plan {
 ///
 /// The pieces of a copy from a device are asked for, and the next one when the oldest has come. On a long network the question
 /// takes half a round trip, and bytes that a lane has lost hold up their piece for another one or more, in which all lanes may run out of
-/// what was asked for. So as many pieces are under way as the network wants lanes: three times the bytes that the
-/// kernel keeps under way on these. Nothing changes where the built-in plan has as many already, up to 10 ms.
+/// what was asked for. So there pieces are as long as they may be, and as many are under way as the network wants lanes, eight
+/// at least: three times the bytes that the kernel keeps under way on these.
 pub fn for_distance(round_trip: Duration) -> Table {
-    let buffers = lanes_by_distance(round_trip) as usize;
-    if buffers <= LONG_OVER_TCP.buffers {
+    if !is_long(round_trip) {
         return Table::default();
     }
-    let change = Change { buffers: Some((buffers, LONG_OVER_TCP.buffer_bytes)), ..Change::default() };
+    let buffers = (lanes_by_distance(round_trip) as usize).max(8);
+    let change = Change { buffers: Some((buffers, LONGEST_PIECE)), ..Change::default() };
     let (module, direction) = (Some(Module::Tcp), Some(Direction::FromDevice));
     Table { rules: vec![Rule { module, direction, sizes: LONG as u64..u64::MAX, change }] }
 }
@@ -203,7 +214,7 @@ mod tests {
 
     #[test]
     fn long_networks_have_more_of_a_copy_from_a_device_under_way_and_nothing_else_changes() {
-        for milliseconds in [0, 1, 5, 10, 11, 20, 300] {
+        for milliseconds in [0, 1, 5, 6, 10, 11, 20, 300] {
             let table = for_distance(Duration::from_millis(milliseconds));
             for (module, direction) in
                 Module::ALL.into_iter().flat_map(|module| Direction::ALL.map(|way| (module, way)))
@@ -212,12 +223,14 @@ mod tests {
                     let (near, far) =
                         (built_in(module, direction, 1 << shift), table.plan(module, direction, 1 << shift));
                     let is_long = (module, direction) == (Module::Tcp, Direction::FromDevice) && shift > 21;
-                    let buffers = match milliseconds {
-                        11 if is_long => 9,
-                        20 | 300 if is_long => 16,
-                        _ => near.buffers,
+                    let (buffers, buffer_bytes) = match milliseconds {
+                        6 | 10 if is_long => (8, 8 * M),
+                        11 if is_long => (9, 8 * M),
+                        20 | 300 if is_long => (16, 8 * M),
+                        _ => (near.buffers, near.buffer_bytes),
                     };
-                    assert_eq!(far, Plan { buffers, ..near }, "{module} {direction} {shift} {milliseconds}");
+                    let expected = Plan { buffers, buffer_bytes, ..near };
+                    assert_eq!(far, expected, "{module} {direction} {shift} {milliseconds}");
                 }
             }
         }

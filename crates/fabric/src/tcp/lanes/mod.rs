@@ -10,6 +10,7 @@
 mod crew;
 mod ready;
 mod receiving;
+mod untold;
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -21,6 +22,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crew::Crew;
 use ready::Ready;
+use untold::Untold;
 
 use super::channel::{Connection, Outgoing, Socket, shut_down};
 use super::schedule::{OrderId, Schedule, Task};
@@ -50,6 +52,8 @@ struct State {
     open: RwLock<Vec<Arc<Lane>>>,
     /// Those that nobody receives on.
     ready: Ready,
+    /// Threads that receive and do not sleep.
+    receiving: AtomicUsize,
     /// Lanes that came before the link was started, for which no threads run yet.
     not_started: Mutex<NotStarted>,
     line: Mutex<Line>,
@@ -65,6 +69,8 @@ struct State {
 #[derive(Default)]
 struct Line {
     schedule: Schedule,
+    /// Of what the peer will be told.
+    untold: Untold,
     /// Threads that send.
     crew: Crew,
     /// Threads that wait for the bytes of a transfer to leave.
@@ -167,6 +173,16 @@ impl Pending for Posted {
             free
         });
     }
+
+    fn came(&self) {
+        let mut line = self.lanes.0.line.lock();
+        // A thread may be about to take note that the last bytes have left.
+        if line.schedule.is_consumed(self.order) {
+            return line.schedule.release(self.order);
+        }
+        drop(line);
+        self.release();
+    }
 }
 
 impl Lanes {
@@ -177,6 +193,7 @@ impl Lanes {
             dialer: Mutex::new(dialer),
             open: RwLock::default(),
             ready: Ready::new()?,
+            receiving: AtomicUsize::new(0),
             not_started: Mutex::new(NotStarted::Waiting(Vec::new())),
             line: Mutex::default(),
             work: Condvar::new(),

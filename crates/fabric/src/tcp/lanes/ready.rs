@@ -85,39 +85,27 @@ impl Ready {
         let _ = epoll::delete(&self.epoll, held.incoming.socket());
     }
 
-    /// The lane to receive on next, where there is one within `patience`. The one that the calling thread had last, if it
-    /// was not given back, comes after all others. A thread that `may_look` does not sleep at first, and keeps that lane
-    /// while it looks: so short copies, which take the same few lanes each time, wake nobody.
-    pub fn next(
-        &self,
-        mut last: Option<Held>,
-        may_look: bool,
-        patience: Duration,
-    ) -> io::Result<Option<Held>> {
+    /// The lane to receive on next, where one has bytes. The one that the calling thread had `last`, if it was not given back,
+    /// comes after all others. A thread that `may_look` looks for a while, and keeps that lane meanwhile: so short copies, which
+    /// take the same few lanes each time, wake nobody.
+    pub fn look(&self, mut last: Option<Held>, may_look: bool) -> io::Result<Option<Held>> {
         let mut found = Ok(None);
         let time = if may_look { awake::between_work() } else { NOW };
         awake::look(time, || {
-            found = self.take(NOW);
+            found = self.wait(NOW);
             if let Ok(None) = found {
                 found = Ok(last.take_if(|last| last.has_bytes()));
             }
             !matches!(found, Ok(None))
         });
-        let found = found?;
         if let Some(last) = last {
             self.give_back(last)?;
         }
-        if found.is_none() { self.take(patience) } else { Ok(found) }
+        found
     }
 
-    /// Wakes all threads, now and whenever they ask.
-    pub fn end(&self) {
-        self.lanes.lock().clear();
-        // It fails when it has been called as often as a 64-bit number can count.
-        let _ = rustix::io::write(&self.over, &1_u64.to_ne_bytes());
-    }
-
-    fn take(&self, patience: Duration) -> io::Result<Option<Held>> {
+    /// Sleeps until a lane has bytes, or for `patience`.
+    pub fn wait(&self, patience: Duration) -> io::Result<Option<Held>> {
         let timeout =
             Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
         let mut events = [MaybeUninit::<Event>::uninit()];
@@ -132,6 +120,13 @@ impl Ready {
             Some(Held { lane, incoming })
         });
         Ok(held)
+    }
+
+    /// Wakes all threads, now and whenever they ask.
+    pub fn end(&self) {
+        self.lanes.lock().clear();
+        // It fails when it has been called as often as a 64-bit number can count.
+        let _ = rustix::io::write(&self.over, &1_u64.to_ne_bytes());
     }
 }
 
@@ -156,7 +151,7 @@ mod tests {
     }
 
     fn next(ready: &Ready) -> Option<Held> {
-        ready.next(None, false, NOW).unwrap()
+        ready.look(None, false).unwrap()
     }
 
     #[test]
@@ -166,12 +161,12 @@ mod tests {
         ready.add(7, incoming).unwrap();
         assert!(next(&ready).is_none());
         peer.write_all(&[1, 2]).unwrap();
-        let mut held = ready.next(None, false, LONG).unwrap().unwrap();
+        let mut held = ready.wait(LONG).unwrap().unwrap();
         assert_eq!(held.lane, 7);
         peer.write_all(&[3]).unwrap();
         assert!(next(&ready).is_none(), "somebody has it");
         held.incoming.receive(&mut [0], true).unwrap();
-        let held = ready.next(Some(held), false, LONG).unwrap().unwrap();
+        let held = ready.look(Some(held), false).unwrap().unwrap();
         assert_eq!(held.lane, 7, "no other has any");
         ready.give_back(held).unwrap();
         assert_eq!(next(&ready).unwrap().lane, 7);
@@ -183,11 +178,11 @@ mod tests {
         let (mut peers, lanes): (Vec<_>, Vec<_>) = (0..3).map(|_| lane()).unzip();
         lanes.into_iter().enumerate().for_each(|(lane, incoming)| ready.add(lane, incoming).unwrap());
         peers[2].write_all(&[0; 9]).unwrap();
-        let mut held = ready.next(None, false, LONG).unwrap();
+        let mut held = ready.wait(LONG).unwrap();
         for (peer, expected) in [(1, 1), (0, 2), (0, 0)] {
             peers[peer].write_all(&[0]).unwrap();
             while !has_bytes_on(&ready, peer, held.as_ref()) {}
-            held = ready.next(held, false, NOW).unwrap();
+            held = ready.look(held, false).unwrap();
             assert_eq!(held.as_ref().unwrap().lane, expected);
         }
     }
@@ -204,7 +199,7 @@ mod tests {
         let ready = Ready::new().unwrap();
         std::thread::scope(|scope| {
             let waiting: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| ready.next(None, false, Duration::from_secs(3600)))).collect();
+                (0..3).map(|_| scope.spawn(|| ready.wait(Duration::from_secs(3600)))).collect();
             ready.end();
             waiting.into_iter().for_each(|thread| assert!(thread.join().unwrap().unwrap().is_none()));
         });

@@ -9,7 +9,8 @@ use std::time::Instant;
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
 
 use super::ready::Held;
-use super::{Lanes, NotStarted};
+use super::untold::Untold;
+use super::{Lanes, Line, NotStarted};
 use crate::awake;
 use crate::connect::MOST_LANES;
 use crate::link::{Landed, LinkError, Place, Shared, count, spawn_or_lose};
@@ -51,8 +52,12 @@ impl Lanes {
         let mut dropped = vec![0; DROP_SIZE];
         let (mut watch, mut looked) = (PeerWatch::default(), Instant::now());
         let mut held = None;
+        self.0.receiving.fetch_add(1, Ordering::AcqRel);
         while link.check().is_ok() {
-            held = ready.next(held, watched < awake::lanes(), LOOK_EVERY)?;
+            held = match ready.look(held.take(), watched < awake::lanes())? {
+                None => self.sleep(link)?,
+                found => found,
+            };
             if looked.elapsed() >= LOOK_EVERY {
                 looked = Instant::now();
                 self.look_after(watched, &mut watch);
@@ -81,6 +86,20 @@ impl Lanes {
             }
         }
         Ok(())
+    }
+
+    /// Sleeps until a lane has bytes. Whoever is the last one to do so tells the peer what came.
+    fn sleep(&self, link: &Arc<Shared>) -> io::Result<Option<Held>> {
+        // Whoever has taken note of something untold is awake, and becomes the last one or leaves it to others.
+        if self.0.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut line = self.0.line.lock();
+            if line.tell_if(Untold::take) {
+                self.call(link, line, 1);
+            }
+        }
+        let found = self.0.ready.wait(LOOK_EVERY);
+        self.0.receiving.fetch_add(1, Ordering::AcqRel);
+        found
     }
 
     /// Ends a lane whose peer's machine does not take what was sent on it: a thread that sends on it cannot look while it
@@ -122,7 +141,10 @@ impl Lanes {
             LaneRecord::Chunk(chunk) => {
                 receive_chunk(link, incoming, &chunk, dropped)?;
                 // Counted while the lane is ours, so that its count is whole when it ends.
-                let is_news = self.0.line.lock().schedule.received(*lane);
+                let mut line = self.0.line.lock();
+                let is_news =
+                    line.schedule.received(*lane) | line.tell_if(|untold| untold.is_due(Instant::now));
+                drop(line);
                 return Ok(Received::Chunk { landed: link.transfers().land(&chunk, None), is_news });
             }
             LaneRecord::Number(number) => {
@@ -145,14 +167,26 @@ impl Lanes {
 
     /// A chunk has come: whoever waits for its transfer hears of it, and the peer if it is to know.
     fn landed(&self, link: &Arc<Shared>, landed: Landed, is_news: bool) {
+        let is_alone = landed.is_alone();
         let is_complete = landed.tell();
         if is_news || is_complete {
             let mut line = self.0.line.lock();
-            if is_complete {
-                line.schedule.completed();
+            let is_told = is_complete && line.tell_if(|untold| untold.completed(is_alone, Instant::now()));
+            if is_news || is_told {
+                self.call(link, line, 1);
             }
-            self.call(link, line, 1);
         }
+    }
+}
+
+impl Line {
+    /// Has the peer told of all chunks that have come, if it is time; whether it is.
+    fn tell_if(&mut self, is_time: impl FnOnce(&mut Untold) -> bool) -> bool {
+        let is_time = is_time(&mut self.untold);
+        if is_time {
+            self.schedule.tell();
+        }
+        is_time
     }
 }
 

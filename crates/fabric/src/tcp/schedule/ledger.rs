@@ -8,7 +8,7 @@ use causeway_wire::chunk::LaneRecord;
 use super::LaneError;
 use super::orders::OrderId;
 
-/// An acknowledgement goes out after so many chunks on a lane, and when a transfer is complete.
+/// An acknowledgement goes out after so many chunks on a lane, and when [whoever receives](Ledger::tell) wants it to.
 pub(super) const CHUNKS_PER_ACKNOWLEDGEMENT: u64 = 16;
 
 /// A part of an order that was put on a lane.
@@ -179,7 +179,7 @@ impl Ledger {
         lane.acknowledgement_due
     }
 
-    pub fn completed(&mut self) {
+    pub fn tell(&mut self) {
         for lane in &mut self.lanes {
             lane.acknowledgement_due |= lane.received > lane.acknowledged;
         }

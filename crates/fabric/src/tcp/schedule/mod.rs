@@ -158,9 +158,9 @@ impl Schedule {
         self.ledger.received(lane)
     }
 
-    /// A transfer has come whole: the peer waits to hear of it, perhaps.
-    pub fn completed(&mut self) {
-        self.ledger.completed();
+    /// The peer has to be told of all chunks that have come.
+    pub fn tell(&mut self) {
+        self.ledger.tell();
     }
 
     /// Nothing more is received on a lane; the peer has to be told.

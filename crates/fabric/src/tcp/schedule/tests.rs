@@ -190,7 +190,7 @@ fn what_came_is_told_at_once_for_all_lanes_and_again_when_a_lane_ends() {
     schedule.received(0);
     schedule.received(1);
     assert!(schedule.take(None).is_none());
-    schedule.completed();
+    schedule.tell();
     let task = schedule.take(None).unwrap();
     assert_eq!(task.news, [told(0, 1), told(1, 1)]);
     assert!(schedule.take(None).is_none());
@@ -213,7 +213,7 @@ fn what_came_is_told_at_once_for_all_lanes_and_again_when_a_lane_ends() {
 fn what_came_is_told_along_with_a_chunk() {
     let mut schedule = with_lanes(1);
     schedule.received(0);
-    schedule.completed();
+    schedule.tell();
     schedule.post(order(1, 10, 0, 8));
     let task = schedule.take(None).unwrap();
     assert_eq!(task.news[0], LaneRecord::Received { lane: 0, received: 1 });
