@@ -14,8 +14,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 
 use crate::awake::{self, cores};
-use crate::numa;
-use crate::threads;
+use crate::{numa, past_caches, threads};
 
 /// The most that a thread takes at a time, in bytes: about 20 us of work, so that a thread which comes late is not waited
 /// for.
@@ -157,13 +156,39 @@ unsafe impl Sync for Ends {}
 /// The bytes must be readable at `from` and writable at `to`, and may not overlap. Other threads may write to the source
 /// meanwhile; then either value is copied.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, threads: usize) {
+    let plainly = |to: *mut u8, from: *const u8, length| {
+        // SAFETY: as for the whole.
+        unsafe { core::ptr::copy_nonoverlapping(from, to, length) };
+    };
+    copy_by(plainly, to, from, length, threads);
+}
+
+/// The same for bytes that a device reads next, [past the caches](past_caches).
+///
+/// # Safety
+/// As for [`copy`].
+pub unsafe fn copy_for_device(to: *mut u8, from: *const u8, length: usize, threads: usize) {
+    let past_caches = |to: *mut u8, from: *const u8, length| {
+        // SAFETY: as for the whole.
+        unsafe { past_caches::copy(to, from, length) };
+    };
+    copy_by(past_caches, to, from, length, threads);
+}
+
+/// Has `copy` called for all parts of a copy.
+fn copy_by(
+    copy: impl Fn(*mut u8, *const u8, usize) + Sync,
+    to: *mut u8,
+    from: *const u8,
+    length: usize,
+    threads: usize,
+) {
     let ends = Ends(to, from);
     let bytes = part_bytes(length, threads);
     share(length.div_ceil(bytes), threads, from, |part| {
         let Ends(to, from) = &ends;
         let start = part * bytes;
-        // SAFETY: the part lies within what the caller vouches for, and only this call copies it.
-        unsafe { core::ptr::copy_nonoverlapping(from.add(start), to.add(start), bytes.min(length - start)) };
+        copy(to.wrapping_add(start), from.wrapping_add(start), bytes.min(length - start));
     });
 }
 
@@ -189,9 +214,12 @@ mod tests {
             [(0, 4), (1, 4), (PART, 2), (PART + 1, 2), (from.len(), 1), (from.len(), 3), (from.len(), 999)]
         {
             let mut to = vec![0; from.len()];
-            // SAFETY: both vectors are at least that long.
-            unsafe { copy(to.as_mut_ptr(), from.as_ptr(), length, threads) };
-            assert!(to[..length] == from[..length] && to[length..].iter().all(|byte| *byte == 0));
+            for copy in [copy, copy_for_device] {
+                to.fill(0);
+                // SAFETY: both vectors are at least that long.
+                unsafe { copy(to.as_mut_ptr(), from.as_ptr(), length, threads) };
+                assert!(to[..length] == from[..length] && to[length..].iter().all(|byte| *byte == 0));
+            }
         }
     }
 

@@ -36,6 +36,7 @@ pub mod link;
 pub mod mirror;
 mod module;
 mod numa;
+mod past_caches;
 pub mod pipeline;
 pub mod shm;
 mod staging;

@@ -116,14 +116,14 @@ impl Piece {
         self.is_sent = true;
     }
 
-    /// Fills the piece from memory of the program, with up to `threads` threads.
+    /// Fills the piece from memory of the program, with up to `threads` threads, for a device that reads it next.
     ///
     /// # Safety
     /// As many bytes at `source` as the piece has must be readable. Other threads may write to them; then either value
     /// is taken.
     pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
         // SAFETY: the caller vouches for the source; the slots are ours until they are sent.
-        unsafe { copiers::copy(self.as_ptr(), source, self.len(), threads) };
+        unsafe { copiers::copy_for_device(self.as_ptr(), source, self.len(), threads) };
     }
 }
 
@@ -244,7 +244,7 @@ pub(crate) fn deliver(
             count(&link.counters().transfer_bytes_received, length);
             link.transfers().landed(&chunk, None);
         }
-        Place::Memory(destination, threads) => {
+        Place::Memory { start: destination, threads, .. } => {
             let copy = Copy { chunk, lease: Some(lease), destination, threads, link: Arc::clone(link) };
             match copies.filter(|_| length > COPIED_AT_ONCE) {
                 Some(queue) => {

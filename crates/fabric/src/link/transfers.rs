@@ -15,6 +15,7 @@ pub struct Destination {
     start: *mut u8,
     length: usize,
     threads: usize,
+    is_for_device: bool,
     on_end: OnEnd,
 }
 
@@ -41,7 +42,7 @@ impl Destination {
         length: usize,
         on_end: impl FnOnce(Result<(), TransferError>) + Send + 'static,
     ) -> Self {
-        Self { start, length, threads: 1, on_end: Box::new(on_end) }
+        Self { start, length, threads: 1, is_for_device: false, on_end: Box::new(on_end) }
     }
 
     /// A buffer that is handed back, filled, to `on_end`; see [`raw`](Self::raw) for what that may do. All
@@ -59,13 +60,19 @@ impl Destination {
             let buffer = parts.into_vector();
             on_end(ended.map(|()| buffer));
         };
-        Self { start, length, threads: 1, on_end: Box::new(on_end) }
+        Self { start, length, threads: 1, is_for_device: false, on_end: Box::new(on_end) }
     }
 
     /// Lets up to `threads` threads write to it, where a module copies bytes there from staging.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         Self { threads, ..self }
+    }
+
+    /// Says that a device reads the bytes next.
+    #[must_use]
+    pub fn for_device(self) -> Self {
+        Self { is_for_device: true, ..self }
     }
 }
 
@@ -116,8 +123,14 @@ struct Entry {
 
 /// Where the bytes of a chunk go.
 pub(crate) enum Place {
-    /// To this address, with so many threads where they are copied.
-    Memory(*mut u8, usize),
+    /// To this address.
+    Memory {
+        start: *mut u8,
+        /// How many threads may copy them there, where they are copied.
+        threads: usize,
+        /// Whether a device reads them next.
+        is_for_device: bool,
+    },
     /// Nowhere.
     Nowhere,
 }
@@ -242,8 +255,9 @@ impl Transfers {
         entry.in_flight += 1;
         Ok(match &entry.fate {
             // The chunk lies inside the transfer, and the transfer is as long as the destination.
-            Fate::Kept(destination) if entry.ended.is_none() => {
-                Place::Memory(destination.start.wrapping_add(chunk.offset as usize), destination.threads)
+            Fate::Kept(Destination { start, threads, is_for_device, .. }) if entry.ended.is_none() => {
+                let start = start.wrapping_add(chunk.offset as usize);
+                Place::Memory { start, threads: *threads, is_for_device: *is_for_device }
             }
             _ => Place::Nowhere,
         })

@@ -19,40 +19,40 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
 }
 
 // The built-in tables follow from what `causeway tune` and `causeway bench pipeline` found on a virtual machine with an H200
-// and 16 cores (2026-11-22; docs/results). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and
-// 54 at 16 MiB. Where threads copy, short copies gain from small pieces, which overlap, as soon as these threads are awake.
+// and 16 cores (2026-11-23; docs/results). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and
+// 54 at 16 MiB. Where threads copy, there are as many as cores, up to 16: a copy is short.
 
 /// Over TCP the lanes' threads are what copies to and from the program's memory. Of a long copy a plan takes all that a session
 /// has, which are as many as the length of its network asks for; a short one is over before all of them are awake. Each piece
-/// costs wake-ups at both ends, so pieces are long.
+/// costs wake-ups at both ends, so those of a very long copy are long.
 const TCP_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (LONG, plan(8, M, 4, 1)),
+    (32 * M, plan(8, 4 * M, ALL, 4)),
     (usize::MAX, plan(8, LONGEST_PIECE, ALL, 4)),
 ];
 
-/// What the GPU has written is sent sooner in shorter pieces: 256 MiB come a quarter faster in pieces of 4 MiB than of 8
-/// (2026-11-23, the same machine).
+/// What the GPU has written is sent sooner in short pieces, of which many are asked for ahead.
 const TCP_FROM: &Steps =
-    &[(256 * K, plan(1, 256 * K, 1, 1)), (LONG, plan(8, M, 4, 1)), (usize::MAX, plan(8, 4 * M, ALL, 4))];
+    &[(256 * K, plan(1, 256 * K, 1, 1)), (LONG, plan(8, M, 4, 1)), (usize::MAX, plan(16, 2 * M, ALL, 4))];
 
 /// From this many bytes on a copy over TCP takes all lanes. With four lanes 4 MiB take a tenth longer than with eight, and 8 MiB
-/// a sixth (2026-11-23, the same machine).
+/// a sixth.
 const LONG: usize = 4 * M;
 
 /// Bytes of the longest piece of a copy over TCP.
 const LONGEST_PIECE: usize = 8 * M;
 
-/// Over shared memory the copying threads are the first stage.
+/// Over shared memory the copying threads are the first stage. Pieces of 1 MiB are quick to fill, and the GPU begins early.
 const SHM_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (M, plan(4, 512 * K, 2, 8)),
     (4 * M, plan(4, M, 4, 16)),
     (16 * M, plan(8, M, 8, 16)),
-    (usize::MAX, plan(8, 8 * M, 8, 6)),
+    (usize::MAX, plan(8, 4 * M, 8, 16)),
 ];
 
-/// Threads that copy what the GPU has just written want more company and shorter pieces.
+/// What the GPU has written is in the caches of no core, and longer copies gain from somewhat longer pieces.
 const SHM_FROM: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (M, plan(4, 512 * K, 2, 8)),

@@ -59,8 +59,9 @@ fn slots_for(bytes: usize) -> u32 {
 
 impl Lender {
     pub(super) fn new(segment: Arc<Segment>, direction: Direction) -> Arc<Self> {
+        let count = segment.parts(direction).slots;
         let lent = Lent {
-            slots: Slots::new(segment.parts(direction).slots),
+            slots: if direction == Direction::Down { Slots::in_turn(count) } else { Slots::new(count) },
             announcements: announcer(Arc::clone(&segment), direction),
             returns: collector(Arc::clone(&segment), direction),
         };

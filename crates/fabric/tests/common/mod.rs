@@ -239,14 +239,16 @@ pub fn events_with(takes_all: bool, in_place: bool) -> (Arc<Events>, Reports) {
 impl LinkEvents for Events {
     fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
         let arrived = self.arrived.clone();
-        self.takes_all.then(|| {
+        let destination = || {
             Destination::buffer(vec![0; total as usize], move |buffer| {
                 if let Ok(buffer) = buffer {
                     // A test that does not care has let go of the other end.
                     let _ = arrived.send((transfer, buffer));
                 }
             })
-        })
+        };
+        // As of a worker, for its device.
+        self.takes_all.then(|| destination().for_device())
     }
 
     fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {

@@ -132,7 +132,7 @@ impl Incoming {
             let address = staging.as_ptr();
             let finish = move |result: Result<(), _>| finish(result.map(|()| Buffer::Staged(staging)));
             // SAFETY: the memory belongs to `staging`, which the callback owns until it has run.
-            return Some(unsafe { Destination::raw(address, length, finish) });
+            return Some(unsafe { Destination::raw(address, length, finish) }.for_device());
         }
         Some(Destination::buffer(vec![0; length], move |result| finish(result.map(Buffer::Plain))))
     }

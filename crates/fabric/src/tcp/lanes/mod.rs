@@ -87,6 +87,8 @@ enum NotStarted {
 struct Lane {
     outgoing: Mutex<Outgoing>,
     socket: Socket,
+    /// Whether the peer is on this host.
+    is_within_a_host: bool,
     /// Whether the peer's machine takes nothing any more.
     is_silent: AtomicBool,
 }
@@ -207,7 +209,8 @@ impl Lanes {
         let socket = Arc::clone(connection.socket());
         let Connection { mut outgoing, incoming } = connection;
         let pipe = outgoing.send_by_reference();
-        let refers = pipe.is_some() && is_within_a_host(&socket);
+        let is_within_a_host = is_within_a_host(&socket);
+        let refers = pipe.is_some() && is_within_a_host;
         if round_trip(&*socket).is_some_and(is_long) {
             // Where it is refused the lane works as well.
             let _ = limit_unsent(&socket);
@@ -221,7 +224,8 @@ impl Lanes {
             let descriptors = pipe.into_iter().flatten().chain([socket.as_raw_fd()]);
             descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
             let (outgoing, socket) = (Mutex::new(outgoing), Arc::clone(&socket));
-            open.push(Arc::new(Lane { outgoing, socket, is_silent: AtomicBool::new(false) }));
+            let is_silent = AtomicBool::new(false);
+            open.push(Arc::new(Lane { outgoing, socket, is_within_a_host, is_silent }));
             self.0.line.lock().schedule.add_lane(number, refers)
         };
         if link.check().is_err() {

@@ -14,11 +14,12 @@ use super::{Lanes, Line, NotStarted};
 use crate::awake;
 use crate::connect::MOST_LANES;
 use crate::link::{Landed, LinkError, Place, Shared, count, spawn_or_lose};
+use crate::past_caches;
 use crate::tcp::channel::{Incoming, shut_down};
 use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
 
-/// Where bytes of a transfer that nobody wants are put, this many at a time.
-const DROP_SIZE: usize = 64 << 10;
+/// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the caches of one core.
+const ASIDE: usize = 128 << 10;
 
 impl Lanes {
     /// Takes in a lane to receive on, and a thread more: each may be held up by one of them.
@@ -49,7 +50,7 @@ impl Lanes {
 
     fn receive_for_ever(&self, link: &Arc<Shared>, watched: usize) -> io::Result<()> {
         let ready = &self.0.ready;
-        let mut dropped = vec![0; DROP_SIZE];
+        let mut aside = vec![0; ASIDE];
         let (mut watch, mut looked) = (PeerWatch::default(), Instant::now());
         let mut held = None;
         self.0.receiving.fetch_add(1, Ordering::AcqRel);
@@ -63,7 +64,7 @@ impl Lanes {
                 self.look_after(watched, &mut watch);
             }
             let Some(mut current) = held.take() else { continue };
-            match self.receive(link, &mut current, &mut dropped) {
+            match self.receive(link, &mut current, &mut aside) {
                 Ok(Received::Chunk { landed, is_news }) => {
                     // Whoever hears of a transfer's end may take its time, in which others can go on with the lane.
                     if landed.has_ended() && current.has_bytes() {
@@ -131,7 +132,7 @@ impl Lanes {
         }
     }
 
-    fn receive(&self, link: &Arc<Shared>, held: &mut Held, dropped: &mut [u8]) -> Result<Received, Ending> {
+    fn receive(&self, link: &Arc<Shared>, held: &mut Held, aside: &mut [u8]) -> Result<Received, Ending> {
         let Held { lane, incoming } = held;
         let mut header = [0; CHUNK_HEADER_SIZE];
         if !incoming.receive_header(&mut header).map_err(Ending::io)? {
@@ -139,7 +140,8 @@ impl Lanes {
         }
         match LaneRecord::parse(&header)? {
             LaneRecord::Chunk(chunk) => {
-                receive_chunk(link, incoming, &chunk, dropped)?;
+                let is_within_a_host = self.0.open.read()[*lane].is_within_a_host;
+                receive_chunk(link, incoming, &chunk, is_within_a_host, aside)?;
                 // Counted while the lane is ours, so that its count is whole when it ends.
                 let mut line = self.0.line.lock();
                 let is_news =
@@ -221,14 +223,22 @@ fn receive_chunk(
     link: &Shared,
     incoming: &mut Incoming,
     chunk: &ChunkHeader,
-    dropped: &mut [u8],
+    is_within_a_host: bool,
+    aside: &mut [u8],
 ) -> Result<(), Ending> {
     let length = chunk.length as usize;
     let received = match link.transfers().claim(chunk, link.events())? {
+        // What comes within a host comes faster than a device reads it from caches.
+        Place::Memory { start, is_for_device: true, .. } if is_within_a_host => {
+            receive_aside(incoming, length, aside, |done, bytes| {
+                // SAFETY: as below.
+                unsafe { past_caches::copy(start.add(done), bytes.as_ptr(), bytes.len()) };
+            })
+        }
         // SAFETY: the destination stays writable until its callback has run, which `land` and `missed` alone can
         // cause while this chunk is claimed; the claim lies inside the destination and overlaps no other.
-        Place::Memory(start, _) => unsafe { incoming.receive_exact_raw(start, length) },
-        Place::Nowhere => receive_and_drop(incoming, length, dropped),
+        Place::Memory { start, .. } => unsafe { incoming.receive_exact_raw(start, length) },
+        Place::Nowhere => receive_aside(incoming, length, aside, |_, _| ()),
     };
     if let Err(error) = received {
         link.transfers().missed(chunk);
@@ -238,14 +248,21 @@ fn receive_chunk(
     Ok(())
 }
 
-fn receive_and_drop(incoming: &mut Incoming, length: usize, dropped: &mut [u8]) -> io::Result<()> {
-    let mut left = length;
-    while left > 0 {
+/// Receives bytes by way of other memory; `take` gets some at a time, and how many came before them.
+fn receive_aside(
+    incoming: &mut Incoming,
+    length: usize,
+    aside: &mut [u8],
+    mut take: impl FnMut(usize, &[u8]),
+) -> io::Result<()> {
+    let mut done = 0;
+    while done < length {
         // Whole records, as the sender cut them.
-        let count = left.min(dropped.len());
-        // SAFETY: `dropped` is a live, exclusively borrowed buffer of at least `count` bytes.
-        unsafe { incoming.receive_exact_raw(dropped.as_mut_ptr(), count)? };
-        left -= count;
+        let count = (length - done).min(aside.len());
+        // SAFETY: `aside` is a live, exclusively borrowed buffer of at least `count` bytes.
+        unsafe { incoming.receive_exact_raw(aside.as_mut_ptr(), count)? };
+        take(done, &aside[..count]);
+        done += count;
     }
     Ok(())
 }
