@@ -34,6 +34,7 @@ cp bench/yardstick/* "$bundle/yardstick/"
     -L"$programs/objects" -lcuda
 strip "$bundle/yardstick/cuda_bench"
 gcc -O2 -s -static -pthread bench/yardstick/tcp_lanes.c -o "$bundle/yardstick/tcp_lanes"
+gcc -O2 -s -pthread bench/device_caches.c -o "$bundle/device_caches" -ldl
 
 cp bench/apps/*.py "$bundle/apps/"
 for program in build/apps/*; do

@@ -21,6 +21,7 @@
 //! | `line`        | Who sends transfers that nobody waits for, and who copies what has come?    |
 //! | `staging`     | How do transfers pass through memory of a module?                           |
 //! | [`copiers`]   | How do several threads copy memory?                                         |
+//! | [`past_caches`] | How are bytes copied that a device reads next?                           |
 //! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
 //! | [`awake`]     | How long does a thread stay awake for what is about to come?                |
 //! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
@@ -36,7 +37,7 @@ pub mod link;
 pub mod mirror;
 mod module;
 mod numa;
-mod past_caches;
+pub mod past_caches;
 pub mod pipeline;
 pub mod shm;
 mod staging;

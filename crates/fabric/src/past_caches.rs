@@ -9,6 +9,13 @@ use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128}
 /// Bytes that are written at once: a line of the caches.
 const LINE: usize = 64;
 
+/// Copies all of `from` to memory that is as long.
+pub fn copy_slice(to: &mut [u8], from: &[u8]) {
+    assert_eq!(to.len(), from.len(), "a copy has one length");
+    // SAFETY: both are as long, and what is borrowed for writing overlaps nothing else.
+    unsafe { copy(to.as_mut_ptr(), from.as_ptr(), from.len()) };
+}
+
 /// Copies `length` bytes.
 ///
 /// # Safety
@@ -29,8 +36,10 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
                 _mm_stream_si128(to.cast::<__m128i>().add(number), part);
             }
         }
-        // These stores are not in order with others: whoever is told of the bytes must find them.
-        _mm_sfence();
+        if lines > 0 {
+            // These stores are not in order with others: whoever is told of the bytes must find them.
+            _mm_sfence();
+        }
         core::ptr::copy_nonoverlapping(from.add(after), to.add(after), length - after);
     }
 }
@@ -45,8 +54,7 @@ mod tests {
         fn every_byte_is_copied_and_no_other_is_touched(length in 0_usize..1000, from in 0_usize..70, to in 0_usize..70) {
             let source: Vec<u8> = (0..from + length).map(|at| (at % 251) as u8).collect();
             let mut copied = vec![0xee; to + length + 70];
-            // SAFETY: both vectors are long enough.
-            unsafe { copy(copied.as_mut_ptr().add(to), source.as_ptr().add(from), length) };
+            copy_slice(&mut copied[to..to + length], &source[from..]);
             prop_assert!(copied[to..to + length] == source[from..]);
             prop_assert!(copied[..to].iter().chain(&copied[to + length..]).all(|byte| *byte == 0xee));
         }

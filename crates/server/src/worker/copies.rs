@@ -6,7 +6,7 @@ use causeway_api::calls::{copy_from_device, copy_from_device_now, copy_to_device
 use causeway_api::handle::{Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, Payload};
-use causeway_fabric::{Carriage, Piece};
+use causeway_fabric::{Carriage, Piece, past_caches};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Staging};
 use causeway_wire::codec::Encode;
@@ -100,7 +100,7 @@ impl Engine {
         let buffer = match request.data {
             Payload::Inline(bytes) => {
                 let mut staging = self.gpu.staging(bytes.len())?;
-                staging.as_mut_slice().copy_from_slice(bytes);
+                past_caches::copy_slice(staging.as_mut_slice(), bytes);
                 Buffer::Staged(staging)
             }
             Payload::Transfer { number, length } | Payload::Lent { number, length, .. } => {
