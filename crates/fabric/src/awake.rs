@@ -39,6 +39,11 @@ pub fn cores() -> usize {
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
+/// Whether there are so many that what a copy waits for is rather memory than a core.
+pub(crate) fn has_many_cores() -> bool {
+    cores() >= MANY_CORES
+}
+
 fn by_cores(many: Duration, some: Duration) -> Duration {
     match cores() {
         MANY_CORES.. => many,

@@ -228,8 +228,8 @@ fn receive_chunk(
 ) -> Result<(), Ending> {
     let length = chunk.length as usize;
     let received = match link.transfers().claim(chunk, link.events())? {
-        // What comes within a host comes faster than a device reads it from caches.
-        Place::Memory { start, is_for_device: true, .. } if is_within_a_host => {
+        // What comes within a host comes faster than a device reads it from caches; on few cores it does not.
+        Place::Memory { start, is_for_device: true, .. } if is_within_a_host && awake::has_many_cores() => {
             receive_aside(incoming, length, aside, |done, bytes| {
                 // SAFETY: as below.
                 unsafe { past_caches::copy(start.add(done), bytes.as_ptr(), bytes.len()) };
