@@ -24,7 +24,7 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
 
 /// Over TCP the lanes' threads are what copies to and from the program's memory. Of a long copy a plan takes all that a session
 /// has, which are as many as the length of its network asks for; a short one is over before all of them are awake. Each piece
-/// costs wake-ups at both ends, so those of a very long copy are long.
+/// costs wake-ups at both ends, so pieces are longer in longer copies.
 const TCP_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (LONG, plan(8, M, 4, 1)),
@@ -34,8 +34,12 @@ const TCP_TO: &Steps = &[
 ];
 
 /// What the GPU has written is sent sooner in short pieces, of which many are asked for ahead.
-const TCP_FROM: &Steps =
-    &[(256 * K, plan(1, 256 * K, 1, 1)), (LONG, plan(8, M, 4, 1)), (usize::MAX, plan(16, 2 * M, ALL, 4))];
+const TCP_FROM: &Steps = &[
+    (256 * K, plan(1, 256 * K, 1, 1)),
+    (LONG, plan(8, M, 4, 1)),
+    (2 * LONG, plan(8, M, ALL, 4)),
+    (usize::MAX, plan(16, 2 * M, ALL, 4)),
+];
 
 /// From this many bytes on a copy over TCP takes all lanes. With four lanes 4 MiB take a tenth longer than with eight, and 8 MiB
 /// a sixth.
