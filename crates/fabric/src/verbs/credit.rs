@@ -103,9 +103,10 @@ impl Credits {
         self.extras_owed = self.extras_owed.saturating_add(1);
     }
 
-    /// Whether so many credits are owed that they are worth a message of their own, and one can be sent.
+    /// Whether so many credits are owed that they are worth a message of their own, and one can be sent. Those for frames may wait
+    /// longer: who gets a long message answers as a rule, and the answer takes them along.
     pub fn is_extra_due(&self) -> bool {
-        let is_due = self.frames.owed >= frames_of(self.depth).div_ceil(4)
+        let is_due = self.frames.owed >= frames_of(self.depth).div_ceil(2)
             || self.control.owed >= self.depth.div_ceil(4);
         is_due && self.extras_under_way < EXTRA_RECEIVES
     }

@@ -32,7 +32,7 @@ pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::
     let memory = Writes(Arc::clone(&state));
     let parts = Parts {
         sender: Box::new(Sending(Arc::clone(&state))),
-        receiver: Box::new(Receiving(state)),
+        receiver: Box::new(Receiving::new(state)),
         memory: Box::new(memory),
     };
     Ok((parts, descriptors))
