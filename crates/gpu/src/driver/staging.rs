@@ -42,9 +42,16 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether there is memory enough that has not been used lately.
-    fn has_old(&self, size: usize) -> bool {
-        size < LEAST_IN_TURN || self.bytes >= IN_TURN
+    /// A block to use again: a short one is the last that was given back, which is in the caches; a long one the first, and
+    /// there is none until there is memory enough that has not been used lately.
+    fn take(&mut self, size: usize) -> Option<Pages> {
+        if size >= LEAST_IN_TURN && self.bytes < IN_TURN {
+            return None;
+        }
+        let blocks = self.by_size.get_mut(&size)?;
+        let pages = if size < LEAST_IN_TURN { blocks.pop_back() } else { blocks.pop_front() }?;
+        self.bytes -= size;
+        Some(pages)
     }
 }
 
@@ -72,7 +79,9 @@ impl StagingPool {
     ) -> CuResult<Staging> {
         let size = size_class(bytes).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let lent = self.lends.fetch_add(1, Ordering::Relaxed);
-        let pages = match self.reuse(size) {
+        let kept = self.kept.lock().take(size);
+        // The lock is not held while memory is pinned.
+        let pages = match kept {
             Some(pages) => pages,
             None => self.fresh(size, context)?,
         };
@@ -99,16 +108,6 @@ impl StagingPool {
         for mut pages in freed {
             pages.unregister(self.functions);
         }
-    }
-
-    fn reuse(&self, size: usize) -> Option<Pages> {
-        let mut kept = self.kept.lock();
-        if !kept.has_old(size) {
-            return None;
-        }
-        let pages = kept.by_size.get_mut(&size)?.pop_front()?;
-        kept.bytes -= size;
-        Some(pages)
     }
 
     fn fresh(&self, size: usize, context: Option<Native<Context>>) -> CuResult<Pages> {
