@@ -227,7 +227,7 @@ impl Asking {
         self.ball.begin(&self.link, count, source)?;
         // The last one that comes back is followed by word of it.
         self.answer()?;
-        Ok(self.ball.end().map_or(0.0, |trips| trips.median()))
+        Ok(self.ball.end().ok_or(LinkTrouble::Senseless)?.median())
     }
 
     /// Says that transfers follow, and waits until the other end knows: they overtake messages.
@@ -295,26 +295,29 @@ struct Game {
     under_way: Vec<Sending>,
 }
 
-impl Game {
-    /// Throws the ball, or says that it has come back for the last time.
-    fn go_on(&mut self) -> Result<(), LinkError> {
-        if self.left == 0 {
-            return send(&self.link, wish::ANSWER, 0, &[]);
-        }
-        self.under_way.push(self.source.send(&self.link, FIRST_BALL + u64::from(self.left))?);
-        Ok(())
-    }
-}
-
 impl Ball {
     fn game(&self) -> MutexGuard<'_, Option<Game>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, link: &Link, count: u32, bytes: &[u8]) -> Result<(), LinkError> {
-        let (link, source) = (link.clone(), Source::of(bytes));
-        let game = Game { link, source, left: count, trips: Trips::begin(), under_way: Vec::new() };
-        self.game().insert(game).go_on()
+        let source = Source::of(bytes);
+        let (trips, under_way) = (Trips::begin(), Vec::new());
+        *self.game() = Some(Game { link: link.clone(), source, left: count, trips, under_way });
+        self.go_on(link, source, count)
+    }
+
+    /// Throws the ball, or says that it has come back for the last time. Without the lock: a link that is lost meanwhile tells
+    /// this very ball.
+    fn go_on(&self, link: &Link, source: Source, left: u32) -> Result<(), LinkError> {
+        if left == 0 {
+            return send(link, wish::ANSWER, 0, &[]);
+        }
+        let thrown = source.send(link, FIRST_BALL + u64::from(left))?;
+        if let Some(game) = &mut *self.game() {
+            game.under_way.push(thrown);
+        }
+        Ok(())
     }
 
     /// Ends the game; its round trips.
@@ -327,12 +330,15 @@ impl Ball {
 impl LinkEvents for Ball {
     fn open_in_place(&self, _transfer: u64, lease: Lease) -> Result<(), Lease> {
         drop(lease);
-        if let Some(game) = &mut *self.game() {
+        let next = self.game().as_mut().map(|game| {
             game.trips.one_more();
             game.left = game.left.saturating_sub(1);
-            if game.go_on().is_err() {
-                game.link.close();
-            }
+            (game.link.clone(), game.source, game.left)
+        });
+        if let Some((link, source, left)) = next
+            && self.go_on(&link, source, left).is_err()
+        {
+            link.close();
         }
         Ok(())
     }

@@ -140,7 +140,8 @@ impl Obeying {
         if self.returns.load(Ordering::Relaxed) {
             let bytes = self.memory.get(..lease.len()).ok_or(LinkTrouble::Senseless)?;
             drop(lease);
-            self.under_way().push(Source::of(bytes).send(link, number)?);
+            let thrown = Source::of(bytes).send(link, number)?;
+            self.under_way().push(thrown);
             return Ok(());
         }
         if is_last {
