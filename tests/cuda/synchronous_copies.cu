@@ -1,6 +1,9 @@
 // What a synchronous copy brought to the device is there for whatever comes next, also in a stream that is in no order
-// with the copy's, and also when the copy found its own stream busy.
+// with the copy's, and also when the copy found its own stream busy. A long one is done when it returns, and so is what
+// came before it. With an argument only long copies that find everything idle, with a second one nobody asks how far they are.
 #include <cuda_runtime.h>
+#include <pthread.h>
+#include <stdlib.h>
 
 #include "check.h"
 
@@ -72,15 +75,113 @@ static void long_queue(cudaStream_t other, int *number, int *list) {
     REQUIRE(found == value, "behind a long queue %d was seen instead of %d", found, value);
 }
 
-int main(void) {
+static const size_t SIZES[] = {65540, 300000, 1 << 20, (6 << 20) + 4};
+enum { MOST_BYTES = (6 << 20) + 4, LONG_COPIES = 12 };
+
+__global__ void count_others(const int *numbers, size_t count, int value, int *others) {
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += step)
+        if (numbers[i] != value) atomicAdd(others, 1);
+}
+
+// Long copies out of memory that changes as soon as they return, each looked at by a stream that is in no order with them.
+static void long_copies(int *host, int *numbers, int *others, cudaStream_t other, const char *kind, int is_asked) {
+    int found = 0;
+    for (int round = 1; round <= LONG_COPIES; round++) {
+        size_t count = SIZES[round % 4] / sizeof(int);
+        for (size_t i = 0; i < count; i++) host[i] = round;
+        CHECK_CUDA(cudaMemcpy(numbers, host, count * sizeof(int), cudaMemcpyHostToDevice));
+        memset(host, 0xff, count * sizeof(int));
+        if (is_asked) EXPECT_CUDA(cudaStreamQuery(0), cudaSuccess);
+        count_others<<<4, 64, 0, other>>>(numbers, count, round, others);
+        CHECK_CUDA(cudaDeviceSynchronize());
+    }
+    CHECK_CUDA(cudaMemcpy(&found, others, sizeof found, cudaMemcpyDeviceToHost));
+    REQUIRE(found == 0, "%d numbers of long copies from %s memory were not seen", found, kind);
+}
+
+// One after the other without a wait between them, more than may be under way at once; the last one counts.
+static void many_long_copies(int *host, int *numbers, int *others, cudaStream_t other) {
+    size_t count = SIZES[1] / sizeof(int);
+    int found = 0;
+    for (int round = 1; round <= 500; round++) {
+        host[0] = host[count - 1] = round;
+        CHECK_CUDA(cudaMemcpy(numbers, host, count * sizeof(int), cudaMemcpyHostToDevice));
+    }
+    for (size_t i = 0; i < count; i++) host[i] = 3;
+    CHECK_CUDA(cudaMemcpy(numbers, host, count * sizeof(int), cudaMemcpyHostToDevice));
+    count_others<<<4, 64, 0, other>>>(numbers, count, 3, others);
+    CHECK_CUDA(cudaStreamSynchronize(other));
+    CHECK_CUDA(cudaMemcpy(&found, others, sizeof found, cudaMemcpyDeviceToHost));
+    REQUIRE(found == 0, "%d numbers of the last of many copies were not seen", found);
+}
+
+// A long copy waits for the work before it in its stream.
+static void behind_work(int *host, int *numbers) {
+    cudaEvent_t before;
+    CHECK_CUDA(cudaEventCreateWithFlags(&before, cudaEventDisableTiming));
+    for (int round = 0; round < 5; round++) {
+        spin<<<1, 1>>>(LONG);
+        CHECK_CUDA(cudaEventRecord(before, 0));
+        CHECK_CUDA(cudaMemcpy(numbers, host, SIZES[2], cudaMemcpyHostToDevice));
+        EXPECT_CUDA(cudaEventQuery(before), cudaSuccess);
+    }
+    CHECK_CUDA(cudaEventDestroy(before));
+}
+
+// Another thread gives work to the copy's stream meanwhile.
+static volatile int is_over;
+
+static void *launch_now_and_then(void *work) {
+    (void)work;
+    while (!is_over) {
+        spin<<<1, 1>>>(1000);
+        usleep(50);
+    }
+    return NULL;
+}
+
+static void beside_launches(int *host, int *numbers, int *others, cudaStream_t other) {
+    pthread_t thread;
+    is_over = 0;
+    if (pthread_create(&thread, NULL, launch_now_and_then, NULL) != 0) fail("no thread could be started");
+    long_copies(host, numbers, others, other, "pageable", 0);
+    is_over = 1;
+    pthread_join(thread, NULL);
+    CHECK_CUDA(cudaDeviceSynchronize());
+}
+
+static void long_ones(int *numbers, int *others, cudaStream_t other, int beside, int is_asked) {
+    int *pageable = (int *)malloc(MOST_BYTES), *pinned;
+    REQUIRE(pageable != NULL, "no memory");
+    memset(pageable, 0, MOST_BYTES);
+    CHECK_CUDA(cudaMallocHost(&pinned, MOST_BYTES));
+    CHECK_CUDA(cudaMemset(others, 0, sizeof *others));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    long_copies(pageable, numbers, others, other, "pageable", is_asked);
+    long_copies(pinned, numbers, others, other, "pinned", is_asked);
+    if (beside) {
+        many_long_copies(pageable, numbers, others, other);
+        behind_work(pageable, numbers);
+        beside_launches(pageable, numbers, others, other);
+    }
+    CHECK_CUDA(cudaFreeHost(pinned));
+    free(pageable);
+}
+
+int main(int argc, char **argv) {
+    (void)argv;
     int *numbers, *sums;
     cudaStream_t other;
-    CHECK_CUDA(cudaMalloc(&numbers, NUMBERS * sizeof(int)));
+    CHECK_CUDA(cudaMalloc(&numbers, MOST_BYTES));
     CHECK_CUDA(cudaMalloc(&sums, NUMBERS * sizeof(int)));
     CHECK_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-    busy_stream(other, numbers, sums);
-    new_stream(numbers, sums);
-    long_queue(other, numbers, sums);
+    long_ones(numbers, sums, other, argc == 1, argc < 3);
+    if (argc == 1) {
+        busy_stream(other, numbers, sums);
+        new_stream(numbers, sums);
+        long_queue(other, numbers, sums);
+    }
     CHECK_CUDA(cudaStreamDestroy(other));
     CHECK_CUDA(cudaFree(numbers));
     CHECK_CUDA(cudaFree(sums));

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <stdlib.h>
 #include <vector>
 
 static const char ptx[] =
@@ -109,6 +110,15 @@ static void check_mapping() {
     CHECK_DRIVER(cuMemsetD32(base + unit, 1, unit / 4));
     require_words(base + unit, unit, 1, "other memory at the same place");
     REFUSED(cuMemMap(base + unit, unit, 0, first, 0));
+    // What a synchronous copy writes to may be unmapped as soon as it has returned.
+    for (int round = 0; round < 20; round++) {
+        void *words = calloc(1, unit);
+        CHECK_DRIVER(cuMemcpyHtoD(base + unit, words, unit));
+        free(words);
+        CHECK_DRIVER(cuMemUnmap(base + unit, unit));
+        CHECK_DRIVER(cuMemMap(base + unit, unit, 0, first, 0));
+        CHECK_DRIVER(cuMemSetAccess(base + unit, unit, &access, 1));
+    }
     CHECK_DRIVER(cuMemUnmap(base + unit, unit));
     CHECK_DRIVER(cuMemRelease(first));
     CHECK_DRIVER(cuMemAddressFree(base, 8 * unit));

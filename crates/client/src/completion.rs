@@ -58,12 +58,18 @@ impl Tickets {
             return;
         }
         let ticket = self.newest.load(Ordering::Relaxed) + 1;
-        self.newest.store(ticket, Ordering::Relaxed);
         OF_THREAD.set(ticket);
         handles::set_ticket(context, ticket);
         if let Some(stream) = stream {
             handles::set_ticket(stream, ticket);
         }
+        // Whoever reads it finds it in its context, too.
+        self.newest.store(ticket, Ordering::Release);
+    }
+
+    /// The session's newest one.
+    pub fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Acquire)
     }
 }
 

@@ -251,6 +251,9 @@ impl EventState {
             return if is_pending { Err(CUresult::CUDA_ERROR_NOT_READY) } else { Ok(()) };
         }
         let Some(record) = self.record_outside(CUresult::CUDA_ERROR_INVALID_VALUE)? else { return Ok(()) };
+        if record.stream.has_published(record.ticket) {
+            return self.synchronize();
+        }
         record.stream.require_done(record.ticket, |token| {
             session::call_in(self.context, &calls::event_query { event: self.handle, token })
         })?;

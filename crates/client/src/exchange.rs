@@ -6,6 +6,7 @@
 use causeway_api::sys::CUresult;
 use core::ffi::c_char;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a descriptor or a handle stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +21,22 @@ pub enum Kind {
     Event = 4,
 }
 
+/// Whether anything was given to another process, or taken from one.
+static ANY: AtomicBool = AtomicBool::new(false);
+
 const MAGIC: [u8; 8] = *b"causeway";
 /// Bytes of a descriptor's contents, and of a handle.
 const LENGTH: usize = 64;
 const CONTENT: usize = LENGTH - MAGIC.len() - 1;
 
+/// Whether another process may use memory or events of this one, or this one those of another.
+pub fn is_used() -> bool {
+    ANY.load(Ordering::Acquire)
+}
+
 /// The 64 bytes that tell what is meant; `content` has 55 bytes at most.
 pub fn handle(kind: Kind, content: &[u8]) -> [c_char; LENGTH] {
+    ANY.store(true, Ordering::Release);
     let mut bytes = [0; LENGTH];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
     bytes[MAGIC.len()] = kind as u8;
@@ -40,6 +50,7 @@ pub fn content(handle: &[c_char; LENGTH], kind: Kind) -> Result<[u8; CONTENT], C
     if bytes[..MAGIC.len()] != MAGIC || bytes[MAGIC.len()] != kind as u8 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    ANY.store(true, Ordering::Release);
     let mut content = [0; CONTENT];
     content.copy_from_slice(&bytes[MAGIC.len() + 1..]);
     Ok(content)

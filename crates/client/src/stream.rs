@@ -204,6 +204,9 @@ impl StreamState {
         capture::refuse_wait(self)?;
         let ahead = self.ahead();
         let newest = self.newest();
+        if self.has_published(newest) {
+            return self.synchronize();
+        }
         self.require_done(newest, |token| {
             session::call_in(self.context, &calls::stream_query { stream: self.handle, token })
         })?;
@@ -224,6 +227,12 @@ impl StreamState {
     pub fn has_done(&self, ticket: u64) -> bool {
         self.watermark.done() >= ticket
             || context::state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
+    }
+
+    /// Whether everything up to a ticket is done or belongs to published copies, and some of it is not known to be done.
+    pub fn has_published(&self, ticket: u64) -> bool {
+        !self.has_done(ticket)
+            && context::state(self.context).is_ok_and(|context| context.has_published(ticket))
     }
 
     /// How many commands may be before the stream's end and not be known to be done, those of other streams among them.

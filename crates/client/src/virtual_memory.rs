@@ -162,6 +162,7 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
 
 /// Takes away the mappings that fill a range.
 pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
+    context::finish_published()?;
     let mut map = MAP.lock();
     let (starts, nowhere) = map.mappings_of(base, size)?;
     session::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;

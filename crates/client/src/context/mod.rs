@@ -18,6 +18,7 @@ mod work;
 
 pub use current::{anywhere, anywhere_on, current, current_or_none, current_state, pop, push, set_current};
 pub use lifetime::{abandon, adopt, create, destroy, release, reset, retain, set_primary_flags};
+pub use work::finish_published;
 
 use crate::completion::Watermark;
 use crate::device::{self, Device};
@@ -43,6 +44,8 @@ pub struct ContextState {
     pub watermark: Watermark,
     /// The newest ticket of streams that were destroyed with work in them that nothing else waits for.
     left_behind: AtomicU64,
+    /// The newest ticket up to which everything is done or belongs to copies that were published.
+    published: AtomicU64,
     /// Limits and their values, as far as they are known.
     pub limits: Mutex<HashMap<u32, usize>>,
     /// Contexts of other devices whose memory it may use, by their handles.
@@ -66,6 +69,7 @@ impl ContextState {
             legacy_stream: StreamState::legacy(handle),
             watermark: Watermark::default(),
             left_behind: AtomicU64::new(0),
+            published: AtomicU64::new(0),
             limits: Mutex::default(),
             peers: Mutex::default(),
             couriers: Mutex::default(),
@@ -109,6 +113,12 @@ impl ContextState {
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// All that exist on servers.
+fn active() -> impl Iterator<Item = Arc<ContextState>> {
+    let others = OTHERS.select(|_| true).into_iter().map(|(_, context)| context);
+    PRIMARY.get().into_iter().flatten().cloned().chain(others).filter(|context| context.is_active())
 }
 
 /// Fixes the handles of the primary contexts of the program's devices. Called once, before any session is open.

@@ -7,6 +7,11 @@ use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use std::sync::atomic::Ordering;
 
+/// Waits for published copies, before something changes that does not come behind them by itself.
+pub fn finish_published() -> Result<(), CUresult> {
+    super::active().try_for_each(|context| context.finish_published())
+}
+
 impl ContextState {
     /// Whether nothing has been put into it since all of its work was last known to be done.
     #[inline]
@@ -31,6 +36,27 @@ impl ContextState {
     /// A stream that the legacy default stream does not wait for is destroyed; `newest` is its newest ticket.
     pub fn leave_behind(&self, newest: u64) {
         self.left_behind.fetch_max(newest, Ordering::AcqRel);
+    }
+
+    /// Whether nothing is under way in it, as far as is known, but copies that were [published](Self::publish).
+    pub fn has_only_published(&self) -> bool {
+        self.has_published(handles::ticket(self.handle)) || self.is_idle()
+    }
+
+    /// Everything up to `ticket` is done or belongs to synchronous copies that the server puts all later work behind.
+    pub fn publish(&self, ticket: u64) {
+        self.published.fetch_max(ticket, Ordering::AcqRel);
+    }
+
+    /// Whether everything up to `ticket` is done or belongs to such copies: to the program it is done, so that whoever asks waits for it.
+    pub fn has_published(&self, ticket: u64) -> bool {
+        self.published.load(Ordering::Acquire) >= ticket
+    }
+
+    fn finish_published(&self) -> Result<(), CUresult> {
+        let published = self.published.load(Ordering::Acquire);
+        let is_done = self.watermark.done() >= published || self.legacy_stream.has_done(published);
+        if is_done { Ok(()) } else { self.synchronize() }
     }
 
     /// Waits until everything in it is done and its bytes are in the program's memory.

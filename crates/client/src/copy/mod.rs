@@ -5,7 +5,8 @@
 //! a wait-value that another thread ends, a copy from a device. Then the stream tells us when it gets there, and the
 //! bytes are read and sent at that moment. With nothing of that kind ahead, pinned memory is put in line for the link's
 //! threads, which read it while the program goes on: CUDA forbids the program to change it before the copy is done, and
-//! the copy is not done before the bytes have come.
+//! the copy is not done before the bytes have come. Some synchronous copies return before the device has the bytes, too: they
+//! are *published*.
 //!
 //! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is done
 //! waits for them; into pageable memory, and for synchronous copies, the call waits.
@@ -15,6 +16,7 @@
 //! | `region`      | Where does the program's memory begin and end, and how is it packed?               |
 //! | `pieces`      | Which pieces has a copy, by the plan for its size?                                 |
 //! | `to_device`   | When is the source read, and how does it get to the server?                        |
+//! | `publication` | Which synchronous copies need not be waited for until the device has the bytes?   |
 //! | `lent`        | What does the server's network card read by itself?                                |
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
 //! | `across`      | Which server carries a copy out, where devices of several are concerned?          |
@@ -26,6 +28,7 @@ mod detour;
 mod from_device;
 mod lent;
 mod pieces;
+mod publication;
 mod region;
 mod to_device;
 mod within;

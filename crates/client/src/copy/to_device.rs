@@ -1,10 +1,9 @@
 //! When is the source of a copy to a device read, and how does it get to the server?
 
 use super::pieces::{Part, tapered};
+use super::publication::{self, Publication};
 use super::{HostRegion, Mode, lent};
-use crate::array;
 use crate::dedup;
-use crate::memory;
 use crate::registered;
 use crate::session::callbacks::{self, Task};
 use crate::session::faults::LOST;
@@ -21,10 +20,6 @@ use causeway_fabric::{Carriage, Sending};
 use core::slice;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// How many commands a synchronous copy may find unfinished without waiting for them. The server holds a copy back, and
-/// publishes it later, when its stream has more commands than the driver takes.
-const MOST_BEFORE_PUBLISHED: u64 = 400;
 
 /// # Safety
 /// `source` must be readable, for an asynchronous copy from pinned memory until the stream has passed it.
@@ -81,18 +76,12 @@ unsafe fn send_with_command(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    // Work that another stream gets right after this call finds the bytes on the device, as it does with a GPU
-    // that is near. Small ones travel with the commands and are published, so that the server keeps that order. An
-    // address that we do not know is judged by the server, and the caller of a synchronous copy must hear of it.
-    let is_known = match destination {
-        DevicePlace::Memory(region) => memory::is_writable(region.address),
-        DevicePlace::Array(part) => array::element_bytes(part.array).is_some(),
-    };
-    // Streams of other servers could not be put behind it.
-    let publish = mode == Mode::Synchronous && is_known && !session::are_several();
-    if publish && stream.unfinished() > MOST_BEFORE_PUBLISHED {
+    // CUDA's own synchronous copies do not wait for the device either when they are so small.
+    let publish = mode == Mode::Synchronous && publication::is_possible(&destination);
+    if publish && !publication::has_room(stream, 1) {
         stream.synchronize()?;
     }
+    let publication = if publish { Publication::begin(stream) } else { None };
     let post = |bytes: &[u8]| {
         let data = Payload::Inline(bytes);
         let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
@@ -106,6 +95,9 @@ unsafe fn send_with_command(
             post(&source.pack())?;
         }
     }
+    if let Some(publication) = publication {
+        publication.end(1);
+    }
     if mode == Mode::Synchronous && !publish { stream.synchronize() } else { Ok(()) }
 }
 
@@ -115,9 +107,10 @@ fn post_piece(
     number: u64,
     length: usize,
     stream: &StreamState,
+    publish: bool,
 ) -> Result<(), CUresult> {
     let data = Payload::Transfer { number, length: length as u64 };
-    let request = calls::copy_to_device { destination, stream: stream.handle, publish: false, data };
+    let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
     session::post_in(stream.context, &request)
 }
 
@@ -156,7 +149,7 @@ unsafe fn put_in_line(
         if session.is_synchronous() {
             put()?;
         }
-        post_piece(place, number, length, stream)?;
+        post_piece(place, number, length, stream, false)?;
         if !session.is_synchronous() {
             put()?;
         }
@@ -178,16 +171,27 @@ unsafe fn send_now(
     registered::note(session, &source);
     let _bar = session.watch_upload(source.bytes());
     let plan = plan(session, source.bytes());
-    let numbered = tapered(destination, source, plan.buffer_bytes, Direction::ToDevice)
-        .map(|part| (transfers::fresh_number(), part));
-    let post = |number: u64, (place, part): &Part| post_piece(*place, number, part.bytes(), stream);
+    let parts: Vec<_> = tapered(destination, source, plan.buffer_bytes, Direction::ToDevice).collect();
+    let commands = parts.len() as u64;
+    let publication = match mode {
+        Mode::Synchronous => Publication::of_pieces(session, &destination, stream, commands),
+        _ => None,
+    };
+    let mut left = commands;
+    let post = |number: u64, (place, part): &Part| {
+        left -= 1;
+        post_piece(*place, number, part.bytes(), stream, left == 0 && publication.is_some())
+    };
     // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as it returns.
     let carriage = Carriage { steady: mode == Mode::Synchronous, ..Carriage::planned(&plan, stream.id) };
+    let numbered = parts.into_iter().map(|part| (transfers::fresh_number(), part));
     // SAFETY: readable as this function demands, and held only as long as this function runs.
     let held = unsafe { send_pieces(session, numbered, &plan, carriage, post) }?;
     if mode == Mode::Synchronous {
         // Until the bytes are known to have come, what a lane loses can be sent again.
-        stream.synchronize()?;
+        if !publication.is_some_and(|publication| publication.end(commands)) {
+            stream.synchronize()?;
+        }
         held.into_iter().for_each(Sending::came);
     }
     Ok(())
@@ -203,7 +207,7 @@ unsafe fn send_pieces(
     pieces: impl Iterator<Item = (u64, Part)>,
     plan: &Plan,
     carriage: Carriage,
-    post: impl Fn(u64, &Part) -> Result<(), CUresult>,
+    mut post: impl FnMut(u64, &Part) -> Result<(), CUresult>,
 ) -> Result<Vec<Sending>, CUresult> {
     let mut held = Vec::new();
     // A transfer stands before the buffer that it sends, so that it is dropped first.
@@ -285,7 +289,7 @@ unsafe fn read_later(
     let reached = calls::host_function { stream: stream.handle, token };
     session::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
     for (number, (place, part)) in numbered {
-        post_piece(place, number, part.bytes(), stream)?;
+        post_piece(place, number, part.bytes(), stream, false)?;
     }
     Ok(())
 }

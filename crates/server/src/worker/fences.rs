@@ -1,9 +1,9 @@
 //! What a synchronous copy has brought to the device is there for all that comes after it, in whichever stream.
 //!
-//! The bytes of a small copy travel with the commands, and the program's call returns before they have arrived. What the
-//! program does next may be work in a stream that is in no order with the copy's: it must find the bytes, as it does
-//! with a GPU that is near. So the end of such a copy is marked by an event of ours, a *fence*, and the first command
-//! that each other stream gets afterwards waits for it on the device.
+//! The bytes of a small copy travel with the commands, and the program's call returns before they have arrived; that of a long one
+//! returns when they are here. What the program does next may be work in a stream that is in no order with the copy's, also of another context:
+//! it must find the bytes, as it does with a GPU that is near. So the end of such a copy is marked by an event of ours, a
+//! *fence*, and the first command that each other stream gets afterwards waits for it on the device.
 
 use super::order::StreamKinds;
 use causeway_api::handle::{Context, Event, Handle, Native, Stream};
@@ -17,8 +17,8 @@ struct Fence {
     /// The copy's stream; 0 is the legacy default stream.
     stream: u64,
     event: Native<Event>,
-    /// The streams that have waited for it.
-    passed: FxHashSet<u64>,
+    /// The streams that have waited for it, with their contexts, of which each has a default stream.
+    passed: FxHashSet<(u64, u64)>,
 }
 
 /// The fences of a session, one for each stream that had a synchronous copy.
@@ -65,8 +65,9 @@ impl Fences {
         kinds: &StreamKinds,
         native: impl Fn() -> CuResult<Native<Stream>>,
     ) -> CuResult<()> {
-        for fence in self.0.iter_mut().filter(|fence| fence.context == context) {
-            if kinds.are_in_order(fence.stream, stream) || !fence.passed.insert(stream) {
+        for fence in &mut self.0 {
+            let are_in_order = fence.context == context && kinds.are_in_order(fence.stream, stream);
+            if are_in_order || !fence.passed.insert((context.value(), stream)) {
                 continue;
             }
             gpu.stream_wait_event(native()?, fence.event, 0)?;
@@ -77,13 +78,16 @@ impl Fences {
     /// Forgets a stream that the client has destroyed.
     pub fn stream_ends(&mut self, gpu: &dyn Gpu, stream: Handle<Stream>) {
         for fence in &mut self.0 {
-            fence.passed.remove(&stream.value());
+            fence.passed.retain(|(_, passed)| *passed != stream.value());
         }
         self.end(gpu, |fence| fence.stream == stream.value());
     }
 
     /// Forgets a context that is about to end.
     pub fn context_ends(&mut self, gpu: &dyn Gpu, context: Handle<Context>) {
+        for fence in &mut self.0 {
+            fence.passed.retain(|(passed, _)| *passed != context.value());
+        }
         self.end(gpu, |fence| fence.context == context);
     }
 
