@@ -46,6 +46,8 @@ pub(crate) struct Lanes(Arc<State>);
 
 struct State {
     command_socket: Socket,
+    /// Whether the peer is on this host.
+    is_within_a_host: bool,
     /// Opens the lanes at the end that connects, once.
     dialer: Mutex<Option<LaneDialer>>,
     /// The lanes in the schedule's order.
@@ -87,8 +89,6 @@ enum NotStarted {
 struct Lane {
     outgoing: Mutex<Outgoing>,
     socket: Socket,
-    /// Whether the peer is on this host.
-    is_within_a_host: bool,
     /// Whether the peer's machine takes nothing any more.
     is_silent: AtomicBool,
 }
@@ -191,6 +191,7 @@ impl Lanes {
     /// No lanes yet, beside a link's command connection.
     pub(crate) fn new(command_socket: Socket, dialer: Option<LaneDialer>) -> io::Result<Self> {
         Ok(Self(Arc::new(State {
+            is_within_a_host: is_within_a_host(&command_socket),
             command_socket,
             dialer: Mutex::new(dialer),
             open: RwLock::default(),
@@ -209,8 +210,7 @@ impl Lanes {
         let socket = Arc::clone(connection.socket());
         let Connection { mut outgoing, incoming } = connection;
         let pipe = outgoing.send_by_reference();
-        let is_within_a_host = is_within_a_host(&socket);
-        let refers = pipe.is_some() && is_within_a_host;
+        let refers = pipe.is_some() && self.0.is_within_a_host;
         if round_trip(&*socket).is_some_and(is_long) {
             // Where it is refused the lane works as well.
             let _ = limit_unsent(&socket);
@@ -225,7 +225,7 @@ impl Lanes {
             descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
             let (outgoing, socket) = (Mutex::new(outgoing), Arc::clone(&socket));
             let is_silent = AtomicBool::new(false);
-            open.push(Arc::new(Lane { outgoing, socket, is_within_a_host, is_silent }));
+            open.push(Arc::new(Lane { outgoing, socket, is_silent }));
             self.0.line.lock().schedule.add_lane(number, refers)
         };
         if link.check().is_err() {
@@ -280,24 +280,29 @@ impl Lanes {
 
     /// What a thread that sends does.
     fn send_for_ever(&self, link: &Arc<Shared>) {
+        let patience = awake::between_copies(self.0.is_within_a_host);
+        let mut has_carried = false;
         let mut line = self.0.line.lock();
         while !line.over {
             match line.schedule.take(None) {
                 Some(task) => {
+                    has_carried |= task.chunk.is_some();
                     self.call(link, line, WAKE_AT_ONCE);
                     line = self.perform(link, &task);
                 }
                 None => {
                     line.crew.look();
-                    if line.crew.looking() <= awake::lanes() {
+                    // Whoever has sent acknowledgements alone leaves its core to those who copy.
+                    if has_carried && line.crew.looking() <= awake::senders() {
                         let before = self.0.calls.load(Ordering::Relaxed);
                         let called = || self.0.calls.load(Ordering::Relaxed) != before;
-                        MutexGuard::unlocked(&mut line, || awake::look(awake::between_work(), called));
+                        MutexGuard::unlocked(&mut line, || awake::look(patience, called));
                     }
                     if line.over || line.schedule.has_task() {
                         line.crew.found();
                     } else {
                         line.crew.sleep();
+                        has_carried = false;
                         self.0.work.wait(&mut line);
                     }
                 }

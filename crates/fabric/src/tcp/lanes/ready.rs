@@ -20,7 +20,7 @@ use crate::tcp::channel::Incoming;
 /// What is named when the link has ended.
 const OVER: u64 = u64::MAX;
 
-const NOW: Duration = Duration::ZERO;
+pub(super) const NOW: Duration = Duration::ZERO;
 
 /// A lane that is one thread's alone until it is given back.
 pub(super) struct Held {
@@ -86,12 +86,11 @@ impl Ready {
     }
 
     /// The lane to receive on next, where one has bytes. The one that the calling thread had `last`, if it was not given back,
-    /// comes after all others. A thread that `may_look` looks for a while, and keeps that lane meanwhile: so short copies, which
+    /// comes after all others. A thread that has `patience` looks for so long, and keeps that lane meanwhile: so short copies, which
     /// take the same few lanes each time, wake nobody.
-    pub fn look(&self, mut last: Option<Held>, may_look: bool) -> io::Result<Option<Held>> {
+    pub fn look(&self, mut last: Option<Held>, patience: Duration) -> io::Result<Option<Held>> {
         let mut found = Ok(None);
-        let time = if may_look { awake::between_work() } else { NOW };
-        awake::look(time, || {
+        awake::look(patience, || {
             found = self.wait(NOW);
             if let Ok(None) = found {
                 found = Ok(last.take_if(|last| last.has_bytes()));
@@ -151,7 +150,7 @@ mod tests {
     }
 
     fn next(ready: &Ready) -> Option<Held> {
-        ready.look(None, false).unwrap()
+        ready.look(None, NOW).unwrap()
     }
 
     #[test]
@@ -166,7 +165,7 @@ mod tests {
         peer.write_all(&[3]).unwrap();
         assert!(next(&ready).is_none(), "somebody has it");
         held.incoming.receive(&mut [0], true).unwrap();
-        let held = ready.look(Some(held), false).unwrap().unwrap();
+        let held = ready.look(Some(held), NOW).unwrap().unwrap();
         assert_eq!(held.lane, 7, "no other has any");
         ready.give_back(held).unwrap();
         assert_eq!(next(&ready).unwrap().lane, 7);
@@ -182,7 +181,7 @@ mod tests {
         for (peer, expected) in [(1, 1), (0, 2), (0, 0)] {
             peers[peer].write_all(&[0]).unwrap();
             while !has_bytes_on(&ready, peer, held.as_ref()) {}
-            held = ready.look(held, false).unwrap();
+            held = ready.look(held, NOW).unwrap();
             assert_eq!(held.as_ref().unwrap().lane, expected);
         }
     }

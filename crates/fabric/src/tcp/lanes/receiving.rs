@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
 
-use super::ready::Held;
+use super::ready::{Held, NOW};
 use super::untold::Untold;
 use super::{Lanes, Line, NotStarted};
 use crate::awake;
@@ -19,7 +19,7 @@ use crate::tcp::channel::{Incoming, shut_down};
 use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
 
 /// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the caches of one core.
-const ASIDE: usize = 128 << 10;
+const ASIDE: usize = 512 << 10;
 
 impl Lanes {
     /// Takes in a lane to receive on, and a thread more: each may be held up by one of them.
@@ -52,11 +52,17 @@ impl Lanes {
         let ready = &self.0.ready;
         let mut aside = vec![0; ASIDE];
         let (mut watch, mut looked) = (PeerWatch::default(), Instant::now());
-        let mut held = None;
+        let (mut held, mut has_carried) = (None, false);
+        let patience =
+            if watched < awake::receivers() { awake::between_copies(self.0.is_within_a_host) } else { NOW };
         self.0.receiving.fetch_add(1, Ordering::AcqRel);
         while link.check().is_ok() {
-            held = match ready.look(held.take(), watched < awake::lanes())? {
-                None => self.sleep(link)?,
+            // Whoever has heard of acknowledgements alone leaves its core to those who copy.
+            held = match ready.look(held.take(), if has_carried { patience } else { NOW })? {
+                None => {
+                    has_carried = false;
+                    self.sleep(link)?
+                }
                 found => found,
             };
             if looked.elapsed() >= LOOK_EVERY {
@@ -66,6 +72,7 @@ impl Lanes {
             let Some(mut current) = held.take() else { continue };
             match self.receive(link, &mut current, &mut aside) {
                 Ok(Received::Chunk { landed, is_news }) => {
+                    has_carried = true;
                     // Whoever hears of a transfer's end may take its time, in which others can go on with the lane.
                     if landed.has_ended() && current.has_bytes() {
                         ready.give_back(current)?;
@@ -140,8 +147,7 @@ impl Lanes {
         }
         match LaneRecord::parse(&header)? {
             LaneRecord::Chunk(chunk) => {
-                let is_within_a_host = self.0.open.read()[*lane].is_within_a_host;
-                receive_chunk(link, incoming, &chunk, is_within_a_host, aside)?;
+                receive_chunk(link, incoming, &chunk, self.0.is_within_a_host, aside)?;
                 // Counted while the lane is ours, so that its count is whole when it ends.
                 let mut line = self.0.line.lock();
                 let is_news =
