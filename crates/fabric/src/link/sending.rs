@@ -16,19 +16,22 @@ pub struct Carriage {
     /// Whether its memory stays as it is until the peer has it, or else until the [`Sending`] has been dropped: then no copy
     /// of it need be made, and dropping the `Sending` waits for the peer.
     pub steady: bool,
+    /// Whether all its lanes carry parts of it at the same time, although there are more parts then: the peer does something with it
+    /// as soon as it is whole.
+    pub spread: bool,
 }
 
 impl Default for Carriage {
     /// In no particular flow, on all lanes.
     fn default() -> Self {
-        Self { flow: 0, lanes: Plan::MOST_LANES, threads: 1, steady: false }
+        Self { flow: 0, lanes: Plan::MOST_LANES, threads: 1, steady: false, spread: false }
     }
 }
 
 impl Carriage {
-    /// As a plan says, in this flow.
+    /// As a plan says, in this flow, for a piece that a device waits for.
     pub fn planned(plan: &Plan, flow: u64) -> Self {
-        Self { flow, lanes: plan.lanes, threads: plan.threads, steady: false }
+        Self { flow, lanes: plan.lanes, threads: plan.threads, steady: false, spread: true }
     }
 }
 

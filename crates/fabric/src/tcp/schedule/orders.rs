@@ -89,7 +89,7 @@ impl Orders {
         self.next += 1;
         let lanes = order.carriage.lanes.min(live.max(1));
         let progress = Progress {
-            chunk: chunk_bytes(order.length, lanes),
+            chunk: chunk_bytes(order.length, lanes, order.carriage.spread),
             order,
             next: 0,
             begun: false,
