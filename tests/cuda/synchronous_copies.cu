@@ -1,6 +1,7 @@
 // What a synchronous copy brought to the device is there for whatever comes next, also in a stream that is in no order
 // with the copy's, and also when the copy found its own stream busy. A long one is done when it returns, and so is what
-// came before it. With an argument only long copies that find everything idle, with a second one nobody asks how far they are.
+// came before it. That CUDA itself promises for pinned memory alone: long copies from pageable memory are tried with the argument
+// `pageable`, and by themselves with `alone`, or `alone unasked` if nobody asks how far they are.
 #include <cuda_runtime.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -141,46 +142,51 @@ static void *launch_now_and_then(void *work) {
     return NULL;
 }
 
-static void beside_launches(int *host, int *numbers, int *others, cudaStream_t other) {
+static void beside_launches(int *host, int *numbers, int *others, cudaStream_t other, const char *kind) {
     pthread_t thread;
     is_over = 0;
     if (pthread_create(&thread, NULL, launch_now_and_then, NULL) != 0) fail("no thread could be started");
-    long_copies(host, numbers, others, other, "pageable", 0);
+    long_copies(host, numbers, others, other, kind, 0);
     is_over = 1;
     pthread_join(thread, NULL);
     CHECK_CUDA(cudaDeviceSynchronize());
 }
 
-static void long_ones(int *numbers, int *others, cudaStream_t other, int beside, int is_asked) {
-    int *pageable = (int *)malloc(MOST_BYTES), *pinned;
-    REQUIRE(pageable != NULL, "no memory");
-    memset(pageable, 0, MOST_BYTES);
-    CHECK_CUDA(cudaMallocHost(&pinned, MOST_BYTES));
-    CHECK_CUDA(cudaMemset(others, 0, sizeof *others));
-    CHECK_CUDA(cudaDeviceSynchronize());
-    long_copies(pageable, numbers, others, other, "pageable", is_asked);
-    long_copies(pinned, numbers, others, other, "pinned", is_asked);
-    if (beside) {
-        many_long_copies(pageable, numbers, others, other);
-        behind_work(pageable, numbers);
-        beside_launches(pageable, numbers, others, other);
-    }
-    CHECK_CUDA(cudaFreeHost(pinned));
-    free(pageable);
+static void long_ones(int *host, int *numbers, int *others, cudaStream_t other, const char *kind) {
+    long_copies(host, numbers, others, other, kind, 1);
+    many_long_copies(host, numbers, others, other);
+    behind_work(host, numbers);
+    beside_launches(host, numbers, others, other, kind);
 }
 
 int main(int argc, char **argv) {
-    (void)argv;
-    int *numbers, *sums;
+    const char *mode = argc > 1 ? argv[1] : "";
+    int is_pageable = mode[0] != 0, *host, *numbers, *sums;
     cudaStream_t other;
+    if (is_pageable) {
+        host = (int *)malloc(MOST_BYTES);
+        REQUIRE(host != NULL, "no memory");
+    } else {
+        CHECK_CUDA(cudaMallocHost(&host, MOST_BYTES));
+    }
+    memset(host, 0, MOST_BYTES);
     CHECK_CUDA(cudaMalloc(&numbers, MOST_BYTES));
     CHECK_CUDA(cudaMalloc(&sums, NUMBERS * sizeof(int)));
     CHECK_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
-    long_ones(numbers, sums, other, argc == 1, argc < 3);
-    if (argc == 1) {
+    CHECK_CUDA(cudaMemset(sums, 0, NUMBERS * sizeof(int)));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    if (strcmp(mode, "alone") == 0) {
+        long_copies(host, numbers, sums, other, "pageable", argc == 2);
+    } else {
+        long_ones(host, numbers, sums, other, is_pageable ? "pageable" : "pinned");
+    }
+    if (is_pageable) {
+        free(host);
+    } else {
         busy_stream(other, numbers, sums);
         new_stream(numbers, sums);
         long_queue(other, numbers, sums);
+        CHECK_CUDA(cudaFreeHost(host));
     }
     CHECK_CUDA(cudaStreamDestroy(other));
     CHECK_CUDA(cudaFree(numbers));

@@ -183,7 +183,9 @@ unsafe fn send_now(
         post_piece(*place, number, part.bytes(), stream, left == 0 && publication.is_some())
     };
     // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as it returns.
-    let carriage = Carriage { steady: mode == Mode::Synchronous, ..Carriage::planned(&plan, stream.id) };
+    let is_waited_for = mode == Mode::Synchronous;
+    let carriage =
+        Carriage { steady: is_waited_for, spread: is_waited_for, ..Carriage::planned(&plan, stream.id) };
     let numbered = parts.into_iter().map(|part| (transfers::fresh_number(), part));
     // SAFETY: readable as this function demands, and held only as long as this function runs.
     let held = unsafe { send_pieces(session, numbered, &plan, carriage, post) }?;

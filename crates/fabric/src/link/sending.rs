@@ -16,8 +16,8 @@ pub struct Carriage {
     /// Whether its memory stays as it is until the peer has it, or else until the [`Sending`] has been dropped: then no copy
     /// of it need be made, and dropping the `Sending` waits for the peer.
     pub steady: bool,
-    /// Whether all its lanes carry parts of it at the same time, although there are more parts then: the peer does something with it
-    /// as soon as it is whole.
+    /// Whether all its lanes carry parts of it at the same time, although there are more parts then: somebody waits until the
+    /// peer has done something with it.
     pub spread: bool,
 }
 
@@ -29,9 +29,9 @@ impl Default for Carriage {
 }
 
 impl Carriage {
-    /// As a plan says, in this flow, for a piece that a device waits for.
+    /// As a plan says, in this flow.
     pub fn planned(plan: &Plan, flow: u64) -> Self {
-        Self { flow, lanes: plan.lanes, threads: plan.threads, steady: false, spread: true }
+        Self { flow, lanes: plan.lanes, threads: plan.threads, steady: false, spread: false }
     }
 }
 

@@ -22,18 +22,19 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
 // and 16 cores (2026-11-23; docs/results). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and
 // 54 at 16 MiB. Where threads copy, there are as many as cores, up to 16: a copy is short.
 
-/// Over TCP the lanes' threads are what copies to and from the program's memory. Of a long copy a plan takes all that a session
-/// has, which are as many as the length of its network asks for; a short one is over before all of them are awake. Each piece
-/// costs wake-ups at both ends, so pieces are longer in longer copies.
+/// Over TCP the lanes' threads are what copies to and from the program's memory, and a plan takes all lanes that a session has, which
+/// are as many as the length of its network asks for. Each piece costs notices at both ends, so pieces are longer in longer
+/// copies, but for [those at the ends](super::cut_tapered).
 const TCP_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
-    (LONG, plan(8, M, 4, 1)),
-    (2 * LONG, plan(8, M, ALL, 4)),
+    (LONG, plan(8, M, ALL, 4)),
+    (2 * LONG, plan(8, 4 * M, ALL, 4)),
     (32 * M, plan(16, 2 * M, ALL, 4)),
     (usize::MAX, plan(8, LONGEST_PIECE, ALL, 4)),
 ];
 
-/// What the GPU has written is sent sooner in short pieces, of which many are asked for ahead.
+/// What the GPU has written is sent sooner in short pieces, of which many are asked for ahead; short copies are over before all
+/// lanes are awake.
 const TCP_FROM: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (LONG, plan(8, M, 4, 1)),
@@ -41,8 +42,8 @@ const TCP_FROM: &Steps = &[
     (usize::MAX, plan(16, 2 * M, ALL, 4)),
 ];
 
-/// From this many bytes on a copy over TCP takes all lanes. With four lanes 4 MiB take a tenth longer than with eight, and 8 MiB
-/// a sixth.
+/// From this many bytes on a copy from a device takes all lanes. With four lanes 4 MiB take a tenth longer than with eight, and
+/// 8 MiB a sixth.
 const LONG: usize = 4 * M;
 
 /// Bytes of the longest piece of a copy over TCP.
