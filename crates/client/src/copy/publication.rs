@@ -8,8 +8,8 @@
 //!
 //! Long copies are published over shared memory alone, where the server has the bytes as soon as they have left the program's
 //! memory: there the call of a pageable copy returns in half the time. Elsewhere it has to be told that they have come, and who
-//! waits for the device afterwards would wait for a second answer (on an H200 17 us less for the call, 20 us more for both,
-//! 2026-11-23).
+//! waits for the device afterwards would wait for a second answer (on an H200 up to 18 us less for the call and up to 25
+//! more for both, 2026-11-23).
 
 use crate::context::{self, ContextState};
 use crate::session::Session;
