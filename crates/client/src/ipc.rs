@@ -48,7 +48,10 @@ pub fn export(address: CUdeviceptr, origin: Origin) -> Result<[c_char; 64], CUre
     let mut content = token.0.to_vec();
     content.extend((piece.base - base).to_le_bytes());
     content.extend(piece.size.to_le_bytes());
-    Ok(exchange::handle(Kind::Piece, &content))
+    let handle = exchange::handle(Kind::Piece, &content);
+    // No copy is published from here on; one that was is not in order with what the other process does.
+    context::finish_published()?;
+    Ok(handle)
 }
 
 /// Opens the piece that a handle names, and gives its address here. `origin` says how it will be closed.

@@ -254,7 +254,11 @@ pub fn export(state: &AllocationState) -> Result<OwnedFd, CUresult> {
             *uses.token.insert(session::call_in(state.nowhere, &request)?)
         }
     };
-    exchange::descriptor(exchange::Kind::Allocation, &token.0)
+    drop(uses);
+    let descriptor = exchange::descriptor(exchange::Kind::Allocation, &token.0)?;
+    // As for a handle of `cuIpc*`.
+    context::finish_published()?;
+    Ok(descriptor)
 }
 
 /// The memory that a descriptor of [`export`] means.
