@@ -173,23 +173,21 @@ unsafe fn send_now(
     let plan = plan(session, source.bytes());
     let parts: Vec<_> = tapered(destination, source, plan.buffer_bytes, Direction::ToDevice).collect();
     let commands = parts.len() as u64;
-    let publication = match mode {
-        Mode::Synchronous => Publication::of_pieces(session, &destination, stream, commands),
-        _ => None,
-    };
+    let is_waited_for = mode == Mode::Synchronous;
+    let publication =
+        if is_waited_for { Publication::of_pieces(session, &destination, stream, commands) } else { None };
     let mut left = commands;
     let post = |number: u64, (place, part): &Part| {
         left -= 1;
         post_piece(*place, number, part.bytes(), stream, left == 0 && publication.is_some())
     };
     // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as it returns.
-    let is_waited_for = mode == Mode::Synchronous;
     let carriage =
         Carriage { steady: is_waited_for, spread: is_waited_for, ..Carriage::planned(&plan, stream.id) };
     let numbered = parts.into_iter().map(|part| (transfers::fresh_number(), part));
     // SAFETY: readable as this function demands, and held only as long as this function runs.
     let held = unsafe { send_pieces(session, numbered, &plan, carriage, post) }?;
-    if mode == Mode::Synchronous {
+    if is_waited_for {
         // Until the bytes are known to have come, what a lane loses can be sent again.
         if !publication.is_some_and(|publication| publication.end(commands)) {
             stream.synchronize()?;
