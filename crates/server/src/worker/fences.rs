@@ -1,9 +1,9 @@
 //! What a synchronous copy has brought to the device is there for all that comes after it, in whichever stream.
 //!
 //! The bytes of a small copy travel with the commands, and the program's call returns before they have arrived; that of a long one
-//! returns when they are here. What the program does next may be work in a stream that is in no order with the copy's, also of another context:
-//! it must find the bytes, as it does with a GPU that is near. So the end of such a copy is marked by an event of ours, a
-//! *fence*, and the first command that each other stream gets afterwards waits for it on the device.
+//! returns when they are here. What the program does next may be work in a stream that is in no order with the copy's, also
+//! of another context: it must find the bytes, as it does with a GPU that is near. So the end of such a copy is marked by an
+//! event of ours, a *fence*, and the first command that each other stream gets afterwards waits for it on the device.
 
 use super::order::StreamKinds;
 use causeway_api::handle::{Context, Event, Handle, Native, Stream};
