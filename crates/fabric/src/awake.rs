@@ -34,8 +34,9 @@ const BETWEEN_WORK: Duration = Duration::from_micros(200);
 /// the lanes of a copy of 16 MiB, which takes 500 us, began 62 us after it, else 41 (a virtual machine with an H200, 2026-11-23).
 const BETWEEN_COPIES: Duration = Duration::from_millis(3);
 
-/// How long a worker looks for the next command of its client.
-const BETWEEN_COMMANDS: Duration = Duration::from_millis(1);
+/// How long a worker looks for the next command of its client. Programs do that much between two calls as well, and a copy whose command
+/// had to wake the worker begins that much later: of 64 MiB, which take 1.2 ms, 30 us are a fortieth.
+const BETWEEN_COMMANDS: Duration = BETWEEN_COPIES;
 
 /// Cores that this process may use.
 pub fn cores() -> usize {

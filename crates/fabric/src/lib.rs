@@ -24,6 +24,7 @@
 //! | [`past_caches`] | How are bytes copied that a device reads next?                           |
 //! | [`mirror`]    | Which bytes of memory that two processes hold have changed?                 |
 //! | [`awake`]     | How long does a thread stay awake for what is about to come?                |
+//! | `doorbell`    | How is a thread woken for what somebody begins to wait for?                 |
 //! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
 
 pub mod accept;
@@ -31,6 +32,7 @@ pub mod awake;
 pub mod between;
 mod connect;
 pub mod copiers;
+mod doorbell;
 pub mod exchange;
 mod line;
 pub mod link;
@@ -52,8 +54,8 @@ pub use connect::{
     connect_diagnosis, connect_monitor, connect_peer, describe_process,
 };
 pub use link::{
-    Carriage, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, Link, LinkError, LinkEvents,
-    Meanwhile, NotRegistered, Receiver, Sending, TransferError,
+    Awaited, Carriage, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, Link, LinkError,
+    LinkEvents, Meanwhile, NotRegistered, Receiver, Sending, TransferError,
 };
 pub use shm::SealedMemory;
 pub use staging::{Lease, Piece, Region, Span};

@@ -14,7 +14,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::link::{LinkError, Shared};
+use crate::link::{Awaited, LinkError, Shared};
 pub(crate) use crate::link::{Order, Pending, Sending};
 use crate::shm::SealedMemory;
 use crate::staging::{Piece, Region};
@@ -37,7 +37,8 @@ pub(crate) trait SendMessages: Send {
 /// The direction from the peer.
 pub(crate) trait ReceiveMessages: Send {
     /// Receives some bytes into `into` and returns how many. With `wait` it sleeps until there are any; otherwise it
-    /// is one look that costs as little as the module can make it, and 0 says that nothing is there. The peer's end
+    /// is one look that costs as little as the module can make it. 0 says that nothing is there; with `wait`, that somebody
+    /// has called ([`Memory::rouse`]). The peer's end
     /// is an error, [`LinkError::PeerGone`] as a rule. A module whose transfers are announced in order with its frames
     /// deals with the announcements here.
     fn receive(&mut self, link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError>;
@@ -60,6 +61,9 @@ pub(crate) trait Memory: Send + Sync {
     /// The memory must be readable until the keeper, or without one the [`Sending`], has been dropped. Other threads may
     /// write to it; then either value is sent.
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError>;
+
+    /// Somebody waits for what the peer will say or send: wakes the thread that receives it, if it sleeps, so that it looks.
+    fn rouse(&self, awaited: Awaited);
 
     /// Takes in one more connection that the peer has opened for this session. A module that has no use for it ends
     /// it.

@@ -3,9 +3,12 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::{Destination, LinkError, LinkEvents, Receiver, TransferError};
+use causeway_fabric::{
+    Awaited, Destination, LinkError, LinkEvents, Meanwhile, Receiver, TransferError, awake,
+};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::message::{ClientMessage, CommandHead, Messages, begin_command};
 use common::{ALL, ENCRYPTED, Joint, PLAIN, Pair, SCARCE_SHM, SHM, events, has_rdma_device, pair, pattern};
@@ -365,5 +368,57 @@ fn events_may_use_the_link() {
         let body = client.receiver.recv().unwrap();
         let message = Messages::<ClientMessage>::new(body).next();
         assert_eq!(message, Some(Ok(ClientMessage::HostDone { token: 42 })));
+    }
+}
+
+/// Counts how often a receiving thread has gone to sleep, while nobody waits for it.
+struct Sleeper(Arc<AtomicUsize>);
+
+impl Meanwhile for Sleeper {
+    fn is_waited_for(&self) -> bool {
+        false
+    }
+
+    fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        sleep()
+    }
+}
+
+#[test]
+fn a_receiver_that_sleeps_is_woken_when_somebody_begins_to_wait() {
+    for joint in ALL {
+        if matches!(joint, Joint::Tcp { .. }) && awake::while_waited_for().is_zero() {
+            // Threads never look on this machine, and nothing wakes them to.
+            continue;
+        }
+        let Pair { mut client, worker, worker_receiver: _receiver } = pair(joint);
+        let sleeps = Arc::new(AtomicUsize::new(0));
+        let wait_for_sleep = |number: usize, meanwhile: &dyn Fn()| {
+            let begun = Instant::now();
+            while sleeps.load(Ordering::SeqCst) < number {
+                assert!(begun.elapsed() < Duration::from_secs(30), "it has not gone to sleep again");
+                meanwhile();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        std::thread::scope(|scope| {
+            let receiving = scope.spawn(|| {
+                let body = client.receiver.recv_meanwhile(&mut Sleeper(Arc::clone(&sleeps)));
+                Messages::<ClientMessage>::new(body.unwrap()).count()
+            });
+            wait_for_sleep(1, &|| {});
+            if matches!(joint, Joint::Tcp { .. }) {
+                // Others receive transfers there.
+                std::thread::sleep(Duration::from_millis(20));
+                client.link.rouse(Awaited::Transfer);
+                std::thread::sleep(Duration::from_millis(20));
+                assert_eq!(sleeps.load(Ordering::SeqCst), 1);
+            }
+            // One that is only about to sleep may be missed.
+            wait_for_sleep(2, &|| client.link.rouse(Awaited::Message));
+            worker.send(command(1, 0, b"what was waited for")).unwrap();
+            assert_eq!(receiving.join().unwrap(), 1);
+        });
     }
 }

@@ -8,7 +8,7 @@ use crate::log::{error, info};
 use crate::process;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{LinkError, LinkEvents, Meanwhile, Receiver};
+use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile, Receiver, awake};
 use causeway_wire::message::{Messages, WorkerMessage};
 
 /// Hears from the link when it is lost.
@@ -24,9 +24,9 @@ impl LinkEvents for Events {
 }
 
 /// The thread stays awake while a call of the program waits.
-struct Awaited(&'static Session);
+struct Patient(&'static Session);
 
-impl Meanwhile for Awaited {
+impl Meanwhile for Patient {
     fn is_waited_for(&self) -> bool {
         self.0.replies.are_awaited() || transfers::are_awaited()
     }
@@ -34,9 +34,9 @@ impl Meanwhile for Awaited {
 
 /// Deals with messages until the link ends.
 pub fn run(session: &'static Session, mut receiver: Receiver) {
-    let mut awaited = Awaited(session);
+    let mut patient = Patient(session);
     // An error of the link has been reported through `Events`, or the end is our own doing.
-    while let Ok(body) = receiver.recv_meanwhile(&mut awaited) {
+    while let Ok(body) = receiver.recv_meanwhile(&mut patient) {
         for message in Messages::<WorkerMessage<'_>>::new(body) {
             match message {
                 Ok(message) => deal_with(session, message),
@@ -78,6 +78,14 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
 }
 
 impl Session {
+    /// A thread begins to wait for what the worker will say or send: this one is to be awake by then.
+    pub(super) fn rouse(&self, awaited: Awaited) {
+        // Otherwise it would go to sleep again at once.
+        if !awake::while_waited_for().is_zero() {
+            self.link.rouse(awaited);
+        }
+    }
+
     /// Nothing can be done any more: every call that waits, and every later one, fails.
     pub(super) fn lose(&self, why: core::fmt::Arguments<'_>) {
         // Said before any call can fail because of it: a program that ends at its first error must not end before

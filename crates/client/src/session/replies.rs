@@ -30,7 +30,7 @@ pub struct Replies {
     slots: Box<[Slot]>,
     free: Mutex<Free>,
     freed: Condvar,
-    /// Calls that wait for their replies now.
+    /// Calls that wait for their replies now, or are about to.
     awaited: AtomicUsize,
 }
 
@@ -69,6 +69,7 @@ impl Replies {
         free.generation = free.generation % ((1 << 22) - 1) + 1;
         let number = free.generation << 10 | slot;
         drop(free);
+        self.awaited.fetch_add(1, Ordering::Relaxed);
         let slot = &self.slots[slot as usize];
         slot.outcome.lock().waiter = Some(std::thread::current());
         slot.waiting.store(number, Ordering::SeqCst);
@@ -94,7 +95,7 @@ impl Replies {
         true
     }
 
-    /// Whether any call waits for its reply now.
+    /// Whether any call waits for its reply now, or is about to.
     pub fn are_awaited(&self) -> bool {
         self.awaited.load(Ordering::Relaxed) > 0
     }
@@ -120,12 +121,10 @@ impl Waiting<'_> {
     pub fn wait<R>(self, read: impl FnOnce(CUresult, &[u8]) -> R) -> R {
         let slot = &self.replies.slots[(self.number % SLOTS) as usize];
         let is_waiting = || slot.waiting.load(Ordering::SeqCst) == self.number;
-        self.replies.awaited.fetch_add(1, Ordering::Relaxed);
         awake::look(awake::while_waited_for(), || !is_waiting());
         while is_waiting() {
             std::thread::park();
         }
-        self.replies.awaited.fetch_sub(1, Ordering::Relaxed);
         let outcome = slot.outcome.lock();
         read(CUresult(outcome.status), &outcome.payload)
     }
@@ -133,6 +132,7 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        self.replies.awaited.fetch_sub(1, Ordering::Relaxed);
         let slot = self.number % SLOTS;
         {
             let mut outcome = self.replies.slots[slot as usize].outcome.lock();

@@ -9,7 +9,7 @@ use crate::log::info;
 use crate::session;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Destination, TransferError, awake};
+use causeway_fabric::{Awaited, Destination, TransferError, awake};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -166,6 +166,9 @@ impl Transfer {
     pub fn wait(&self) -> Result<(), CUresult> {
         if !self.is_done() {
             AWAITED.fetch_add(1, Ordering::Relaxed);
+            if let Ok(session) = session::of(self.context) {
+                session.rouse(Awaited::Transfer);
+            }
             awake::look(awake::while_waited_for(), || self.is_done());
             AWAITED.fetch_sub(1, Ordering::Relaxed);
         }

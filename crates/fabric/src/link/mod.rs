@@ -89,6 +89,15 @@ pub trait LinkEvents: Send + Sync {
     fn lost(&self, cause: &LinkError);
 }
 
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// A message of the peer.
+    Message,
+    /// A transfer of the peer.
+    Transfer,
+}
+
 /// A link to the other end of a session. Clones share it.
 #[derive(Clone)]
 pub struct Link(Arc<Shared>);
@@ -102,8 +111,8 @@ impl core::fmt::Debug for Link {
 /// Marks a free place in [`Shared::descriptors`].
 const NO_DESCRIPTOR: RawFd = -1;
 
-/// A command connection, for each lane a connection and the two ends of a pipe, and two that wait for all lanes.
-const MOST_DESCRIPTORS: usize = 1 + 3 * MOST_LANES as usize + 2;
+/// A command connection and what wakes its receiver, for each lane a connection and the two ends of a pipe, and two that wait for all lanes.
+const MOST_DESCRIPTORS: usize = 2 + 3 * MOST_LANES as usize + 2;
 
 /// What a link's threads and its module share.
 pub(crate) struct Shared {
@@ -203,6 +212,13 @@ impl Link {
     /// Lets everything appended so far leave now.
     pub fn flush(&self) -> Result<(), LinkError> {
         batch::flush(&self.0)
+    }
+
+    /// Somebody begins to wait for what the peer will say or send. The thread that receives it is woken if it sleeps, to be
+    /// awake when it comes, which makes sense where it [looks](crate::awake) then; one that is about to sleep may be missed. Never
+    /// blocks.
+    pub fn rouse(&self, awaited: Awaited) {
+        self.0.memory.rouse(awaited);
     }
 
     /// Sends a transfer and returns when the bytes have left the program's memory.

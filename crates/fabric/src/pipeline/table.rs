@@ -30,7 +30,7 @@ const TCP_TO: &Steps = &[
     (LONG, plan(8, M, ALL, 4)),
     (2 * LONG, plan(8, 4 * M, ALL, 4)),
     (32 * M, plan(16, 2 * M, ALL, 4)),
-    (usize::MAX, plan(8, LONGEST_PIECE, ALL, 4)),
+    (usize::MAX, plan(16, 4 * M, ALL, 4)),
 ];
 
 /// What the GPU has written is sent sooner in short pieces, of which many are asked for ahead; short copies are over before all
@@ -46,16 +46,17 @@ const TCP_FROM: &Steps = &[
 /// 8 MiB a sixth.
 const LONG: usize = 4 * M;
 
-/// Bytes of the longest piece of a copy over TCP.
+/// Bytes of the longest piece of a copy over TCP, on long networks.
 const LONGEST_PIECE: usize = 8 * M;
 
-/// Over shared memory the copying threads are the first stage. Pieces of 1 MiB are quick to fill, and the GPU begins early.
+/// Over shared memory the copying threads are the first stage. Pieces of 1 MiB are quick to fill, and the GPU begins early. Long copies
+/// fill pieces while the device reads others: more than eight threads take memory from it then.
 const SHM_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (M, plan(4, 512 * K, 2, 8)),
     (4 * M, plan(4, M, 4, 16)),
     (16 * M, plan(8, M, 8, 16)),
-    (usize::MAX, plan(8, 4 * M, 8, 16)),
+    (usize::MAX, plan(8, 4 * M, 8, 8)),
 ];
 
 /// What the GPU has written is in the caches of no core, and longer copies gain from somewhat longer pieces.

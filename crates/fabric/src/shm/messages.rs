@@ -95,7 +95,7 @@ impl ReceiveMessages for Receiving {
                 // The peer has written nothing after it went, and all that was there has been read.
                 return Err(LinkError::PeerGone);
             }
-            if !wait {
+            if !wait || self.state.take_call() {
                 return Ok(0);
             }
             let has_some =

@@ -18,14 +18,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::arena::{Borrower, Lender, region};
-use super::bell::{self, BUSY};
+use super::bell::{self, ASLEEP, BUSY};
 use super::layout::{Direction, Word};
 use super::messages::{Receiving, Sending};
 use super::segment::{SealedMemory, Segment};
 use super::side::{Message, Peer, Said};
 use super::{SegmentError, Violation};
 use crate::line::{self, Line, Staged};
-use crate::link::{DescriptorError, LinkError, Shared, count, spawn_or_lose};
+use crate::link::{Awaited, DescriptorError, LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
 use crate::staging::{Piece, Region, deliver};
 use crate::tcp::channel::Connection;
@@ -73,6 +73,8 @@ pub(super) struct State {
     over: AtomicBool,
     /// Whether the link's owner can be asked.
     started: AtomicBool,
+    /// Whether the receiver of frames was woken because somebody waits.
+    called: AtomicBool,
     line: Line,
     descriptors: Mutex<Descriptors>,
 }
@@ -120,6 +122,7 @@ pub(super) fn parts(
         command,
         over: AtomicBool::new(false),
         started: AtomicBool::new(false),
+        called: AtomicBool::new(false),
         line: Line::default(),
         descriptors: Mutex::new(Descriptors::Early(Vec::new())),
     });
@@ -138,6 +141,11 @@ impl State {
     /// Whether the peer has gone, or this side has ended the link.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// Whether the receiver of frames was woken because somebody waits, once.
+    pub(super) fn take_call(&self) -> bool {
+        self.called.load(Ordering::Relaxed) && self.called.swap(false, Ordering::Relaxed)
     }
 
     /// Whether there are announcements that can be dealt with.
@@ -333,6 +341,14 @@ impl Memory for Arena {
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
         line::send(&*self.0, link, order)
+    }
+
+    fn rouse(&self, _: Awaited) {
+        let doing = self.0.segment.futex(self.0.role.receives(), Word::Receiver);
+        if doing.load(Ordering::Relaxed) == ASLEEP {
+            self.0.called.store(true, Ordering::Relaxed);
+            bell::ring(doing);
+        }
     }
 
     fn piece(&self, link: &Arc<Shared>, length: usize) -> Option<Piece> {

@@ -87,7 +87,9 @@ impl ReceiveMessages for Receiving {
             }
             if !in_vain.may_go_on(state.patience()) {
                 state.give_back_the_rest();
-                state.sleep()?;
+                if state.sleep()? {
+                    return Ok(0);
+                }
             } else if in_vain.is_long() {
                 state.give_back_the_rest();
             }

@@ -6,14 +6,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_verbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, RemoteMemory};
 use parking_lot::{Condvar, Mutex, RwLock};
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::Failure;
 use super::ends::ReceiveLayout;
@@ -26,6 +24,7 @@ use super::path::Path;
 use super::pieces::Owner;
 use super::settings::Preference;
 use super::stand_in::StandIn;
+use crate::doorbell::Doorbell;
 use crate::line::Line;
 use crate::link::LinkError;
 use crate::shm::layout::SLOT;
@@ -84,7 +83,8 @@ pub struct State {
     /// Threads that sleep until `changed` says that somebody has looked.
     pub(super) waiting: AtomicU32,
     pub(super) changed: (Mutex<()>, Condvar),
-    pub(super) wake: OwnedFd,
+    /// Wakes the receiver of frames.
+    pub(super) bell: Doorbell,
     /// The connection over which the session was asked for, and the one on which verbs were set up.
     sockets: OnceLock<[TcpStream; 2]>,
     pub(super) poll: Duration,
@@ -115,7 +115,7 @@ impl State {
         // Either end has as much staging as arena, so neither uses more of the other's arena than it has itself.
         let slots_of = |buffer: &Buffer| peer_slots.min((buffer.len() / SLOT) as u32);
         let (arena_slots, staging_slots) = (slots_of(&arena), slots_of(&staging));
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bell = Doorbell::new()?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             looking: Mutex::new(Looking::new(paths.len())),
@@ -148,7 +148,7 @@ impl State {
             waiting: AtomicU32::new(0),
             looks: AtomicU64::new(0),
             changed: (Mutex::new(()), Condvar::new()),
-            wake,
+            bell,
             sockets: OnceLock::new(),
             poll,
             stand_in: StandIn::default(),
@@ -204,15 +204,10 @@ impl State {
         }
         self.line.end();
         self.abandon();
-        self.wake_receiver();
+        self.bell.ring();
         self.stand_in.wake();
         let _held = self.changed.0.lock();
         self.changed.1.notify_all();
-    }
-
-    fn wake_receiver(&self) {
-        // A counter that is full wakes all the same.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
     /// Waits until what has been posted is known to be with the peer, for a while.

@@ -13,7 +13,7 @@ use super::messages::{Receiving, Sending};
 use super::path::MOST_CARRIED;
 use super::state::State;
 use crate::line::{self, Line, Staged};
-use crate::link::{LinkError, Shared, spawn_or_lose};
+use crate::link::{Awaited, LinkError, Shared, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
 use crate::shm::layout::SLOT;
 use crate::staging::{Piece, Region};
@@ -145,6 +145,10 @@ impl Memory for Writes {
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
         line::send(&*self.0, link, order)
+    }
+
+    fn rouse(&self, _: Awaited) {
+        self.0.bell.call();
     }
 
     fn piece(&self, _link: &Arc<Shared>, length: usize) -> Option<Piece> {

@@ -1,14 +1,12 @@
 //! How does a thread wait for something that a completion brings?
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use super::Failure;
 use super::state::State;
+use crate::doorbell::Woken;
 use crate::link::LinkError;
 
 /// How long a thread that waits, for credits for instance, sleeps before it looks by itself: usually another one looks, and wakes it.
@@ -16,7 +14,7 @@ use crate::link::LinkError;
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(64);
 /// How long the receiver of frames sleeps before it looks whether the link still is there. Whatever ends it wakes the receiver.
-const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// Looks between two readings of the clock, which is a system call on some machines and costs more than a look.
 const LOOKS: u32 = 32;
@@ -102,22 +100,17 @@ impl State {
         self.poll
     }
 
-    /// Sleeps until a completion comes, or the link ends, or for no reason.
-    pub fn sleep(&self) -> Result<(), LinkError> {
+    /// Sleeps until a completion comes, the link ends or somebody calls, or for no reason; whether somebody has called.
+    pub fn sleep(&self) -> Result<bool, LinkError> {
         let failed = |error: io::Error| LinkError::from(Failure::Device(error.to_string()));
         self.completions.request_event().map_err(failed)?;
         // A completion that came before the question causes no event, and another thread may hold some that it has taken out.
         if self.look_in_turn() || self.has_frames() || self.is_over() {
-            return Ok(());
+            return Ok(false);
         }
         let descriptor = self.completions.descriptor();
-        let mut waited = [
-            PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
-        ];
-        // An interrupted wait is only a reason to look again.
-        let _ = poll(&mut waited, Some(&LONGEST_SLEEP));
+        let woken = self.bell.sleep(descriptor, LONGEST_SLEEP);
         while self.completions.take_event().map_err(failed)? {}
-        Ok(())
+        Ok(woken == Woken::Bell)
     }
 }

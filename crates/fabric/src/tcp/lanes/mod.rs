@@ -29,7 +29,8 @@ use super::schedule::{OrderId, Schedule, Task};
 use super::socket::{is_within_a_host, limit_unsent, round_trip};
 use crate::awake;
 use crate::connect::{LaneDialer, MOST_LANES, is_long};
-use crate::link::{LinkError, Shared, count, spawn_or_lose};
+use crate::doorbell::Doorbell;
+use crate::link::{Awaited, LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Pending, Sending};
 use crate::via::Via;
 
@@ -46,6 +47,8 @@ pub(crate) struct Lanes(Arc<State>);
 
 struct State {
     command_socket: Socket,
+    /// Wakes the thread that receives messages on it, where threads look.
+    bell: Option<Arc<Doorbell>>,
     /// Whether the peer is on this host.
     is_within_a_host: bool,
     /// Opens the lanes at the end that connects, once.
@@ -106,7 +109,9 @@ impl Memory for Lanes {
     }
 
     fn start(&self, link: &Arc<Shared>) {
-        self.0.ready.descriptors().into_iter().for_each(|descriptor| link.note_descriptor(descriptor));
+        let descriptors =
+            self.0.ready.descriptors().into_iter().chain(self.0.bell.iter().map(|bell| bell.descriptor()));
+        descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
         if let Some(dialer) = self.0.dialer.lock().take() {
             self.open_in_background(link, dialer);
         }
@@ -136,6 +141,13 @@ impl Memory for Lanes {
             return Ok(Sending::done());
         }
         Ok(Sending::pending(Posted { lanes: self.clone(), link: Arc::clone(link), order }))
+    }
+
+    fn rouse(&self, awaited: Awaited) {
+        // Transfers are received by other threads.
+        if let (Some(bell), Awaited::Message) = (&self.0.bell, awaited) {
+            bell.call();
+        }
     }
 
     fn attach(&self, link: &Arc<Shared>, connection: Connection) {
@@ -189,10 +201,16 @@ impl Pending for Posted {
 
 impl Lanes {
     /// No lanes yet, beside a link's command connection.
-    pub(crate) fn new(command_socket: Socket, dialer: Option<LaneDialer>) -> io::Result<Self> {
+    /// `bell` wakes the thread that receives messages.
+    pub(crate) fn new(
+        command_socket: Socket,
+        dialer: Option<LaneDialer>,
+        bell: Option<Arc<Doorbell>>,
+    ) -> io::Result<Self> {
         Ok(Self(Arc::new(State {
             is_within_a_host: is_within_a_host(&command_socket),
             command_socket,
+            bell,
             dialer: Mutex::new(dialer),
             open: RwLock::default(),
             ready: Ready::new()?,
