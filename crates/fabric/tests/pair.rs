@@ -120,6 +120,55 @@ fn large_messages_pass_and_too_large_ones_are_refused() {
     }
 }
 
+/// Long frames may travel in other ways than short ones, and share memory with transfers.
+fn messages_of_all_lengths_keep_their_order_and_their_bytes(joint: Joint) {
+    const CALLS: u32 = 160;
+    let length = |call: u32| {
+        let spread = (call as usize).wrapping_mul(2_654_435_761) % 1_000_003;
+        match call % 5 {
+            0 => spread % 100,
+            1 => 60_000 + spread % 10_000,
+            2 => spread % 300_000,
+            3 => spread,
+            _ => (3 * spread) % 3_000_000,
+        }
+    };
+    let Pair { client, worker, mut worker_receiver } = pair(joint);
+    let (worker_events, reports) = events(true);
+    worker.start(worker_events);
+    client.link.start(events(false).0);
+    let received = std::thread::spawn(move || {
+        let mut calls = 0;
+        loop {
+            for message in Messages::<ClientMessage>::new(worker_receiver.recv().unwrap()) {
+                let ClientMessage::Command(command) = message.unwrap() else { return calls };
+                calls += 1;
+                assert!(command.call == calls && command.payload == pattern(length(calls), calls.into()));
+            }
+        }
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..CALLS.into() {
+                client.link.send_transfer(number, &pattern(200_000, number)).unwrap();
+                assert_eq!(reports.arrived.recv().unwrap(), (number, pattern(200_000, number)));
+            }
+        });
+        for call in 1..=CALLS {
+            client.link.send(command(call, 0, &pattern(length(call), call.into()))).unwrap();
+        }
+    });
+    client.link.send(|out| ClientMessage::Goodbye.encode(out)).unwrap();
+    assert_eq!(received.join().unwrap(), CALLS);
+}
+
+#[test]
+fn messages_of_all_lengths_arrive() {
+    for joint in ALL {
+        messages_of_all_lengths_keep_their_order_and_their_bytes(joint);
+    }
+}
+
 fn transfers_arrive(joint: Joint) {
     let Pair { client, worker, worker_receiver } = pair(joint);
     let mut receiver = client.receiver;
@@ -179,6 +228,7 @@ fn verbs_keep_what_links_promise() {
     if has_rdma_device() {
         for promise in [
             messages_keep_their_order,
+            messages_of_all_lengths_keep_their_order_and_their_bytes,
             transfers_arrive,
             a_transfer_of_another_size_fails,
             a_cancelled_transfer_is_dropped,

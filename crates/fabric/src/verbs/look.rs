@@ -15,7 +15,7 @@ use parking_lot::MutexGuard;
 use super::credit::Class;
 use super::ends::{RECEIVE_MARK, ReceiveLayout};
 use super::message::{ANNOUNCEMENT, Announcement, GivenBack, HEADER, Header, Kind, Offer, parse_returns};
-use super::messages::Filled;
+use super::messages::{Filled, Lies};
 use super::operation::Operation;
 use super::parts::Joins;
 use super::path::Path;
@@ -164,11 +164,22 @@ impl State {
         path.accept(&header)?;
         let was = match header.kind {
             Kind::Frame if index == 0 => {
-                let filled = Filled { receive, at: start + HEADER, end: start + length };
+                let filled =
+                    Filled { lies: Lies::InReceive(receive), at: start + HEADER, end: start + length };
                 self.incoming.lock().push_back(filled);
                 return Ok(());
             }
-            Kind::Frame => return Err(Failure::Violation(Violation::Message).into()),
+            Kind::FrameInSlots if index == 0 => {
+                let announcement = Announcement::parse(content).map_err(Failure::from)?;
+                let Announcement { first, chunk, .. } = announcement;
+                self.check_piece(&announcement)?;
+                self.count_lease()?;
+                let at = first as usize * SLOT;
+                let filled = Filled { lies: Lies::InSlots(first), at, end: at + chunk.length as usize };
+                self.incoming.lock().push_back(filled);
+                Was::Control
+            }
+            Kind::Frame | Kind::FrameInSlots => return Err(Failure::Violation(Violation::Message).into()),
             Kind::Announcement => {
                 let announcement = Announcement::parse(content).map_err(Failure::from)?;
                 self.check_piece(&announcement)?;

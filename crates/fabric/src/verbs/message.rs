@@ -39,6 +39,8 @@ pub enum Kind {
     Placed = 7,
     /// An [`Announcement`] follows, and then the bytes themselves, which the receiver puts into their slots; then the next ones, if any.
     Carried = 8,
+    /// An [`Announcement`] follows, of bytes of the link's frames that lie in slots, between those that come in messages.
+    FrameInSlots = 9,
 }
 
 /// The beginning of a message.
@@ -74,6 +76,7 @@ impl Header {
             6 => Kind::Offer,
             7 => Kind::Placed,
             8 => Kind::Carried,
+            9 => Kind::FrameInSlots,
             _ => return Err(Violation::Message),
         };
         let returned = Returned {
@@ -258,6 +261,6 @@ mod tests {
             assert_eq!(parse_returns(&lent.to_bytes()).unwrap().collect::<Vec<_>>(), [lent]);
         }
         assert!(parse_returns(&[1, 0, 0]).is_err() && parse_returns(&[]).is_err());
-        assert!(Header::parse(&[9, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(Header::parse(&[10, 0, 0, 0, 0, 0, 0, 0]).is_err());
     }
 }

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_verbs::Receive;
+use causeway_verbs::{Receive, RemoteMemory};
+use causeway_wire::chunk::ChunkHeader;
 
 use super::Failure;
 use super::credit::Class;
+use super::message::{Announcement, GivenBack};
+use super::parts::LONGEST_REQUEST;
 use super::state::State;
 use super::waiting::InVain;
 use crate::link::{LinkError, Shared};
 use crate::module::{ReceiveMessages, SendMessages};
+use crate::shm::layout::SLOT;
 
 /// The direction to the peer.
 pub struct Sending(pub Arc<State>);
@@ -21,9 +25,12 @@ impl SendMessages for Sending {
         let path = &state.paths[0];
         let mut rest = bytes;
         while !rest.is_empty() {
-            let posted = state.wait_for(|| match path.post_frames(&state.messages, rest)? {
-                0 => Ok(None),
-                posted => Ok(Some(posted)),
+            let posted = state.wait_for(|| {
+                let written = state.write_frames(rest)?;
+                match if written > 0 { written } else { path.post_frames(&state.messages, rest)? } {
+                    0 => Ok(None),
+                    posted => Ok(Some(posted)),
+                }
             })?;
             rest = &rest[posted..];
         }
@@ -31,38 +38,64 @@ impl SendMessages for Sending {
     }
 }
 
-/// Bytes of frames that lie in a receive.
+/// Frames with more bytes are written to slots of the peer: as messages they would take many requests, receives and credits. A batch of
+/// commands is shorter, and does not take slots from copies.
+const LONG: usize = 64 << 10;
+
+/// Where bytes of frames lie.
+pub enum Lies {
+    /// In a receive, by its number; then their offset is that in the receives' buffer.
+    InReceive(usize),
+    /// In a run of slots, by the first one; then it is that in the arena.
+    InSlots(u32),
+}
+
+/// Bytes of frames that have come.
 pub struct Filled {
-    pub receive: usize,
+    pub lies: Lies,
     pub at: usize,
     pub end: usize,
+}
+
+impl Filled {
+    /// Whether they keep a receive from being posted.
+    pub fn is_in_receive(&self) -> bool {
+        matches!(self.lies, Lies::InReceive(_))
+    }
+}
+
+/// What lies free again when frames have been read.
+#[derive(Default)]
+struct Read {
+    receives: Vec<Receive>,
+    slots: Vec<GivenBack>,
 }
 
 /// The direction from the peer.
 pub struct Receiving {
     state: Arc<State>,
-    /// Receives whose frames have been read. They are posted again when the thread comes back, and not before what came in
-    /// them has been dealt with, which somebody may wait for.
-    read: Vec<Receive>,
+    /// Where frames lay that have been read. Receives are posted again, and slots given back, when the thread comes back, and not
+    /// before what came in them has been dealt with, which somebody may wait for.
+    read: Read,
 }
 
 impl Receiving {
     pub fn new(state: Arc<State>) -> Self {
-        Self { state, read: Vec::new() }
+        Self { state, read: Read::default() }
     }
 }
 
 impl Drop for Receiving {
     fn drop(&mut self) {
         // Nobody waits for the device to give back what it does not have.
-        self.state.flushed.fetch_add(self.read.len() as u32, Ordering::Relaxed);
+        self.state.flushed.fetch_add(self.read.receives.len() as u32, Ordering::Relaxed);
     }
 }
 
 impl ReceiveMessages for Receiving {
     fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         let Self { state, read } = self;
-        state.post_frames_again(read)?;
+        state.free_again(read)?;
         state.stand_in.attend();
         let mut in_vain = InVain::default();
         loop {
@@ -98,39 +131,74 @@ impl ReceiveMessages for Receiving {
 }
 
 impl State {
-    /// Bytes of frames that have come; `into` gets as many as it has room for. Receives that hold none any more go to `read`.
-    fn take_frames(&self, into: &mut [u8], read: &mut Vec<Receive>) -> usize {
+    /// Writes the beginning of long frames to slots of the peer, if it has some free; how many bytes that was.
+    fn write_frames(&self, frames: &[u8]) -> Result<usize, LinkError> {
+        if frames.len() <= LONG {
+            return Ok(0);
+        }
+        let length = frames.len().min(LONGEST_REQUEST).min(self.longest_piece());
+        let Some(piece) = self.try_piece(length) else { return Ok(0) };
+        // SAFETY: the piece has as many bytes, which are ours until they are sent.
+        unsafe { core::ptr::copy_nonoverlapping(frames.as_ptr(), piece.as_ptr(), length) };
+        let (first, total) = (piece.first(), length as u64);
+        let chunk = ChunkHeader { transfer: 0, offset: 0, total, length: length as u32 };
+        let announcement = Announcement { chunk, first, parts: 1, is_direct: false };
+        let segment = self.staging.region().segment(first as usize * SLOT, length);
+        let RemoteMemory { address, key } = self.peer_arena;
+        let to = RemoteMemory { address: address + u64::from(first) * SLOT as u64, key };
+        if !self.paths[0].post_frames_in_slots(&self.messages, segment, to, &announcement)? {
+            return Ok(0);
+        }
+        // The peer gives the slots back.
+        piece.sent();
+        Ok(length)
+    }
+
+    /// Bytes of frames that have come; `into` gets as many as it has room for. Where none are left goes to `read`.
+    fn take_frames(&self, into: &mut [u8], read: &mut Read) -> usize {
         let mut taken = 0;
         let mut incoming = self.incoming.lock();
         while let Some(filled) = incoming.front_mut() {
             let some = (filled.end - filled.at).min(into.len() - taken);
-            // SAFETY: the bytes lie in the buffer, and are ours until their receive is posted again.
-            let bytes = unsafe { core::slice::from_raw_parts(self.receives.as_ptr().add(filled.at), some) };
-            into[taken..taken + some].copy_from_slice(bytes);
+            let buffer = if filled.is_in_receive() { &self.receives } else { &*self.arena };
+            // SAFETY: the bytes lie in the buffer, and are ours until their receive is posted again or their slots are given back. A
+            // peer that breaks the rules may write to its slots all the while: then it gets frames of whichever bytes.
+            unsafe {
+                let from = buffer.as_ptr().add(filled.at);
+                core::ptr::copy_nonoverlapping(from, into[taken..taken + some].as_mut_ptr(), some);
+            }
             taken += some;
             filled.at += some;
             if filled.at < filled.end {
                 break;
             }
-            read.push(self.receive(0, filled.receive));
+            match filled.lies {
+                Lies::InReceive(receive) => read.receives.push(self.receive(0, receive)),
+                Lies::InSlots(first) => read.slots.push(GivenBack::Slots(first)),
+            }
             incoming.pop_front();
         }
         taken
     }
 
-    /// Posts receives again whose frames have been read.
-    fn post_frames_again(&self, read: &mut Vec<Receive>) -> Result<(), LinkError> {
-        if read.is_empty() {
-            return Ok(());
+    /// Posts receives again whose frames have been read, and gives their slots back.
+    fn free_again(&self, Read { receives, slots }: &mut Read) -> Result<(), LinkError> {
+        let mut is_due = !slots.is_empty();
+        if is_due {
+            self.leases.fetch_sub(slots.len() as u32, Ordering::Relaxed);
+            self.returns.lock().append(slots);
         }
-        let path = &self.paths[0];
-        // SAFETY: what lay in these receives has been copied out.
-        let posted = unsafe { path.pair().post_receives(read) };
-        posted.map_err(|error| Failure::Device(error.to_string()))?;
-        if path.posted_again(Class::Frame, read.len()) {
+        if !receives.is_empty() {
+            let path = &self.paths[0];
+            // SAFETY: what lay in these receives has been copied out.
+            let posted = unsafe { path.pair().post_receives(receives) };
+            posted.map_err(|error| Failure::Device(error.to_string()))?;
+            is_due |= path.posted_again(Class::Frame, receives.len());
+            receives.clear();
+        }
+        if is_due {
             self.pump_first()?;
         }
-        read.clear();
         Ok(())
     }
 

@@ -4,7 +4,8 @@
 //! queue pairs need, and go on there; whatever fails on the way, the session stays on TCP. Both connections stay open beside
 //! the queue pairs: the end of either is the session's.
 //!
-//! Frames go as messages into receives that the peer has posted, as many as it has given credits for. A transfer is
+//! Frames go as messages into receives that the peer has posted, as many as it has given credits for; long ones are written as transfers
+//! are, and announced in their place between the messages. A transfer is
 //! written straight into the peer's *arena*, memory registered for that: the sender lends itself a run of its slots, writes
 //! (split over the queue pairs, if it is long), and announces each part behind its write, with the same doorbell. What is
 //! short goes with its announcement, several in one message while the queue pair is busy, and the receiver puts it into its slot. The receiver reads the bytes where they lie and gives the slots back.

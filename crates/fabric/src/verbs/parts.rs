@@ -18,7 +18,7 @@ const PART_UNIT: usize = 4096;
 
 /// The most bytes of one request: less than any device's longest message, and short enough that a frame behind it does not
 /// wait long.
-const LONGEST_REQUEST: usize = 1 << 20;
+pub const LONGEST_REQUEST: usize = 1 << 20;
 
 /// The most pieces of which some parts are missing.
 const MOST_PARTIAL: usize = 1 << 14;

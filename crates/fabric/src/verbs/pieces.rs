@@ -41,11 +41,17 @@ impl State {
         LARGEST_PIECE.min(self.staging_slots as usize / 2 * SLOT).max(SLOT)
     }
 
-    pub(super) fn lease(&self, first: u32, length: u32) -> Result<Lease, LinkError> {
+    /// One more piece of the peer is here.
+    pub(super) fn count_lease(&self) -> Result<(), LinkError> {
         if self.leases.fetch_add(1, Ordering::Relaxed) >= self.arena_slots {
             self.leases.fetch_sub(1, Ordering::Relaxed);
             return Err(Failure::Violation(Violation::TooManyPieces).into());
         }
+        Ok(())
+    }
+
+    pub(super) fn lease(&self, first: u32, length: u32) -> Result<Lease, LinkError> {
+        self.count_lease()?;
         let address = self.arena.as_ptr().wrapping_add(first as usize * SLOT);
         Ok(Lease::new(self.myself(), first, address, length as usize))
     }

@@ -279,7 +279,8 @@ impl Drop for State {
         let posted = self.paths.len() * ReceiveLayout::new(self.depth).count();
         let deadline = Instant::now() + GIVING_BACK;
         while Instant::now() < deadline {
-            let back = self.flushed.load(Ordering::Relaxed) as usize + self.incoming.lock().len();
+            let kept = self.incoming.lock().iter().filter(|filled| filled.is_in_receive()).count();
+            let back = self.flushed.load(Ordering::Relaxed) as usize + kept;
             if back >= posted {
                 break;
             }

@@ -1,6 +1,7 @@
 //! How do messages, writes and reads get into one queue pair?
 
 mod carried;
+mod frames;
 mod part;
 
 use std::collections::VecDeque;
@@ -189,22 +190,6 @@ impl Path {
             tail: message.tail,
             ..SendRequest::new(entry.id, Request::Send { immediate: None }, segment)
         });
-    }
-
-    /// Posts as much of `frames` as there are credits and room for, with one doorbell; how many bytes that was.
-    pub fn post_frames(&self, buffer: &Buffer, frames: &[u8]) -> Result<usize, Failure> {
-        let mut book = self.book.lock();
-        let mut posted = 0;
-        for part in frames.chunks(FRAME_MESSAGE - HEADER) {
-            if book.queue.room() == 0 {
-                break;
-            }
-            let Some(number) = book.credits.spend(Class::Frame) else { break };
-            self.push_message(&mut book, buffer, self.place(Class::Frame, number), Kind::Frame, part);
-            posted += part.len();
-        }
-        self.ring(&mut book)?;
-        Ok(posted)
     }
 
     /// Posts the first message of the path.
