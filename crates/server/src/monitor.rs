@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use causeway_fabric::exchange::Exchange;
 use causeway_fabric::tcp::channel::{Connection, end_after_last_words};
@@ -18,7 +19,7 @@ use causeway_gpu::monitor::software::Software;
 use causeway_gpu::monitor::{Monitor, OwnProcess, answer};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::Answer;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::broker::GpuChoice;
 use crate::broker::control::Control;
@@ -27,12 +28,18 @@ use crate::broker::messages::{self, ControlError, ToMonitor, WorkerOf};
 /// Clients that may ask at the same time; more are refused.
 const MOST_CLIENTS: usize = 512;
 
+/// How long a question waits for what the broker has said to be taken in, which takes some microseconds.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// What all clients share.
 struct Shared {
     gpu: GpuChoice,
+    /// What the broker says.
+    control: Control,
     /// What answers, once it has been opened.
     monitor: Mutex<Option<Arc<dyn Monitor>>>,
-    /// Whose the workers are, by their processes.
+    /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever has it and finds no
+    /// message waiting knows all that has been said.
     workers: Mutex<HashMap<u32, WorkerOf>>,
     clients: AtomicUsize,
 }
@@ -41,21 +48,24 @@ struct Shared {
 pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
     let shared = Arc::new(Shared {
         gpu,
+        control,
         monitor: Mutex::new(None),
         workers: Mutex::default(),
         clients: AtomicUsize::new(0),
     });
     loop {
-        match messages::receive(&control) {
+        shared.control.has_message(true);
+        let mut workers = shared.workers.lock();
+        match messages::receive(&shared.control) {
             Ok((ToMonitor::Client { host, keys }, Some(socket))) => {
                 add_client(&shared, host, Connection::new(TcpStream::from(socket), keys));
             }
             Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
             Ok((ToMonitor::Began(worker), _)) => {
-                shared.workers.lock().insert(worker.worker, worker);
+                workers.insert(worker.worker, worker);
             }
             Ok((ToMonitor::Ended { worker }, _)) => {
-                shared.workers.lock().remove(&worker);
+                workers.remove(&worker);
             }
             Err(ControlError::Damaged(error)) => {
                 tracing::warn!("a message of the broker is damaged: {error}");
@@ -148,9 +158,13 @@ impl Shared {
         }
     }
 
-    /// The processes that clients on this host run on the server's GPUs.
+    /// The processes that clients on this host run on the server's GPUs, as far as the broker had told of them when this was asked.
     fn own_processes(&self, host: &str) -> Vec<OwnProcess> {
-        let workers = self.workers.lock();
+        let deadline = Instant::now() + PATIENCE;
+        let mut workers = self.workers.lock();
+        while self.control.has_message(false) && Instant::now() < deadline {
+            MutexGuard::unlocked(&mut workers, || std::thread::sleep(PATIENCE / 1000));
+        }
         let own = workers.values().filter(|worker| worker.host == host);
         own.map(|worker| OwnProcess { worker: worker.worker, client: worker.client }).collect()
     }

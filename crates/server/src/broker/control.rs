@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -46,6 +47,19 @@ impl Control {
         Ok(())
     }
 
+    /// Whether a message, or the end, waits to be received; waits for it if `wait`.
+    pub fn has_message(&self, wait: bool) -> bool {
+        let mut waited = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        loop {
+            match poll(&mut waited, if wait { None } else { Some(&at_once) }) {
+                Err(rustix::io::Errno::INTR) => {}
+                // What is wrong with the socket says whoever receives from it.
+                outcome => return outcome.is_err() || !waited[0].revents().is_empty(),
+            }
+        }
+    }
+
     /// Receives a message; `None` when the other end is closed.
     pub fn receive(&self) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
         let mut bytes = vec![0; LONGEST];
@@ -82,5 +96,22 @@ impl AsFd for Control {
 impl From<Control> for OwnedFd {
     fn from(control: Control) -> Self {
         control.socket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_or_the_end_is_known_before_it_is_received() {
+        let (one, other) = Control::pair().unwrap();
+        assert!(!other.has_message(false));
+        one.send(b"told", None).unwrap();
+        assert!(other.has_message(true) && other.has_message(false));
+        assert_eq!(other.receive().unwrap().unwrap().0, b"told");
+        assert!(!other.has_message(false));
+        drop(one);
+        assert!(other.has_message(true) && other.receive().unwrap().is_none());
     }
 }

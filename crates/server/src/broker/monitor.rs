@@ -4,18 +4,20 @@
 //! loaded into the broker, which must neither wait for it nor end with it. All that is said to that process goes through one
 //! thread here, so that nobody else waits for it either.
 
+use core::convert::Infallible;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Child;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
 use causeway_fabric::threads;
 use causeway_wire::handshake::ClientHello;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 
@@ -25,11 +27,17 @@ use super::listen::refuse;
 use super::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 use super::process::{Spawner, describe};
 
+/// How long a session waits until the monitor has been told of it: one that stands still holds up no session for longer.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// What the thread is told.
 enum Event {
     Client(Box<NewClient>),
-    Began(WorkerOf),
-    Ended { worker: u32 },
+    /// The sender is dropped when the process has been told.
+    Began(WorkerOf, Sender<Infallible>),
+    Ended {
+        worker: u32,
+    },
 }
 
 /// A client that is to be answered.
@@ -59,9 +67,13 @@ impl Monitor {
         self.tell(Event::Client(Box::new(NewClient { peer, hello, connection })));
     }
 
-    /// A session with a worker has begun: its process is one of its client's.
+    /// A session with a worker begins: its process is one of its client's. Returns when the monitor has been told, so that a client
+    /// that is served and then asks finds itself.
     pub fn session_began(&self, worker: WorkerOf) {
-        self.tell(Event::Began(worker));
+        let (telling, told) = bounded(1);
+        self.tell(Event::Began(worker, telling));
+        // Ends with an error either way: nothing is sent.
+        let _ = told.recv_timeout(PATIENCE);
     }
 
     /// The session of a worker has ended.
@@ -96,9 +108,10 @@ impl Keeper {
         for event in queue {
             match event {
                 Event::Client(client) => self.hand_over(*client),
-                Event::Began(worker) => {
+                Event::Began(worker, telling) => {
                     self.inform(&ToMonitor::Began(worker.clone()));
                     self.workers.insert(worker.worker, worker);
+                    drop(telling);
                 }
                 Event::Ended { worker } => {
                     self.inform(&ToMonitor::Ended { worker });

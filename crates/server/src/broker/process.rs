@@ -125,7 +125,6 @@ pub fn run_session(
         Ok(parts) => parts,
         Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
     };
-    let (client_process, host) = (hello.pid, hello.host.clone());
     let mut worker = match Worker::start(shared, session, hello, version, &socket, keys.clone()) {
         Ok(worker) => worker,
         Err(error) => {
@@ -137,7 +136,6 @@ pub fn run_session(
     worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
     tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
     let number = worker.child.id();
-    shared.monitor.session_began(WorkerOf { worker: number, client: client_process, host });
     let ending = worker.watch(shared, session);
     let status = worker.child.wait();
     shared.monitor.session_ended(number);
@@ -238,8 +236,6 @@ impl Worker {
         let gpu = shared.config.gpu;
         let cache = cache_start(&shared.config);
         let environment = admitted(&hello.environment);
-        let locality = shared.local.locality();
-        let start = SessionStart { hello, version, session, token, lanes, gpu, cache, locality, keys };
         // One that is ready has started its driver, which reads the variables only then.
         let spare = if environment.is_empty() { shared.spares.take() } else { None };
         let Spare { mut child, control } = match spare {
@@ -257,6 +253,9 @@ impl Worker {
                 return Err(io::Error::from(error).into());
             }
         };
+        let number = child.id();
+        let (client, host) = (hello.pid, hello.host.clone());
+        shared.monitor.session_began(WorkerOf { worker: number, client, host });
         let control = Arc::new(control);
         shared.sessions.add(
             session,
@@ -270,10 +269,13 @@ impl Worker {
                 tickets: Vec::new(),
             },
         );
+        let locality = shared.local.locality();
+        let start = SessionStart { hello, version, session, token, lanes, gpu, cache, locality, keys };
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.
         if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(socket)) {
             shared.sessions.remove(session);
+            shared.monitor.session_ended(number);
             child.kill()?;
             child.wait()?;
             return Err(error);
