@@ -93,6 +93,15 @@ impl Credits {
         Some(number)
     }
 
+    /// Whether there is a credit to spend.
+    pub fn has(&self, class: Class) -> bool {
+        let pool = match class {
+            Class::Frame => &self.frames,
+            Class::Control => &self.control,
+        };
+        pool.free > 0
+    }
+
     /// A receive in which a message of the class was has been posted again.
     pub fn posted_again(&mut self, class: Class) {
         self.pool(class).owed += 1;

@@ -133,7 +133,8 @@ impl ReceiveMessages for Receiving {
 impl State {
     /// Writes the beginning of long frames to slots of the peer, if it has some free; how many bytes that was.
     fn write_frames(&self, frames: &[u8]) -> Result<usize, LinkError> {
-        if frames.len() <= LONG {
+        // Asked before they are copied, since who waits for room tries again and again.
+        if frames.len() <= LONG || !self.paths[0].may_write_frames() {
             return Ok(0);
         }
         let length = frames.len().min(LONGEST_REQUEST).min(self.longest_piece());

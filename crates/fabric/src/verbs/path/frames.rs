@@ -27,6 +27,12 @@ impl Path {
         Ok(posted)
     }
 
+    /// Whether frames can be [written to slots](Self::post_frames_in_slots) now.
+    pub fn may_write_frames(&self) -> bool {
+        let book = self.book.lock();
+        book.queue.room() >= 2 && book.credits.has(Class::Control)
+    }
+
     /// Posts the write of frames that lie in `segment` to slots of the peer, and what says so behind it, with one doorbell, where
     /// there is room and a credit; whether there was.
     pub fn post_frames_in_slots(
