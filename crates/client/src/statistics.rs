@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How often one entry point was called, by how the call was carried out.
 struct Counts([AtomicU64; 3]);
@@ -42,15 +42,26 @@ pub fn count_call(index: usize, carried: Carried) {
     CALLS[index].0[carried as usize].fetch_add(1, Relaxed);
 }
 
-/// Counts a wait for the server's answer to `what`: a round trip at least.
-pub fn count_wait(what: &'static str, time: Duration) {
+/// A wait for the server; it ends when this is dropped.
+pub struct Wait(Instant);
+
+/// Counts a wait for the server's answer to `what`, a round trip at least, that begins now: while the server is at it, this
+/// takes no time.
+pub fn begin_wait(what: &'static str) -> Wait {
     WAITS.fetch_add(1, Relaxed);
     let mut waited_for = WAITED_FOR.lock();
     let waited = waited_for.entry(what).or_default();
     waited.all += 1;
     waited.before_first_launch += u64::from(WAITS_BEFORE_LAUNCH.load(Relaxed) == NONE_YET);
     drop(waited_for);
-    WAIT_NANOSECONDS.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    Wait(Instant::now())
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let time = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        WAIT_NANOSECONDS.fetch_add(time, Relaxed);
+    }
 }
 
 /// Notes a launch, of which the first is of interest: what came before it is the program's start.
@@ -193,9 +204,9 @@ mod tests {
         let index = FUNCTIONS.iter().position(|function| function.symbol == "cuProfilerStop").unwrap();
         count_call(index, Carried::Posted);
         count_call(index, Carried::Called);
-        count_wait("cuCtxSynchronize", Duration::ZERO);
+        drop(begin_wait("cuCtxSynchronize"));
         note_launch();
-        count_wait("cuCtxSynchronize", Duration::ZERO);
+        drop(begin_wait("cuCtxSynchronize"));
         let reasons = [Reason { via: Via::Shm, text: "far".into() }];
         let link = Counters { direct_bytes_sent: 7, ..Counters::default() };
         let (opening, started) = (&["connection", "hello"], Instant::now());

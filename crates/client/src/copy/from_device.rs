@@ -16,7 +16,6 @@ use causeway_api::types::DevicePlace;
 use causeway_fabric::pipeline::{Direction, Plan};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// # Safety
 /// `destination` must be writable, for an asynchronous copy into pinned memory until the copy is done.
@@ -55,7 +54,7 @@ pub(super) unsafe fn from_device(
         }
         return Ok(());
     }
-    let begun = Instant::now();
+    let wait = statistics::begin_wait("copy_from_device");
     entry::mark(Carried::Called);
     let mut under_way: VecDeque<Arc<Transfer>> = VecDeque::new();
     let mut outcome = Ok(());
@@ -81,7 +80,7 @@ pub(super) unsafe fn from_device(
     for transfer in under_way {
         outcome = outcome.and(transfer.wait());
     }
-    statistics::count_wait("copy_from_device", begun.elapsed());
+    drop(wait);
     session.faults().take()?;
     outcome?;
     stream.reach(newest);

@@ -184,7 +184,7 @@ pub fn call_reading<C: Call, R>(
     session.faults.check()?;
     session.link.send(|out| session.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
     session.rouse(Awaited::Message);
-    let begun = Instant::now();
+    let wait = statistics::begin_wait(C::OPCODE.name());
     let result = waiting.wait(|status, payload| match status {
         CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
             error!("the reply to {} makes no sense: {cause}", C::OPCODE.name());
@@ -192,7 +192,7 @@ pub fn call_reading<C: Call, R>(
         }),
         failure => Err(failure),
     });
-    statistics::count_wait(C::OPCODE.name(), begun.elapsed());
+    drop(wait);
     if let Err(status) = result
         && faults::is_sticky(status)
     {

@@ -1,29 +1,47 @@
 //! From a waiting call to its reply.
 //!
-//! A call number names a slot and one use of it, so a late or invented reply finds nobody waiting.
+//! A call number names a slot and one use of it, so a late or invented reply finds nobody waiting. Two threads meet at a slot, the
+//! one that receives and the one that waits, mostly while both are awake. Then all that passes between them is the line of the
+//! processor's caches in which the slot lies, once each way: when replies had memory of their own, and each slot a handle of
+//! the thread to be woken, a wait for a thread that delivers at once took 860 ns, and takes 230 to 310 now (two processors of an AMD EPYC,
+//! 2026-11-23).
 
 use causeway_api::sys::CUresult;
 use causeway_fabric::awake;
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::Thread;
 
 /// Threads beyond this many that wait at once queue up for a slot.
 const SLOTS: u32 = 1024;
 
+/// Replies of up to this many bytes lie in the slot itself.
+const SHORT: usize = 16;
+
+/// A reply that needed more memory than this leaves it.
+const KEPT: usize = 64 << 10;
+
+/// Said of a slot whose call sleeps, and has left word who is to be woken.
+const ASLEEP: u64 = 1 << 32;
+
 #[derive(Default)]
 struct Outcome {
     status: u32,
-    payload: Vec<u8>,
-    waiter: Option<Thread>,
+    payload: SmallVec<[u8; SHORT]>,
+    /// Who sleeps here.
+    sleeper: Option<Thread>,
 }
 
 #[derive(Default)]
+#[repr(align(64))]
 struct Slot {
-    /// The number of the call that waits here, 0 when there is none or its reply has come.
-    waiting: AtomicU32,
+    /// The number of the call that waits here, with [`ASLEEP`] or without; 0 when there is none or its reply has come.
+    waiting: AtomicU64,
     outcome: Mutex<Outcome>,
 }
+
+const _: () = assert!(size_of::<Slot>() == 64);
 
 /// All calls that wait.
 pub struct Replies {
@@ -46,6 +64,32 @@ pub struct Waiting<'a> {
     number: u32,
 }
 
+impl Slot {
+    fn is_waiting(&self, number: u32) -> bool {
+        self.waiting.load(Ordering::SeqCst) as u32 == number
+    }
+
+    /// Lets the call go on; whether it sleeps. None when it does not wait any more.
+    fn end(&self, number: u32) -> Option<bool> {
+        let leave = |from| self.waiting.compare_exchange(from, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let number = u64::from(number);
+        // It can fall asleep in between, and wakes when its reply has come.
+        if leave(number) { Some(false) } else { leave(number | ASLEEP).then_some(true) }
+    }
+
+    /// Sleeps until the call has been let go.
+    fn sleep(&self, number: u32) {
+        self.outcome.lock().sleeper = Some(std::thread::current());
+        let (awake, asleep) = (u64::from(number), u64::from(number) | ASLEEP);
+        if self.waiting.compare_exchange(awake, asleep, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            while self.is_waiting(number) {
+                std::thread::park();
+            }
+        }
+        self.outcome.lock().sleeper = None;
+    }
+}
+
 impl Replies {
     /// Nobody waits yet.
     pub fn new() -> Self {
@@ -55,6 +99,10 @@ impl Replies {
             freed: Condvar::new(),
             awaited: AtomicUsize::new(0),
         }
+    }
+
+    fn slot(&self, number: u32) -> &Slot {
+        &self.slots[(number % SLOTS) as usize]
     }
 
     /// Prepares to wait for a reply: take this before the command that asks for it is sent.
@@ -70,27 +118,27 @@ impl Replies {
         let number = free.generation << 10 | slot;
         drop(free);
         self.awaited.fetch_add(1, Ordering::Relaxed);
-        let slot = &self.slots[slot as usize];
-        slot.outcome.lock().waiter = Some(std::thread::current());
-        slot.waiting.store(number, Ordering::SeqCst);
+        self.slot(number).waiting.store(u64::from(number), Ordering::SeqCst);
         Waiting { replies: self, number }
     }
 
     /// Delivers a reply; false when nobody waits for it.
     pub fn deliver(&self, number: u32, status: u32, payload: &[u8]) -> bool {
-        let slot = &self.slots[(number % SLOTS) as usize];
+        let slot = self.slot(number);
         let mut outcome = slot.outcome.lock();
-        if number == 0 || slot.waiting.load(Ordering::SeqCst) != number {
+        if number == 0 || !slot.is_waiting(number) {
             return false;
         }
         outcome.status = status;
         outcome.payload.clear();
         outcome.payload.extend_from_slice(payload);
-        let waiter = outcome.waiter.take();
-        slot.waiting.store(0, Ordering::SeqCst);
+        // Unlocked first: who waits takes it at once. When the link ends meanwhile this call may be told that instead.
         drop(outcome);
-        if let Some(waiter) = waiter {
-            waiter.unpark();
+        let Some(is_asleep) = slot.end(number) else { return false };
+        if is_asleep {
+            // If it is awake by now, somebody who waits here next may be woken, and sleeps again.
+            let sleeper = slot.outcome.lock().sleeper.clone();
+            sleeper.inspect(Thread::unpark);
         }
         true
     }
@@ -103,7 +151,7 @@ impl Replies {
     /// Ends every wait with `status`.
     pub fn fail_all(&self, status: CUresult) {
         for slot in &self.slots {
-            let number = slot.waiting.load(Ordering::SeqCst);
+            let number = slot.waiting.load(Ordering::SeqCst) as u32;
             if number != 0 {
                 self.deliver(number, status.0, &[]);
             }
@@ -119,29 +167,30 @@ impl Waiting<'_> {
 
     /// Waits for the reply and reads it.
     pub fn wait<R>(self, read: impl FnOnce(CUresult, &[u8]) -> R) -> R {
-        let slot = &self.replies.slots[(self.number % SLOTS) as usize];
-        let is_waiting = || slot.waiting.load(Ordering::SeqCst) == self.number;
-        awake::look(awake::while_waited_for(), || !is_waiting());
-        while is_waiting() {
-            std::thread::park();
+        let slot = self.replies.slot(self.number);
+        if !awake::look(awake::while_waited_for(), || !slot.is_waiting(self.number)) {
+            slot.sleep(self.number);
         }
-        let outcome = slot.outcome.lock();
-        read(CUresult(outcome.status), &outcome.payload)
+        let mut outcome = slot.outcome.lock();
+        let result = read(CUresult(outcome.status), &outcome.payload);
+        // A rare large reply must not stay allocated in every slot that ever had one.
+        if outcome.payload.len() > KEPT {
+            outcome.payload = SmallVec::new();
+        }
+        result
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.replies.awaited.fetch_sub(1, Ordering::Relaxed);
-        let slot = self.number % SLOTS;
-        {
-            let mut outcome = self.replies.slots[slot as usize].outcome.lock();
-            self.replies.slots[slot as usize].waiting.store(0, Ordering::SeqCst);
-            outcome.waiter = None;
-            // A rare large reply must not stay allocated in every slot that ever had one.
-            outcome.payload.shrink_to(64 * 1024);
+        let slot = self.replies.slot(self.number);
+        if slot.is_waiting(self.number) {
+            // Whoever delivers does so before or not at all.
+            let _outcome = slot.outcome.lock();
+            slot.end(self.number);
         }
-        self.replies.free.lock().slots.push(slot);
+        self.replies.free.lock().slots.push(self.number % SLOTS);
         self.replies.freed.notify_one();
     }
 }
@@ -172,6 +221,44 @@ mod tests {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    /// A thread that falls asleep while its reply comes sleeps for ever if either side misses the other.
+    #[test]
+    fn replies_meet_their_waits_whenever_they_come() {
+        const ROUNDS: u32 = if cfg!(miri) { 20 } else { 3000 };
+        let replies = Replies::new();
+        let (ask, asked) = crossbeam_channel::unbounded();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let (ask, replies) = (ask.clone(), &replies);
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let waiting = replies.expect();
+                        let number = waiting.number();
+                        ask.send(number).unwrap();
+                        waiting.wait(|status, payload| {
+                            let is_lost = status.0 == 46 && payload.is_empty();
+                            assert!(is_lost || status.0 == 0 && payload == number.to_le_bytes().repeat(5));
+                        });
+                    }
+                });
+            }
+            drop(ask);
+            scope.spawn(|| {
+                for (round, number) in asked.iter().enumerate() {
+                    (0..round % 300).for_each(|_| core::hint::spin_loop());
+                    replies.deliver(number, 0, &number.to_le_bytes().repeat(5));
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..ROUNDS / 10 {
+                    replies.fail_all(CUresult(46));
+                    std::thread::yield_now();
+                }
+            });
+        });
+        assert!(!replies.are_awaited());
     }
 
     #[test]

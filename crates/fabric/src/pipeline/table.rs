@@ -29,7 +29,7 @@ const TCP_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (LONG, plan(8, M, ALL, 4)),
     (2 * LONG, plan(8, 4 * M, ALL, 4)),
-    (32 * M, plan(16, 2 * M, ALL, 4)),
+    (32 * M, plan(16, 3 * M, ALL, 4)),
     (usize::MAX, plan(16, 4 * M, ALL, 4)),
 ];
 

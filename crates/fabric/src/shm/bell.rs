@@ -41,6 +41,11 @@ pub(super) fn sleep(word: &AtomicU32, afterwards: u32, is_ready: impl FnOnce() -
 /// Wakes whoever sleeps on `word`; what it is woken for must have been written before. Returns what its owner was doing.
 pub(super) fn ring(word: &AtomicU32) -> u32 {
     fence(Ordering::SeqCst);
+    wake(word)
+}
+
+/// The same behind a fence of the caller's.
+pub(super) fn wake(word: &AtomicU32) -> u32 {
     let doing = word.load(Ordering::Relaxed);
     if doing == ASLEEP && word.swap(LOOKING, Ordering::Relaxed) == ASLEEP {
         // There is nothing that could fail but a bad address.

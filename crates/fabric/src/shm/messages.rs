@@ -64,33 +64,40 @@ pub(super) struct Receiving {
     segment: Arc<Segment>,
     direction: Direction,
     ring: ByteConsumer,
+    /// Whether the peer has been told that this thread is busy.
+    is_busy: bool,
 }
 
 impl Receiving {
     pub(super) fn new(state: Arc<State>, segment: Arc<Segment>, direction: Direction) -> Self {
         let ring = ByteConsumer::new(Arc::clone(&segment), direction);
-        Self { state, segment, direction, ring }
+        Self { state, segment, direction, ring, is_busy: true }
     }
 }
 
 impl ReceiveMessages for Receiving {
     fn receive(&mut self, link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         let doing = self.segment.futex(self.direction, Word::Receiver);
-        doing.store(LOOKING, Ordering::Relaxed);
+        // Written once, not whenever it looks: the peer reads it behind each of its messages.
+        if core::mem::take(&mut self.is_busy) {
+            doing.store(LOOKING, Ordering::Relaxed);
+        }
         loop {
             let over = self.state.is_over();
             let count = self.ring.read(into)?;
-            // What was announced before these bytes were written is there for whoever reads them.
-            self.state.deliver_all(link)?;
             if count > 0 {
-                bell::ring(self.segment.futex(self.direction, Word::Sender));
+                self.is_busy = true;
                 doing.store(BUSY, Ordering::Relaxed);
-                // Either the peer sees that this thread is busy and rings for the other one, or what it has announced
-                // is seen here.
+                // Either the peer sees that there is room, and that this thread is busy so that it rings for the other one,
+                // or it is seen here that it sleeps, and what it has announced. One fence for both, since a message waits
+                // for it.
                 fence(Ordering::SeqCst);
+                bell::wake(self.segment.futex(self.direction, Word::Sender));
+                // What was announced before these bytes were written is there for whoever reads them.
                 self.state.deliver_all(link)?;
                 return Ok(count);
             }
+            self.state.deliver_all(link)?;
             if over {
                 // The peer has written nothing after it went, and all that was there has been read.
                 return Err(LinkError::PeerGone);

@@ -7,15 +7,15 @@ use crate::calls::EventCalls;
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::{CUevent_flags, CUstream_flags};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Unused events of our own, and how many waits each event of the program has.
 #[derive(Default)]
 pub(super) struct Events {
-    free: Mutex<HashMap<Native<Context>, Vec<Native<Event>>>>,
-    watched: Mutex<HashMap<Native<Event>, Watched>>,
+    free: Mutex<FxHashMap<Native<Context>, Vec<Native<Event>>>>,
+    watched: Mutex<FxHashMap<Native<Event>, Watched>>,
     /// Streams of our own that hold on to records of events that are recorded anew, by context.
-    keeping: Mutex<HashMap<Native<Context>, Native<Stream>>>,
+    keeping: Mutex<FxHashMap<Native<Context>, Native<Stream>>>,
 }
 
 #[derive(Default)]

@@ -14,7 +14,7 @@ use causeway_api::sys::{
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Words of a page, which is registered as a whole.
@@ -41,7 +41,7 @@ impl Word {
 
 /// The words that no gate uses now, by context.
 pub(super) struct GateWords {
-    free: Mutex<HashMap<Native<Context>, Vec<Word>>>,
+    free: Mutex<FxHashMap<Native<Context>, Vec<Word>>>,
 }
 
 impl GateWords {

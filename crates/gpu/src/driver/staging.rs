@@ -9,7 +9,8 @@ use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUresult};
 use core::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The smallest block.
@@ -30,14 +31,14 @@ pub(super) struct StagingPool {
     kept: Mutex<Kept>,
     /// How many contexts have ended: a block that was lent before does not come back to the pool afterwards
     /// unless its context still lives.
-    ended: Mutex<HashMap<Native<Context>, u64>>,
+    ended: Mutex<FxHashMap<Native<Context>, u64>>,
     lends: AtomicU64,
 }
 
 #[derive(Default)]
 struct Kept {
     /// By their size, those that were given back first before the others.
-    by_size: HashMap<usize, VecDeque<Pages>>,
+    by_size: FxHashMap<usize, VecDeque<Pages>>,
     bytes: usize,
 }
 

@@ -10,12 +10,12 @@ use causeway_api::sys::{
 };
 use causeway_api::types::LaunchAttribute;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// The streams that the session has made.
 #[derive(Default)]
 pub(super) struct Streams {
-    made: Mutex<HashMap<Native<Stream>, Native<Context>>>,
+    made: Mutex<FxHashMap<Native<Stream>, Native<Context>>>,
 }
 
 impl Streams {

@@ -22,7 +22,8 @@ use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::CUresult;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{JoinHandle, Thread};
 
@@ -61,7 +62,7 @@ struct Ended {
     status: CuResult<()>,
 }
 
-type Lanes = HashMap<(Native<Context>, Source), VecDeque<Wait>>;
+type Lanes = FxHashMap<(Native<Context>, Source), VecDeque<Wait>>;
 
 struct Shared {
     functions: &'static Functions,
