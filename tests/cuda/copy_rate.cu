@@ -1,6 +1,6 @@
-// Large copies between pageable memory and the device, as often as asked, each one checked and the best one's rate printed.
+// Copies between pageable memory and the device, as often as asked, each one checked and the best one's rate printed.
 //
-// copy_rate [MiB] [repetitions]
+// copy_rate [MiB, or a number with K for KiB] [repetitions]
 #include "check.h"
 
 #include <algorithm>
@@ -17,7 +17,9 @@ static double seconds() {
 static uint64_t word(size_t index, int repetition) { return (index + 1) * 0x9e3779b97f4a7c15u + repetition; }
 
 int main(int argc, char **argv) {
-    size_t bytes = (argc > 1 ? strtoul(argv[1], nullptr, 10) : 32) << 20;
+    char *unit = nullptr;
+    size_t bytes = argc > 1 ? strtoul(argv[1], &unit, 10) : 32;
+    bytes <<= unit && *unit == 'K' ? 10 : 20;
     int repetitions = argc > 2 ? atoi(argv[2]) : 2;
     std::vector<uint64_t> source(bytes / sizeof(uint64_t)), back(source.size());
     void *device;

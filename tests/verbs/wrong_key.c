@@ -1,9 +1,11 @@
 // A hostile end, for tests: preloaded into a program or a server, it puts a key that the peer has never given out into every RDMA
-// write and read after the first few. Causeway loads libibverbs by dlopen, so that it is dlsym that has to be stood in for; librdmacm,
+// write and read after the first few, or with WRONG=number in the environment a number of no slot into every write that has one. Causeway loads libibverbs by dlopen, so that it is dlsym that has to be stood in for; librdmacm,
 // which opens iWARP's devices, calls ibv_open_device by its name.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <endian.h>
 #include <infiniband/verbs.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HONEST_WRITES = 3 };
@@ -13,9 +15,16 @@ static struct ibv_context *(*open_device)(struct ibv_device *);
 static int writes;
 
 static int post_with_wrong_key(struct ibv_qp *qp, struct ibv_send_wr *request, struct ibv_send_wr **refused) {
-    for (struct ibv_send_wr *one = request; one; one = one->next)
-        if ((one->opcode == IBV_WR_RDMA_WRITE || one->opcode == IBV_WR_RDMA_READ) && ++writes > HONEST_WRITES)
+    const char *wrong = getenv("WRONG");
+    int is_number = wrong && strcmp(wrong, "number") == 0;
+    for (struct ibv_send_wr *one = request; one; one = one->next) {
+        int has_number = one->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+        if (is_number && has_number && ++writes > HONEST_WRITES)
+            one->imm_data ^= htobe32(0x5a5a5a00);
+        int has_key = has_number || one->opcode == IBV_WR_RDMA_WRITE || one->opcode == IBV_WR_RDMA_READ;
+        if (!is_number && has_key && ++writes > HONEST_WRITES)
             one->wr.rdma.rkey ^= 0x5a5a5a00;
+    }
     return post_send(qp, request, refused);
 }
 

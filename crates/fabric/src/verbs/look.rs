@@ -14,7 +14,9 @@ use parking_lot::MutexGuard;
 
 use super::credit::Class;
 use super::ends::{RECEIVE_MARK, ReceiveLayout};
-use super::message::{ANNOUNCEMENT, Announcement, GivenBack, HEADER, Header, Kind, Offer, parse_returns};
+use super::message::{
+    ANNOUNCEMENT, Announcement, CONTROL, GivenBack, HEADER, Header, InSlots, Kind, Offer, parse_returns,
+};
 use super::messages::{Filled, Lies};
 use super::operation::Operation;
 use super::parts::Joins;
@@ -151,18 +153,29 @@ impl State {
             found.operations.extend(path.complete(completion.id())?);
             return Ok(());
         }
-        // A write with an immediate number would take up a receive, too; no honest peer makes one.
-        if completion.outcome() != Outcome::Received {
-            return Err(Failure::Violation(Violation::Message).into());
-        }
         let receive = (completion.id() & !RECEIVE_MARK) as usize;
+        let mut in_slots = [0; CONTROL];
         let start = ReceiveLayout::new(self.depth).offset(index, receive);
         let length = (completion.length() as usize).min(ReceiveLayout::size(index));
-        // SAFETY: the receive lies in the buffer, and its bytes are ours from its completion until it is posted again.
-        let bytes = unsafe { core::slice::from_raw_parts(self.receives.as_ptr().add(start), length) };
+        let (bytes, lies) = match completion.outcome() {
+            // SAFETY: the receive lies in the buffer, and its bytes are ours from its completion until it is posted again.
+            Outcome::Received => unsafe {
+                (core::slice::from_raw_parts(self.receives.as_ptr().add(start), length), None)
+            },
+            // It takes up a receive, too.
+            Outcome::ReceivedWrite => {
+                let number = completion.immediate().unwrap_or_default();
+                let lies = self.read_from_slots(number, &mut in_slots).map_err(Failure::from)?;
+                (&in_slots[..lies.length], Some(lies))
+            }
+            _ => return Err(Failure::Violation(Violation::Message).into()),
+        };
         let (header, content) = Header::parse(bytes).map_err(Failure::from)?;
         path.accept(&header)?;
         let was = match header.kind {
+            kind if lies.is_some() && kind != Kind::FrameInSlots => {
+                return Err(Failure::Violation(Violation::Message).into());
+            }
             Kind::Frame if index == 0 => {
                 let filled =
                     Filled { lies: Lies::InReceive(receive), at: start + HEADER, end: start + length };
@@ -170,13 +183,23 @@ impl State {
                 return Ok(());
             }
             Kind::FrameInSlots if index == 0 => {
+                let (content, returns) = content
+                    .split_at_checked(ANNOUNCEMENT - HEADER)
+                    .ok_or(Failure::Violation(Violation::Message))?;
                 let announcement = Announcement::parse(content).map_err(Failure::from)?;
                 let Announcement { first, chunk, .. } = announcement;
-                self.check_piece(&announcement)?;
+                let before = if lies.is_some() { CONTROL } else { 0 };
+                self.check_run(&announcement, before)?;
+                if lies.is_some_and(|lies| lies.first != first) {
+                    return Err(Failure::Violation(Violation::Message).into());
+                }
                 self.count_lease()?;
-                let at = first as usize * SLOT;
+                let at = first as usize * SLOT + before;
                 let filled = Filled { lies: Lies::InSlots(first), at, end: at + chunk.length as usize };
                 self.incoming.lock().push_back(filled);
+                if !returns.is_empty() {
+                    self.take_back(returns, found)?;
+                }
                 Was::Control
             }
             Kind::Frame | Kind::FrameInSlots => return Err(Failure::Violation(Violation::Message).into()),
@@ -212,21 +235,7 @@ impl State {
                 Was::Control
             }
             Kind::Returns => {
-                for back in parse_returns(content).map_err(Failure::from)? {
-                    match back {
-                        GivenBack::Slots(first) => {
-                            let taken = self.lent.lock().take_back(first.into());
-                            taken.map_err(|_| Failure::Violation(Violation::NotLent(first)))?;
-                        }
-                        GivenBack::Lent { number, is_direct } => {
-                            let kept = self.lendings.lock().end(number);
-                            let (bytes, keeper) =
-                                kept.ok_or(Failure::Violation(Violation::NotLent(number)))?;
-                            found.direct_bytes += if is_direct { bytes } else { 0 };
-                            found.keepers.push(keeper);
-                        }
-                    }
-                }
+                self.take_back(content, found)?;
                 Was::Control
             }
             Kind::Credits => Was::Extra,
@@ -236,6 +245,25 @@ impl State {
             }
         };
         again[index].push((self.receive(index, receive), was));
+        Ok(())
+    }
+
+    /// Takes in what a message gives back.
+    fn take_back(&self, returns: &[u8], found: &mut Found) -> Result<(), LinkError> {
+        for back in parse_returns(returns).map_err(Failure::from)? {
+            match back {
+                GivenBack::Slots(first) => {
+                    let taken = self.lent.lock().take_back(first.into());
+                    taken.map_err(|_| Failure::Violation(Violation::NotLent(first)))?;
+                }
+                GivenBack::Lent { number, is_direct } => {
+                    let kept = self.lendings.lock().end(number);
+                    let (bytes, keeper) = kept.ok_or(Failure::Violation(Violation::NotLent(number)))?;
+                    found.direct_bytes += if is_direct { bytes } else { 0 };
+                    found.keepers.push(keeper);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -294,10 +322,27 @@ impl State {
         Ok(())
     }
 
+    /// Takes a message out of slots, to which the peer can write all the while; where it lies.
+    fn read_from_slots(&self, number: u32, message: &mut [u8; CONTROL]) -> Result<InSlots, Violation> {
+        let lies @ InSlots { first, length } = InSlots::from_number(number)?;
+        if first >= self.arena_slots {
+            return Err(Violation::Message);
+        }
+        let at = first as usize * SLOT + CONTROL - length;
+        // SAFETY: the bytes lie in a slot of the arena. What a peer makes of them that breaks the rules is some bytes all the same.
+        unsafe { core::ptr::copy_nonoverlapping(self.arena.as_ptr().add(at), message.as_mut_ptr(), length) };
+        Ok(lies)
+    }
+
     /// Whether an announced piece lies in the arena and in its transfer.
     fn check_piece(&self, announcement: &Announcement) -> Result<(), LinkError> {
+        self.check_run(announcement, 0)
+    }
+
+    /// The same of a run that has so many bytes before the piece.
+    fn check_run(&self, announcement: &Announcement, before: usize) -> Result<(), LinkError> {
         let Announcement { chunk: chunk @ ChunkHeader { length, .. }, first, .. } = *announcement;
-        let slots = slots_for(length as usize);
+        let slots = slots_for(before + length as usize);
         let is_inside =
             first < self.arena_slots && slots <= self.arena_slots - first && length as usize <= LARGEST_PIECE;
         if !is_inside {

@@ -8,6 +8,7 @@ use causeway_wire::chunk::ChunkHeader;
 
 use super::Violation;
 use super::credit::Returned;
+use crate::shm::layout::{SLOT, STAGING_LIMITS};
 
 /// Bytes of the header.
 pub const HEADER: usize = 8;
@@ -17,8 +18,6 @@ pub const ANNOUNCEMENT: usize = 48;
 pub const OFFER: usize = ANNOUNCEMENT + 16;
 /// The longest control message.
 pub const CONTROL: usize = 256;
-/// What one message can give back.
-pub const MOST_RETURNS: usize = (CONTROL - HEADER) / 4;
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +38,8 @@ pub enum Kind {
     Placed = 7,
     /// An [`Announcement`] follows, and then the bytes themselves, which the receiver puts into their slots; then the next ones, if any.
     Carried = 8,
-    /// An [`Announcement`] follows, of bytes of the link's frames that lie in slots, between those that come in messages.
+    /// An [`Announcement`] follows, of bytes of the link's frames that lie in slots, between those that come in messages; then what is
+    /// [given back](GivenBack), if anything. It may lie in the slots itself, see [`InSlots`].
     FrameInSlots = 9,
 }
 
@@ -135,6 +135,30 @@ impl Announcement {
     }
 }
 
+/// Where a message lies that says of the frames behind it that they are in slots: the immediate number of the write that brought both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InSlots {
+    /// The first slot of the run, of which the frames leave [`CONTROL`] bytes free.
+    pub first: u32,
+    /// Bytes of the message, which end where the frames begin.
+    pub length: usize,
+}
+
+impl InSlots {
+    /// As it travels. There are less than 2^23 slots, and no message is longer than [`CONTROL`].
+    pub fn to_number(self) -> u32 {
+        self.first << 9 | self.length as u32
+    }
+
+    /// Reads the number of a write. A message that is too long is none.
+    pub fn from_number(number: u32) -> Result<Self, Violation> {
+        let (first, length) = (number >> 9, number as usize & 0x1ff);
+        if length <= CONTROL { Ok(Self { first, length }) } else { Err(Violation::Message) }
+    }
+}
+
+const _: () = assert!(STAGING_LIMITS.1 / SLOT < 1 << 23);
+
 /// A piece that the receiver's card is to read from the sender's memory into a run of the receiver's slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
@@ -209,6 +233,14 @@ impl GivenBack {
     }
 }
 
+/// Takes as much of what is given back as a message has room for; how many bytes that makes.
+pub fn take_returns(returns: &mut Vec<GivenBack>, room: &mut [u8]) -> usize {
+    let (words, _) = room.as_chunks_mut::<4>();
+    let some = returns.len().min(words.len());
+    words.iter_mut().zip(returns.drain(..some)).for_each(|(word, back)| *word = back.to_bytes());
+    some * 4
+}
+
 /// What a message gives back.
 pub fn parse_returns(content: &[u8]) -> Result<impl Iterator<Item = GivenBack> + '_, Violation> {
     let (words, rest) = content.as_chunks::<4>();
@@ -250,6 +282,15 @@ mod tests {
                 let _ = parse_returns(content).map(Iterator::count);
             }
         }
+    }
+
+    #[test]
+    fn the_number_of_a_write_says_where_its_message_lies() {
+        for (first, length) in [(0, ANNOUNCEMENT), ((1 << 23) - 1, CONTROL), (77, 0)] {
+            let lies = InSlots { first, length };
+            assert_eq!(InSlots::from_number(lies.to_number()), Ok(lies));
+        }
+        assert!(InSlots::from_number(CONTROL as u32 + 1).is_err() && InSlots::from_number(u32::MAX).is_err());
     }
 
     #[test]

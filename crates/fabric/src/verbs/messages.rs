@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_verbs::{Receive, RemoteMemory};
+use causeway_verbs::{Receive, RemoteMemory, Transport};
 use causeway_wire::chunk::ChunkHeader;
 
 use super::Failure;
 use super::credit::Class;
-use super::message::{Announcement, GivenBack};
+use super::message::{Announcement, CONTROL, GivenBack};
 use super::parts::LONGEST_REQUEST;
+use super::path::SlotFrames;
 use super::state::State;
 use super::waiting::InVain;
 use crate::link::{LinkError, Shared};
@@ -41,6 +42,10 @@ impl SendMessages for Sending {
 /// Frames with more bytes are written to slots of the peer: as messages they would take many requests, receives and credits. A batch of
 /// commands is shorter, and does not take slots from copies.
 const LONG: usize = 64 << 10;
+
+/// So many runs of slots are given back in a message of their own. One waits for frames of this side that take it along, as an
+/// answer does, or for a thread that has [looked in vain](InVain::is_long).
+const BY_THEMSELVES: usize = 2;
 
 /// Where bytes of frames lie.
 pub enum Lies {
@@ -131,23 +136,38 @@ impl ReceiveMessages for Receiving {
 }
 
 impl State {
+    /// Whether a write can bring a number along, which spares a message behind it.
+    fn writes_have_numbers(&self) -> bool {
+        self.domain.device().transport() != Transport::Iwarp
+    }
+
     /// Writes the beginning of long frames to slots of the peer, if it has some free; how many bytes that was.
     fn write_frames(&self, frames: &[u8]) -> Result<usize, LinkError> {
         // Asked before they are copied, since who waits for room tries again and again.
         if frames.len() <= LONG || !self.paths[0].may_write_frames() {
             return Ok(0);
         }
-        let length = frames.len().min(LONGEST_REQUEST).min(self.longest_piece());
-        let Some(piece) = self.try_piece(length) else { return Ok(0) };
+        let before = if self.writes_have_numbers() { CONTROL } else { 0 };
+        let length = frames.len().min(LONGEST_REQUEST.min(self.longest_piece()) - before);
+        let Some(piece) = self.try_piece(before + length) else { return Ok(0) };
         // SAFETY: the piece has as many bytes, which are ours until they are sent.
-        unsafe { core::ptr::copy_nonoverlapping(frames.as_ptr(), piece.as_ptr(), length) };
+        unsafe { core::ptr::copy_nonoverlapping(frames.as_ptr(), piece.as_ptr().add(before), length) };
         let (first, total) = (piece.first(), length as u64);
         let chunk = ChunkHeader { transfer: 0, offset: 0, total, length: length as u32 };
-        let announcement = Announcement { chunk, first, parts: 1, is_direct: false };
-        let segment = self.staging.region().segment(first as usize * SLOT, length);
+        let at = first as usize * SLOT;
         let RemoteMemory { address, key } = self.peer_arena;
-        let to = RemoteMemory { address: address + u64::from(first) * SLOT as u64, key };
-        if !self.paths[0].post_frames_in_slots(&self.messages, segment, to, &announcement)? {
+        let frames = SlotFrames {
+            announcement: Announcement { chunk, first, parts: 1, is_direct: false },
+            start: piece.as_ptr(),
+            segment: self.staging.region().segment(at, before + length),
+            to: RemoteMemory { address: address + at as u64, key },
+        };
+        let path = &self.paths[0];
+        let posted = match before {
+            0 => path.post_frames_in_slots(&self.messages, &frames, &self.returns)?,
+            _ => path.post_frames_with_message(&frames, &self.returns)?,
+        };
+        if !posted {
             return Ok(0);
         }
         // The peer gives the slots back.
@@ -184,10 +204,12 @@ impl State {
 
     /// Posts receives again whose frames have been read, and gives their slots back.
     fn free_again(&self, Read { receives, slots }: &mut Read) -> Result<(), LinkError> {
-        let mut is_due = !slots.is_empty();
-        if is_due {
+        let mut is_due = false;
+        if !slots.is_empty() {
             self.leases.fetch_sub(slots.len() as u32, Ordering::Relaxed);
-            self.returns.lock().append(slots);
+            let mut returns = self.returns.lock();
+            returns.append(slots);
+            is_due = returns.len() >= BY_THEMSELVES;
         }
         if !receives.is_empty() {
             let path = &self.paths[0];

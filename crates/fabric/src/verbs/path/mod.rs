@@ -17,10 +17,11 @@ use super::Failure;
 use super::bundles::{Bundles, PLACES};
 use super::credit::{Class, Credits, EXTRA_RECEIVES, frames_of};
 use super::ends::FRAME_MESSAGE;
-use super::message::{CONTROL, GivenBack, HEADER, Header, Kind, MOST_RETURNS};
+use super::message::{CONTROL, GivenBack, HEADER, Header, Kind, take_returns};
 use super::operation::Operation;
 use super::queue::{Entry, SendQueue};
 
+pub use frames::SlotFrames;
 pub use part::{MOST_CARRIED, Part, Said, Work};
 
 /// Bytes that are being moved.
@@ -220,13 +221,10 @@ impl Path {
             let mut returns = returns.lock();
             while !returns.is_empty() && book.queue.room() > 0 {
                 let Some(number) = book.credits.spend(Class::Control) else { break };
-                let some = returns.len().min(MOST_RETURNS);
-                let mut content = [0; MOST_RETURNS * 4];
-                for (bytes, back) in content.as_chunks_mut::<4>().0.iter_mut().zip(returns.drain(..some)) {
-                    *bytes = back.to_bytes();
-                }
+                let mut content = [0; CONTROL - HEADER];
+                let length = take_returns(&mut returns, &mut content);
                 let place = self.place(Class::Control, number);
-                self.push_message(&mut book, buffer, place, Kind::Returns, &content[..some * 4]);
+                self.push_message(&mut book, buffer, place, Kind::Returns, &content[..length]);
             }
         }
         self.is_holding.store(false, Ordering::Relaxed);
@@ -247,7 +245,7 @@ impl Path {
                 },
             };
             let Some(part) = book.waiting.pop_front() else { break };
-            self.push_work(&mut book, &part);
+            self.push_work(&mut book, &part, None);
             match part.said.zip(place) {
                 None => {}
                 Some((Said::Announcement(announcement), place)) => {
@@ -271,8 +269,9 @@ impl Path {
         self.ring(&mut book)
     }
 
-    /// Appends the request that moves the bytes of a part to the batch, if there is one.
-    fn push_work(&self, book: &mut Book, part: &Part) {
+    /// Appends the request that moves the bytes of a part to the batch, if there is one; a write with a number for the peer's completion,
+    /// if any.
+    fn push_work(&self, book: &mut Book, part: &Part, immediate: Option<u32>) {
         let (bytes, operation) = (part.segment.length as usize, part.operation.clone());
         let moving = Moving { bytes, operation, is_carried: false };
         let request = match part.work {
@@ -287,7 +286,7 @@ impl Path {
                 // Who waits for the end must not wait for later requests as well.
                 let is_signalled = is_signalled || moving.operation.is_some();
                 book.queue.follows(moving);
-                let write = Request::Write { to, immediate: None };
+                let write = Request::Write { to, immediate };
                 SendRequest { is_signalled, ..SendRequest::new(id, write, part.segment) }
             }
         };
