@@ -109,17 +109,17 @@ fn a_client_with_a_wrong_key_ends_its_own_session_alone() {
 #[test]
 fn a_client_that_says_its_frames_lie_elsewhere_ends_its_own_session_alone() {
     let Some(hosts) = hosts() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let hostile = hostile_library(folder.path());
+    let far = Far::start(&hosts, &[]);
+    // What goes with its command makes a frame that is written to slots.
+    let copies = ["64K", "10"];
+    run(&mut far.program(&hosts, "copy_rate", &copies), LIMIT).must_succeed();
     // iWARP's writes have no numbers.
     if !is_roce() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let hostile = hostile_library(folder.path());
-    let far = Far::start(&hosts, &[]);
     let mut honest = far.start_copying(&hosts, &["8", "12"]);
-    // What goes with its command makes a frame that is written to slots.
-    let copies = ["64K", "10"];
-    run(&mut far.program(&hosts, "copy_rate", &copies), LIMIT).must_succeed();
     let mut program = far.program(&hosts, "copy_rate", &copies);
     let outcome = run(program.env("LD_PRELOAD", &hostile).env("WRONG", "number"), LIMIT);
     assert_eq!(outcome.code(), Some(1), "{outcome}");

@@ -22,7 +22,8 @@
 //! | [`join`]       | How do two processes come to be joined by queue pairs?                           |
 //! | `path`         | How do messages and writes get into one queue pair?                              |
 //! | `state`        | What do the threads of a link have in common, and how does it end?               |
-//! | `look`         | Who looks for completions, and what follows from them?                           |
+//! | `look`         | Who looks for completions, and when is what came told?                           |
+//! | `come`         | What has come, and does it keep the rules?                                       |
 //! | `stand_in`     | Who looks while the receiver of frames is busy with a command?                   |
 //! | `waiting`      | How does a thread wait for something that a completion brings?                   |
 //! | `pieces`       | Which slots are lent to whom, and who is told of pieces that have come?          |
@@ -36,6 +37,7 @@
 //! to that by the key, and a wrong one ends the peer's own queue pairs. Bytes over verbs are not encrypted.
 
 mod bundles;
+mod come;
 mod credit;
 mod ends;
 pub mod join;

@@ -29,7 +29,7 @@ use causeway_wire::chunk::ChunkHeader;
 
 pub(super) use lending::Lendings;
 
-use super::look::Found;
+use super::come::Found;
 use super::operation::{Operation, Then};
 use super::parts::{order, requests, split};
 use super::path::{MOST_CARRIED, Part, Said, Work};
