@@ -1,6 +1,7 @@
 // A hostile end, for tests: preloaded into a program or a server, it puts a key that the peer has never given out into every RDMA
-// write and read after the first few, or with WRONG=number in the environment a number of no slot into every write that has one. Causeway loads libibverbs by dlopen, so that it is dlsym that has to be stood in for; librdmacm,
-// which opens iWARP's devices, calls ibv_open_device by its name.
+// write and read after the first few, or with WRONG=number in the environment a number of no slot into every write that has one.
+// Causeway loads libibverbs by dlopen, so that it is dlsym that has to be stood in for; librdmacm, which opens iWARP's devices, calls
+// ibv_open_device by its name.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <endian.h>

@@ -10,6 +10,7 @@
 //! | [`sizes`]      | Which sizes of copies are meant, and how is a size written?                  |
 //! | [`case`]       | What can be measured?                                                        |
 //! | [`plan`]       | How often, and in which order?                                               |
+//! | `random`       | Which numbers follow no pattern, and are the same in each run?               |
 //! | [`protocol`]   | What do parent and measuring process say to each other?                      |
 //! | [`child`]      | How is a case measured and its content checked?                              |
 //! | [`target`]     | How is a measuring process started, asked and ended?                         |
@@ -32,6 +33,7 @@ pub mod pipeline;
 pub mod plan;
 pub mod plot;
 pub mod protocol;
+mod random;
 pub mod results;
 pub mod run;
 pub mod sizes;

@@ -4,6 +4,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
 /// What is said of the machine in results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {

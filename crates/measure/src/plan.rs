@@ -7,6 +7,7 @@
 use core::time::Duration;
 
 use crate::case::Case;
+use crate::random::Random;
 
 /// Copies up to this size get all their repetitions; larger ones as many as the time for a case allows.
 pub const ALL_REPETITIONS_UP_TO: u64 = 32 << 20;
@@ -53,22 +54,13 @@ impl Plan {
 /// Short ones not always as often: what happens once in so many copies would meet the same targets each time, and a session that
 /// measures ten plans in turns does something every eighth copy of 64 KiB, by which the plans of every other target looked 4 % faster
 /// than those between them (2026-11-23).
-pub fn untimed_before(case: Case, repetition: u32, target: usize) -> u32 {
+pub(crate) fn untimed_before(case: Case, random: &mut Random) -> u32 {
     match case {
         Case::Launches { .. } => 0,
-        _ if case.bytes() <= 64 << 10 => 5 + scattered(repetition, target, 8),
-        _ if case.bytes() <= 4 << 20 => 3 + scattered(repetition, target, 4),
+        _ if case.bytes() <= 64 << 10 => 5 + random.below(8),
+        _ if case.bytes() <= 4 << 20 => 3 + random.below(4),
         _ => 1,
     }
-}
-
-/// A number below `end` that follows no pattern, and is the same each time it is asked for.
-fn scattered(repetition: u32, target: usize, end: u64) -> u32 {
-    // The finaliser of SplitMix64 (G. L. Steele et al., "Fast splittable pseudorandom number generators", 2014).
-    let mut bits = (u64::from(repetition) << 32 | target as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((bits ^ bits >> 31) % end) as u32
 }
 
 /// The targets in the order in which this repetition visits them: the rows of a square that is balanced for what one visit does to
@@ -130,10 +122,10 @@ mod tests {
             [(copy(64 << 10), 8), (copy(64 << 10), 16), (copy(1 << 20), 4), (copy(1 << 20), 8)]
         {
             let mut met = [0; TARGETS];
-            let mut copies = 0;
+            let (mut copies, mut random) = (0, Random::new());
             for repetition in 0..REPETITIONS {
                 for target in order(repetition, TARGETS) {
-                    copies += untimed_before(case, repetition, target) + 1;
+                    copies += untimed_before(case, &mut random) + 1;
                     met[target] += u32::from(copies % every == 0);
                 }
             }

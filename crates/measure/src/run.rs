@@ -9,6 +9,7 @@ use crate::case::Case;
 use crate::machine::{self, Machine};
 use crate::plan::{Plan, order, untimed_before};
 use crate::protocol::{Reply, Request, Samples};
+use crate::random::Random;
 use crate::results::{CaseRecord, Figures, Kind, Outcome, Run, TargetRecord};
 use crate::target::{Measurer, Place, Process, Sharing, Target, TargetError};
 
@@ -154,11 +155,12 @@ fn measure_case<M: Measurer>(case: Case, plan: &Plan, targets: &mut [State<M>]) 
         all.push(progress);
         slowest = slowest.max(took);
     }
+    let mut random = Random::new();
     for repetition in 0..plan.repetitions_of(case, slowest) {
         for index in order(repetition, targets.len()) {
             let progress = &mut all[index];
             if let Progress::Going(samples) = progress {
-                let request = Request::Measure { untimed: untimed_before(case, repetition, index), timed: 1 };
+                let request = Request::Measure { untimed: untimed_before(case, &mut random), timed: 1 };
                 match targets[index].ask(&request) {
                     Some(Reply::Measured(more)) => samples.append(more),
                     other => *progress = Progress::Over(other.map(outcome)),

@@ -64,7 +64,7 @@ impl State {
             return Ok(());
         }
         let receive = (completion.id() & !RECEIVE_MARK) as usize;
-        let mut in_slots = [0; CONTROL];
+        let in_slots;
         let start = ReceiveLayout::new(self.depth).offset(index, receive);
         let length = (completion.length() as usize).min(ReceiveLayout::size(index));
         let (bytes, lies) = match completion.outcome() {
@@ -75,7 +75,8 @@ impl State {
             // It takes up a receive, too.
             Outcome::ReceivedWrite => {
                 let number = completion.immediate().unwrap_or_default();
-                let lies = self.read_from_slots(number, &mut in_slots).map_err(Failure::from)?;
+                let (lies, message) = self.read_from_slots(number).map_err(Failure::from)?;
+                in_slots = message;
                 (&in_slots[..lies.length], Some(lies))
             }
             _ => return Err(Failure::Violation(Violation::Message).into()),
@@ -202,16 +203,17 @@ impl State {
         Ok(rest)
     }
 
-    /// Takes a message out of slots, to which the peer can write all the while; where it lies.
-    fn read_from_slots(&self, number: u32, message: &mut [u8; CONTROL]) -> Result<InSlots, Violation> {
+    /// Takes a message out of slots, to which the peer can write all the while: where it lies, and its bytes.
+    fn read_from_slots(&self, number: u32) -> Result<(InSlots, [u8; CONTROL]), Violation> {
         let lies @ InSlots { first, length } = InSlots::from_number(number)?;
         if first >= self.arena_slots {
             return Err(Violation::Message);
         }
         let at = first as usize * SLOT + CONTROL - length;
+        let mut message = [0; CONTROL];
         // SAFETY: the bytes lie in a slot of the arena. What a peer makes of them that breaks the rules is some bytes all the same.
         unsafe { core::ptr::copy_nonoverlapping(self.arena.as_ptr().add(at), message.as_mut_ptr(), length) };
-        Ok(lies)
+        Ok((lies, message))
     }
 
     /// Whether an announced piece lies in the arena and in its transfer.

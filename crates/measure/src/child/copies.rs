@@ -3,8 +3,9 @@
 use super::Trouble;
 use super::clock::{Measured, Stopwatch};
 use super::driver::{DriverError, Gpu, Handle, cuda};
-use super::memory::{DeviceMemory, HostMemory, Random};
+use super::memory::{DeviceMemory, HostMemory};
 use crate::case::{Direction, Path};
+use crate::random::Random;
 
 /// Buffers for copies of one size along one path.
 #[derive(Debug)]

@@ -4,9 +4,7 @@ use core::ffi::c_void;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 use super::driver::{DriverError, Gpu, Handle, cuda};
-
-/// Bytes of a page.
-const PAGE: usize = 4096;
+use crate::machine::PAGE;
 
 /// Memory on a device; freed with this value.
 #[derive(Debug)]
@@ -94,56 +92,5 @@ impl Drop for HostMemory {
             // SAFETY: it was allocated with this layout.
             None => unsafe { dealloc(self.start, Self::layout(self.bytes)) },
         }
-    }
-}
-
-/// Numbers that do not compress: xorshift by G. Marsaglia.
-#[derive(Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Begins at a fixed number, so that a run can be repeated.
-    pub fn new() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Fills all of it.
-    pub fn fill(&mut self, bytes: &mut [u8]) {
-        for word in bytes.chunks_mut(8) {
-            let value = self.next().to_ne_bytes();
-            word.copy_from_slice(&value[..word.len()]);
-        }
-    }
-
-    /// Changes the first bytes of each page, so that no cache of contents knows it.
-    pub fn change(&mut self, bytes: &mut [u8]) {
-        for page in bytes.chunks_mut(PAGE) {
-            let count = page.len().min(8);
-            page[..count].copy_from_slice(&self.next().to_ne_bytes()[..count]);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_page_changes() {
-        let mut memory = HostMemory::pageable(3 * PAGE + 5);
-        let mut random = Random::new();
-        random.fill(memory.bytes_mut());
-        let before = memory.bytes_mut().to_vec();
-        random.change(memory.bytes_mut());
-        let pages = before.chunks(PAGE).zip(memory.bytes_mut().chunks(PAGE));
-        assert_eq!(pages.filter(|(old, new)| old != new).count(), 4);
-        assert!(before.iter().filter(|byte| **byte == 0).count() < before.len() / 50);
     }
 }

@@ -15,6 +15,7 @@ use super::case::{LONGEST, Setting};
 use super::control::{MemoryEnd, QueuePairEnd};
 use super::results::End;
 use crate::machine::Machine;
+use crate::random::Random;
 
 /// Bytes of a message that travel with their request where latency is measured and the device takes them.
 pub const MOST_INLINE: u32 = 128;
@@ -98,14 +99,10 @@ impl Endpoint {
 
     /// Writes numbers that do not repeat to what is sent and read: content that moved is found.
     fn fill(&self) {
-        let mut state = u64::from(std::process::id()) << 32 | 0x9e37_79b9;
+        let mut random = Random::beginning_at(u64::from(std::process::id()) << 32 | 0x9e37_79b9);
         for offset in (0..LONGEST as usize).step_by(8) {
-            // Marsaglia's xorshift.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
             // SAFETY: the offset lies in the buffer, which is aligned to pages; no request is under way.
-            unsafe { self.buffer.as_ptr().add(offset).cast::<u64>().write(state) };
+            unsafe { self.buffer.as_ptr().add(offset).cast::<u64>().write(random.next()) };
         }
     }
 

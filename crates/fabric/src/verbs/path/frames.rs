@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use causeway_verbs::{Buffer, RemoteMemory, Segment};
 use parking_lot::Mutex;
 
-use super::{Part, Path, Work};
+use super::{Book, Part, Path, Work};
 use crate::verbs::Failure;
 use crate::verbs::credit::Class;
 use crate::verbs::ends::FRAME_MESSAGE;
@@ -60,9 +60,7 @@ impl Path {
             return Ok(false);
         }
         let Some(number) = book.credits.spend(Class::Control) else { return Ok(false) };
-        let part = Part { segment, work: Work::Write(to), said: None, operation: None };
-        self.backlog.fetch_add(part.length(), Ordering::Relaxed);
-        self.push_work(&mut book, &part, None);
+        self.push_write(&mut book, segment, to, None);
         let place = self.place(Class::Control, number);
         let mut content = [0; CONTROL - HEADER];
         let length = content_of(announcement, returns, &mut content);
@@ -96,11 +94,16 @@ impl Path {
             key: segment.key,
         };
         let to = RemoteMemory { address: to.address + before as u64, key: to.key };
-        let part = Part { segment, work: Work::Write(to), said: None, operation: None };
-        self.backlog.fetch_add(part.length(), Ordering::Relaxed);
-        self.push_work(&mut book, &part, Some(InSlots { first: announcement.first, length }.to_number()));
+        let number = InSlots { first: announcement.first, length }.to_number();
+        self.push_write(&mut book, segment, to, Some(number));
         self.ring(&mut book)?;
         Ok(true)
+    }
+
+    fn push_write(&self, book: &mut Book, segment: Segment, to: RemoteMemory, immediate: Option<u32>) {
+        let part = Part { segment, work: Work::Write(to), said: None, operation: None };
+        self.backlog.fetch_add(part.length(), Ordering::Relaxed);
+        self.push_work(book, &part, immediate);
     }
 }
 
