@@ -93,6 +93,11 @@ pub trait Gpu: Calls {
     /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
     fn staging(&self, bytes: usize) -> CuResult<Staging>;
 
+    /// The same for bytes that the device is to read from the processor's caches: memory that was used just before.
+    fn warm_staging(&self, bytes: usize) -> CuResult<Staging> {
+        self.staging(bytes)
+    }
+
     /// Makes memory of this process as fast for copies as [`Gpu::staging`] is, in the current context and for all others.
     ///
     /// # Safety

@@ -1,6 +1,6 @@
 //! When is the source of a copy to a device read, and how does it get to the server?
 
-use super::pieces::{Part, tapered};
+use super::pieces::{Part, pieces, tapered};
 use super::publication::{self, Publication};
 use super::{HostRegion, Mode, lent};
 use crate::dedup;
@@ -8,16 +8,17 @@ use crate::registered;
 use crate::session::callbacks::{self, Task};
 use crate::session::faults::LOST;
 use crate::session::transfers;
-use crate::session::uploads::Reading;
+use crate::session::uploads::{self, Reading};
 use crate::session::{self, INLINE_BYTES, Session};
 use crate::statistics::copies::{self, By};
 use crate::stream::StreamState;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, Payload};
-use causeway_fabric::pipeline::{Direction, Plan};
+use causeway_fabric::pipeline::{Direction, PAST_CACHES_UP_TO, Plan};
 use causeway_fabric::{Carriage, Sending};
 use core::slice;
+use either::Either;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -129,12 +130,19 @@ unsafe fn put_in_line(
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
     registered::note(session, &source);
-    let plan = plan(session, source.bytes());
+    // Copies that follow one another are carried like one that is as long as all of them, whose ends this one's are not.
+    let ahead = uploads::bytes();
+    let plan = plan(session, ahead + source.bytes());
     let carriage = Carriage::planned(&plan, stream.id);
     let (start, end) = source.span();
     // Whoever frees the memory waits for this.
     let reading = Arc::new(Reading::of(start, end));
-    for (place, part) in tapered(destination, source, plan.buffer_bytes, Direction::ToDevice) {
+    let parts = if ahead > 0 && plan.buffer_bytes > PAST_CACHES_UP_TO {
+        Either::Left(pieces(destination, source, plan.buffer_bytes))
+    } else {
+        Either::Right(tapered(destination, source, plan.buffer_bytes, Direction::ToDevice))
+    };
+    for (place, part) in parts {
         let number = transfers::fresh_number();
         let length = part.bytes();
         let put = || {

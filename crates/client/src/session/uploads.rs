@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 static RANGES: LazyLock<Mutex<HashMap<u64, (usize, usize)>>> = LazyLock::new(Mutex::default);
 static CHANGED: Condvar = Condvar::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// How many there are, so that the common case of none costs one load.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The bytes of all, so that the common case of none costs one load.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// A range that is being read, as long as this lives.
 pub struct Reading(u64);
@@ -19,22 +19,28 @@ impl Reading {
     pub fn of(start: usize, end: usize) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         RANGES.lock().insert(number, (start, end));
-        COUNT.fetch_add(1, Ordering::AcqRel);
+        BYTES.fetch_add(end - start, Ordering::AcqRel);
         Self(number)
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        RANGES.lock().remove(&self.0);
-        COUNT.fetch_sub(1, Ordering::AcqRel);
+        if let Some((start, end)) = RANGES.lock().remove(&self.0) {
+            BYTES.fetch_sub(end - start, Ordering::AcqRel);
+        }
         CHANGED.notify_all();
     }
 }
 
+/// How many bytes are being read.
+pub fn bytes() -> usize {
+    BYTES.load(Ordering::Acquire)
+}
+
 /// Waits until nothing reads in this range, which is about to be freed.
 pub fn wait_for_range(start: usize, end: usize) {
-    if COUNT.load(Ordering::Acquire) == 0 {
+    if bytes() == 0 {
         return;
     }
     let mut ranges = RANGES.lock();
@@ -50,6 +56,7 @@ mod tests {
     #[test]
     fn whoever_frees_memory_waits_for_its_readers_alone() {
         let reading = Reading::of(0x1000, 0x2000);
+        assert_eq!(bytes(), 0x1000);
         wait_for_range(0x2000, 0x3000);
         wait_for_range(0, 0x1000);
         let waiting = std::thread::spawn(|| wait_for_range(0x1fff, 0x3000));
@@ -57,5 +64,6 @@ mod tests {
         assert!(!waiting.is_finished());
         drop(reading);
         waiting.join().unwrap();
+        assert_eq!(bytes(), 0);
     }
 }

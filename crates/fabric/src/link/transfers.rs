@@ -15,7 +15,7 @@ pub struct Destination {
     start: *mut u8,
     length: usize,
     threads: usize,
-    is_for_device: bool,
+    past_caches: bool,
     on_end: OnEnd,
 }
 
@@ -42,7 +42,7 @@ impl Destination {
         length: usize,
         on_end: impl FnOnce(Result<(), TransferError>) + Send + 'static,
     ) -> Self {
-        Self { start, length, threads: 1, is_for_device: false, on_end: Box::new(on_end) }
+        Self { start, length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
     }
 
     /// A buffer that is handed back, filled, to `on_end`; see [`raw`](Self::raw) for what that may do. All
@@ -60,7 +60,7 @@ impl Destination {
             let buffer = parts.into_vector();
             on_end(ended.map(|()| buffer));
         };
-        Self { start, length, threads: 1, is_for_device: false, on_end: Box::new(on_end) }
+        Self { start, length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
     }
 
     /// Lets up to `threads` threads write to it, where a module copies bytes there from staging.
@@ -69,10 +69,10 @@ impl Destination {
         Self { threads, ..self }
     }
 
-    /// Says that a device reads the bytes next.
+    /// Says that the bytes are to lie in memory, and not in the caches of a core, from which a device reads them slowly.
     #[must_use]
-    pub fn for_device(self) -> Self {
-        Self { is_for_device: true, ..self }
+    pub fn past_caches(self) -> Self {
+        Self { past_caches: true, ..self }
     }
 }
 
@@ -128,8 +128,8 @@ pub(crate) enum Place {
         start: *mut u8,
         /// How many threads may copy them there, where they are copied.
         threads: usize,
-        /// Whether a device reads them next.
-        is_for_device: bool,
+        /// Whether they are to lie in memory, and not in the caches of a core.
+        past_caches: bool,
     },
     /// Nowhere.
     Nowhere,
@@ -255,9 +255,9 @@ impl Transfers {
         entry.in_flight += 1;
         Ok(match &entry.fate {
             // The chunk lies inside the transfer, and the transfer is as long as the destination.
-            Fate::Kept(Destination { start, threads, is_for_device, .. }) if entry.ended.is_none() => {
+            Fate::Kept(Destination { start, threads, past_caches, .. }) if entry.ended.is_none() => {
                 let start = start.wrapping_add(chunk.offset as usize);
-                Place::Memory { start, threads: *threads, is_for_device: *is_for_device }
+                Place::Memory { start, threads: *threads, past_caches: *past_caches }
             }
             _ => Place::Nowhere,
         })

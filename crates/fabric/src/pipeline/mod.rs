@@ -26,7 +26,7 @@ pub use cut::{Piece, Shape, cut, cut_tapered};
 pub use language::PipelineError;
 pub use plan::{Direction, Module, Plan, Size, chunk_bytes};
 pub use profile::{Measured, Profile, ProfileError};
-pub use table::{Change, Rule, Table, built_in, for_distance};
+pub use table::{Change, PAST_CACHES_UP_TO, Rule, Table, built_in, for_distance};
 
 /// The variable that holds the user's table.
 pub const VARIABLE: &str = "CAUSEWAY_PIPELINE";

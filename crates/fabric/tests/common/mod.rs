@@ -248,7 +248,7 @@ impl LinkEvents for Events {
             })
         };
         // As of a worker, for its device.
-        self.takes_all.then(|| destination().for_device())
+        self.takes_all.then(|| destination().past_caches())
     }
 
     fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {

@@ -65,6 +65,7 @@ use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUipcEventHandle, CUresult};
 use functions::Functions;
 use parking_lot::Mutex;
+use staging::{Reuse, StagingPool};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -84,7 +85,7 @@ pub struct Driver {
     streams: streams::Streams,
     events: Arc<events::Events>,
     waits: waits::Waits,
-    staging: Arc<staging::StagingPool>,
+    staging: Arc<StagingPool>,
     registrations: registered::Registrations,
     gates: Arc<gate::GateWords>,
     graphs: graph::Graphs,
@@ -104,6 +105,14 @@ pub struct Driver {
 }
 
 impl Driver {
+    /// The context in which memory is pinned for all of them: threads that receive bulk data have none of their own.
+    fn context_to_pin_in(&self) -> Option<Native<Context>> {
+        match context::current(self.functions) {
+            Ok(current) if current != Native::NULL => Some(current),
+            _ => self.contexts.any(),
+        }
+    }
+
     /// Loads the system's `libcuda.so.1`, or the library that `CAUSEWAY_DRIVER` names, and starts it. Variables
     /// that the driver reads (`CUDA_VISIBLE_DEVICES` and so on) must be set before.
     pub fn load() -> Result<Self, LoadError> {
@@ -124,7 +133,7 @@ impl Driver {
             streams: streams::Streams::default(),
             events,
             waits,
-            staging: Arc::new(staging::StagingPool::new(functions)),
+            staging: Arc::new(StagingPool::new(functions)),
             registrations: registered::Registrations::default(),
             gates: Arc::new(gate::GateWords::new()),
             graphs: graph::Graphs::default(),
@@ -202,12 +211,11 @@ impl Gpu for Driver {
     }
 
     fn staging(&self, bytes: usize) -> CuResult<Staging> {
-        // Threads that receive bulk data have no current context; the memory is pinned for all of them anyway.
-        let context = match context::current(self.functions) {
-            Ok(current) if current != Native::NULL => Some(current),
-            _ => self.contexts.any(),
-        };
-        self.staging.take(bytes, context)
+        self.staging.take(bytes, self.context_to_pin_in(), Reuse::ByLength)
+    }
+
+    fn warm_staging(&self, bytes: usize) -> CuResult<Staging> {
+        self.staging.take(bytes, self.context_to_pin_in(), Reuse::Latest)
     }
 
     unsafe fn register_host(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>> {

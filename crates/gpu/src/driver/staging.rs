@@ -42,15 +42,25 @@ struct Kept {
     bytes: usize,
 }
 
+/// Which block is used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reuse {
+    /// A short one is the last that was given back, which is in the caches; a long one the first, and there is none until there
+    /// is memory enough that has not been used lately.
+    ByLength,
+    /// The last that was given back.
+    Latest,
+}
+
 impl Kept {
-    /// A block to use again: a short one is the last that was given back, which is in the caches; a long one the first, and
-    /// there is none until there is memory enough that has not been used lately.
-    fn take(&mut self, size: usize) -> Option<Pages> {
-        if size >= LEAST_IN_TURN && self.bytes < IN_TURN {
+    /// A block to use again.
+    fn take(&mut self, size: usize, reuse: Reuse) -> Option<Pages> {
+        let in_turn = reuse == Reuse::ByLength && size >= LEAST_IN_TURN;
+        if in_turn && self.bytes < IN_TURN {
             return None;
         }
         let blocks = self.by_size.get_mut(&size)?;
-        let pages = if size < LEAST_IN_TURN { blocks.pop_back() } else { blocks.pop_front() }?;
+        let pages = if in_turn { blocks.pop_front() } else { blocks.pop_back() }?;
         self.bytes -= size;
         Some(pages)
     }
@@ -77,10 +87,11 @@ impl StagingPool {
         self: &Arc<Self>,
         bytes: usize,
         context: Option<Native<Context>>,
+        reuse: Reuse,
     ) -> CuResult<Staging> {
         let size = size_class(bytes).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let lent = self.lends.fetch_add(1, Ordering::Relaxed);
-        let kept = self.kept.lock().take(size);
+        let kept = self.kept.lock().take(size, reuse);
         // The lock is not held while memory is pinned.
         let pages = match kept {
             Some(pages) => pages,

@@ -2,6 +2,7 @@
 
 use super::arena::{Arena, Leased};
 use causeway_api::sys::CUresult;
+use causeway_fabric::pipeline::PAST_CACHES_UP_TO;
 use causeway_fabric::{Destination, Lease, TransferError};
 use causeway_gpu::{Gpu, Staging};
 use memmap2::Mmap;
@@ -125,14 +126,16 @@ impl Incoming {
             shared.table.lock().slots.insert(number, slot);
             arrived();
         };
+        let in_caches = length > PAST_CACHES_UP_TO;
         if total <= MOST_STAGED
             && !is_image
-            && let Ok(staging) = gpu.staging(length)
+            && let Ok(staging) = if in_caches { gpu.warm_staging(length) } else { gpu.staging(length) }
         {
             let address = staging.as_ptr();
             let finish = move |result: Result<(), _>| finish(result.map(|()| Buffer::Staged(staging)));
             // SAFETY: the memory belongs to `staging`, which the callback owns until it has run.
-            return Some(unsafe { Destination::raw(address, length, finish) }.for_device());
+            let destination = unsafe { Destination::raw(address, length, finish) };
+            return Some(if in_caches { destination } else { destination.past_caches() });
         }
         Some(Destination::buffer(vec![0; length], move |result| finish(result.map(Buffer::Plain))))
     }

@@ -235,7 +235,7 @@ fn receive_chunk(
     let length = chunk.length as usize;
     let received = match link.transfers().claim(chunk, link.events())? {
         // What comes within a host comes faster than a device reads it from caches; on few cores it does not.
-        Place::Memory { start, is_for_device: true, .. } if is_within_a_host && awake::has_many_cores() => {
+        Place::Memory { start, past_caches: true, .. } if is_within_a_host && awake::has_many_cores() => {
             receive_aside(incoming, length, aside, |done, bytes| {
                 // SAFETY: as below; the bytes lie inside the chunk.
                 unsafe { past_caches::copy(start.add(done), bytes.as_ptr(), bytes.len()) };
