@@ -8,12 +8,15 @@
 mod arithmetic;
 mod atomic;
 mod bits;
+mod calls;
 mod checks;
 mod compare;
 mod control;
 mod convert;
+mod faults;
 mod float;
 mod form;
+mod frame;
 mod half;
 mod memory;
 mod moves;
@@ -24,19 +27,20 @@ mod special;
 mod table;
 mod warp;
 
+pub(crate) use calls::{function_address, signature, signature_hash};
 pub(crate) use control::PATIENCE;
-pub(crate) use operands::function_address;
+pub(crate) use frame::frame_layout;
 
 use cranelift_codegen::ir::{
-    self, AbiParam, ArgumentPurpose, Block, BlockArg, GlobalValueData, InstBuilder, MemFlagsData, Signature,
-    StackSlot, StackSlotData, StackSlotKind, Type, Value, types,
+    self, Block, GlobalValueData, InstBuilder, MemFlagsData, StackSlot, Type, Value, types,
 };
 use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 
 use self::checks::PassedChecks;
+use self::faults::FaultSite;
 use crate::link::{FunctionId, Image, LinkedFunction, Symbol};
-use crate::parse::syntax::{Body, Instruction, Space, Statement};
+use crate::parse::syntax::{Body, Instruction, Statement};
 use crate::run::context::ThreadContext;
 
 /// Why an instruction is not translated.
@@ -72,36 +76,6 @@ pub(crate) struct Placement<'a> {
     pub(crate) space_bits: u32,
     /// Address of the table of [`crate::jit::CallTarget`] for indirect calls, and how many entries it has.
     pub(crate) call_table: (u64, u64),
-}
-
-/// Added to a function's index times 16 to make its "address". The bits say "PTX" and keep it from looking like memory.
-pub(crate) const FUNCTION_ADDRESS: u64 = 0x0050_5458_0000_0000;
-
-/// The native signature of a PTX function.
-pub(crate) fn signature(linked: &LinkedFunction, convention: CallConv) -> Signature {
-    let pointers = if linked.function.is_kernel {
-        0
-    } else {
-        linked.function.parameters.len() + linked.function.returns.len()
-    };
-    pointer_signature(pointers, convention)
-}
-
-fn pointer_signature(pointers: usize, convention: CallConv) -> Signature {
-    let mut signature = Signature::new(convention);
-    signature.params.push(AbiParam::special(types::I64, ArgumentPurpose::VMContext));
-    signature.params.extend(std::iter::repeat_n(AbiParam::new(types::I64), pointers));
-    signature
-}
-
-/// A number that two functions share exactly when they pass parameters and results of the same sizes.
-pub(crate) fn signature_hash(
-    parameters: impl Iterator<Item = u64>,
-    returns: impl Iterator<Item = u64>,
-) -> u64 {
-    // FNV-1a over the sizes, with a separator between parameters and results.
-    let sizes = parameters.chain(std::iter::once(u64::MAX)).chain(returns);
-    sizes.fold(0xcbf2_9ce4_8422_2325, |hash, size| (hash ^ size).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// Translates one function.
@@ -187,16 +161,6 @@ pub(super) struct Translator<'a, 'f> {
     ended: bool,
 }
 
-/// What a fault block reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FaultSite {
-    /// An access of so many bytes to the address the block is given.
-    Access(u32),
-    Stack,
-    CallTarget,
-    BranchTarget,
-}
-
 impl<'a, 'f> Translator<'a, 'f> {
     fn new(
         mut b: FunctionBuilder<'f>,
@@ -249,29 +213,6 @@ impl<'a, 'f> Translator<'a, 'f> {
         translator
     }
 
-    /// Gives the body's own variables their places and opens the frame of local memory.
-    fn place_variables(&mut self) {
-        for variable in &self.body.variables {
-            let slot = (variable.space == Space::Param).then(|| {
-                let align = variable.align.max(8).trailing_zeros() as u8;
-                let size = variable.size.max(1) as u32;
-                self.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, align))
-            });
-            self.slots.push(slot);
-        }
-        let layout = frame_layout(self.body);
-        self.offsets = layout.offsets;
-        if layout.size > 0 {
-            let top = self.mutable_field(types::I64, std::mem::offset_of!(ThreadContext, local_top));
-            let new_top = self.b.ins().iadd_imm_s(top, layout.size as i64);
-            let limit = self.field(types::I64, std::mem::offset_of!(ThreadContext, local_size));
-            let overflow = self.b.ins().icmp(ir::condcodes::IntCC::UnsignedGreaterThan, new_top, limit);
-            self.fault_if(overflow, FaultSite::Stack, top);
-            self.set_field(new_top, std::mem::offset_of!(ThreadContext, local_top));
-            self.frame = Some(top);
-        }
-    }
-
     /// Reads a field of the thread's context that is constant while the thread runs.
     pub(super) fn field(&mut self, ty: Type, offset: usize) -> Value {
         self.b.ins().load(ty, constant_memory(), self.thread, offset as i32)
@@ -287,48 +228,6 @@ impl<'a, 'f> Translator<'a, 'f> {
 
     pub(super) fn thread(&self) -> Value {
         self.thread
-    }
-
-    /// Calls a function of the runtime with C calling convention.
-    pub(super) fn call_runtime(
-        &mut self,
-        address: usize,
-        arguments: &[Value],
-        result: Option<Type>,
-    ) -> Option<Value> {
-        let mut signature = Signature::new(self.convention);
-        for &argument in arguments {
-            let ty = self.b.func.dfg.value_type(argument);
-            signature.params.push(AbiParam::new(ty));
-        }
-        signature.returns.extend(result.map(AbiParam::new));
-        let signature = self.b.import_signature(signature);
-        let callee = self.b.ins().iconst(types::I64, address as i64);
-        let call = self.b.ins().call_indirect(signature, callee, arguments);
-        self.b.inst_results(call).first().copied()
-    }
-
-    /// Calls a function of the runtime that returns a value.
-    pub(super) fn call_value(&mut self, address: usize, arguments: &[Value], result: Type) -> Value {
-        self.call_runtime(address, arguments, Some(result)).expect("a call with a result type has a result")
-    }
-
-    /// Raises a fault when `condition` is not zero; `address` is what the fault reports.
-    pub(super) fn fault_if(&mut self, condition: Value, site: FaultSite, address: Value) {
-        let fault = match self.fault_blocks.iter().find(|(known, _)| *known == site) {
-            Some(&(_, block)) => block,
-            None => {
-                let block = self.b.create_block();
-                self.b.append_block_param(block, types::I64);
-                self.b.set_cold_block(block);
-                self.fault_blocks.push((site, block));
-                block
-            }
-        };
-        let next = self.b.create_block();
-        self.b.ins().brif(condition, fault, &[BlockArg::Value(address)], next, &[]);
-        self.b.seal_block(next);
-        self.b.switch_to_block(next);
     }
 
     /// Starts the code behind a label.
@@ -383,15 +282,6 @@ impl<'a, 'f> Translator<'a, 'f> {
         Ok(())
     }
 
-    /// Closes the frame of local memory and returns.
-    pub(super) fn return_from_function(&mut self) {
-        if let Some(frame) = self.frame {
-            self.set_field(frame, std::mem::offset_of!(ThreadContext, local_top));
-        }
-        self.b.ins().return_(&[]);
-        self.end_block();
-    }
-
     fn finish(mut self, target: TargetFrontendConfig) {
         if !self.ended {
             self.return_from_function();
@@ -412,36 +302,4 @@ impl<'a, 'f> Translator<'a, 'f> {
             None => invalid(format!("`{name}` is not declared")),
         }
     }
-}
-
-/// Where a body's own variables lie.
-#[derive(Debug, Default)]
-pub(crate) struct FrameLayout {
-    /// For each variable its offset in the frame, or among the function's own shared variables.
-    pub(crate) offsets: Vec<u64>,
-    /// Bytes of local memory the function needs while it runs.
-    pub(crate) size: u64,
-    /// Bytes of shared memory its own variables need.
-    pub(crate) shared: u64,
-}
-
-/// Lays out a body's `.local` and `.shared` variables.
-pub(crate) fn frame_layout(body: &Body) -> FrameLayout {
-    let mut layout = FrameLayout::default();
-    for variable in &body.variables {
-        let end = match variable.space {
-            Space::Local => &mut layout.size,
-            Space::Shared => &mut layout.shared,
-            _ => {
-                layout.offsets.push(0);
-                continue;
-            }
-        };
-        let start = end.next_multiple_of(u64::from(variable.align.max(1)));
-        *end = start + variable.size;
-        layout.offsets.push(start);
-    }
-    layout.size = layout.size.next_multiple_of(16);
-    layout.shared = layout.shared.next_multiple_of(16);
-    layout
 }

@@ -2,7 +2,8 @@
 
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
 
-use super::{FUNCTION_ADDRESS, Lowered, Refusal, Translator, invalid, unsupported};
+use super::calls::function_address;
+use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::link::Symbol;
 use crate::parse::syntax::{Body, Instruction, Name, Operand, Register, Scalar, Space, Statement};
 use crate::run::context::ThreadContext;
@@ -308,9 +309,4 @@ impl Translator<'_, '_> {
     pub(super) fn kernel_parameter_offset(&self, index: usize) -> u32 {
         crate::program::parameter_offsets(&self.linked.function.parameters)[index]
     }
-}
-
-/// What a pointer to a function holds.
-pub(crate) fn function_address(function: crate::link::FunctionId) -> u64 {
-    FUNCTION_ADDRESS + 16 * function as u64
 }

@@ -9,8 +9,9 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
 
+use super::faults::FaultSite;
 use super::spaces::AccessSpace;
-use super::{FaultSite, Refusal, Translator, invalid, unsupported};
+use super::{Refusal, Translator, invalid, unsupported};
 use crate::link::Symbol;
 use crate::parse::syntax::{Base, Name, Operand, Scalar, Space, Variable};
 use crate::run::context::ThreadContext;

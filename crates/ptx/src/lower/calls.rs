@@ -1,0 +1,213 @@
+//! How do functions call each other and the runtime?
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{
+    AbiParam, ArgumentPurpose, ExtFuncData, ExternalName, InstBuilder, MemFlagsData, Signature,
+    StackSlotData, StackSlotKind, Type, UserExternalName, Value, types,
+};
+use cranelift_codegen::isa::CallConv;
+
+use super::faults::FaultSite;
+use super::form::Form;
+use super::{Lowered, Refusal, Translator, invalid, unsupported};
+use crate::jit::CallTarget;
+use crate::link::{Builtin, FunctionId, LinkedFunction, Symbol};
+use crate::parse::syntax::{Instruction, Name, Operand, Space};
+use crate::run::functions as runtime;
+
+/// Added to a function's index times 16 to make its "address". The bits say "PTX" and keep it from looking like memory.
+const FUNCTION_ADDRESS: u64 = 0x0050_5458_0000_0000;
+
+/// What a pointer to a function holds.
+pub(crate) fn function_address(function: FunctionId) -> u64 {
+    FUNCTION_ADDRESS + 16 * function as u64
+}
+
+/// The native signature of a PTX function.
+pub(crate) fn signature(linked: &LinkedFunction, convention: CallConv) -> Signature {
+    let pointers = if linked.function.is_kernel {
+        0
+    } else {
+        linked.function.parameters.len() + linked.function.returns.len()
+    };
+    pointer_signature(pointers, convention)
+}
+
+fn pointer_signature(pointers: usize, convention: CallConv) -> Signature {
+    let mut signature = Signature::new(convention);
+    signature.params.push(AbiParam::special(types::I64, ArgumentPurpose::VMContext));
+    signature.params.extend(std::iter::repeat_n(AbiParam::new(types::I64), pointers));
+    signature
+}
+
+/// A number that two functions share exactly when they pass parameters and results of the same sizes.
+pub(crate) fn signature_hash(
+    parameters: impl Iterator<Item = u64>,
+    returns: impl Iterator<Item = u64>,
+) -> u64 {
+    // FNV-1a over the sizes, with a separator between parameters and results.
+    let sizes = parameters.chain(std::iter::once(u64::MAX)).chain(returns);
+    sizes.fold(0xcbf2_9ce4_8422_2325, |hash, size| (hash ^ size).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+impl Translator<'_, '_> {
+    /// Calls a function of the runtime with C calling convention.
+    pub(super) fn call_runtime(
+        &mut self,
+        address: usize,
+        arguments: &[Value],
+        result: Option<Type>,
+    ) -> Option<Value> {
+        let mut signature = Signature::new(self.convention);
+        for &argument in arguments {
+            let ty = self.b.func.dfg.value_type(argument);
+            signature.params.push(AbiParam::new(ty));
+        }
+        signature.returns.extend(result.map(AbiParam::new));
+        let signature = self.b.import_signature(signature);
+        let callee = self.b.ins().iconst(types::I64, address as i64);
+        let call = self.b.ins().call_indirect(signature, callee, arguments);
+        self.b.inst_results(call).first().copied()
+    }
+
+    /// Calls a function of the runtime that returns a value.
+    pub(super) fn call_value(&mut self, address: usize, arguments: &[Value], result: Type) -> Value {
+        self.call_runtime(address, arguments, Some(result)).expect("a call with a result type has a result")
+    }
+
+    /// `call[.uni] [(result),] function[, (arguments)][, prototype];`
+    pub(super) fn call(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        form.ignore(&["uni"]);
+        form.finish()?;
+        let mut operands = instruction.operands.as_slice();
+        let mut results: &[Operand] = &[];
+        if let [Operand::List(items), rest @ ..] = operands {
+            results = items;
+            operands = rest;
+        }
+        let [target, operands @ ..] = operands else { return invalid("the function is missing") };
+        let arguments: &[Operand] = match operands {
+            [Operand::List(items), ..] => items,
+            _ => &[],
+        };
+        let argument_sizes = self.slot_sizes(arguments)?;
+        let result_sizes = self.slot_sizes(results)?;
+        let mut pointers = vec![self.thread()];
+        for operand in arguments.iter().chain(results) {
+            pointers.push(self.slot_pointer(operand)?);
+        }
+        match target {
+            Operand::Symbol(Name::Module(name), 0) => match self.symbol(name)? {
+                Symbol::Function(callee) => {
+                    let function = &self.image.functions[callee].function;
+                    if function.is_kernel {
+                        return unsupported("calling a kernel");
+                    }
+                    let parameters = function.parameters.iter().map(|parameter| parameter.size);
+                    let returns = function.returns.iter().map(|value| value.size);
+                    check_sizes(name, &argument_sizes, parameters)?;
+                    check_sizes(name, &result_sizes, returns)?;
+                    let signature = signature(&self.image.functions[callee], self.convention);
+                    let signature = self.b.import_signature(signature);
+                    let name = UserExternalName { namespace: 0, index: callee as u32 };
+                    let name = self.b.func.declare_imported_user_function(name);
+                    let callee = self.b.import_function(ExtFuncData {
+                        name: ExternalName::user(name),
+                        signature,
+                        colocated: false,
+                        patchable: false,
+                    });
+                    self.b.ins().call(callee, &pointers);
+                    Ok(())
+                }
+                Symbol::Builtin(builtin) => {
+                    let (parameters, returns) = builtin.signature();
+                    check_sizes(name, &argument_sizes, parameters.iter().copied())?;
+                    check_sizes(name, &result_sizes, returns.iter().copied())?;
+                    self.call_builtin(builtin, &pointers);
+                    Ok(())
+                }
+                Symbol::Variable(_) => invalid(format!("`{name}` is not a function")),
+            },
+            Operand::Register(register) => {
+                let hash = signature_hash(argument_sizes.iter().copied(), result_sizes.iter().copied());
+                let target = self.register(*register);
+                self.call_indirectly(target, hash, &pointers)
+            }
+            _ => invalid("the target of the call is not a function"),
+        }
+    }
+
+    fn call_builtin(&mut self, builtin: Builtin, pointers: &[Value]) {
+        let function = match builtin {
+            Builtin::Print => runtime::print as *const () as usize,
+            Builtin::Assert => runtime::assertion_failed as *const () as usize,
+            Builtin::Allocate => runtime::allocate as *const () as usize,
+            Builtin::Free => runtime::free as *const () as usize,
+        };
+        self.call_runtime(function, pointers, None);
+    }
+
+    /// A call through a pointer: the pointer is an index into a table, whose entry must have the same signature.
+    fn call_indirectly(&mut self, target: Value, hash: u64, pointers: &[Value]) -> Lowered {
+        let target = self.narrow(target, types::I64)?;
+        let (table, entries) = self.placement.call_table;
+        let offset = self.b.ins().iadd_imm_s(target, (FUNCTION_ADDRESS as i64).wrapping_neg());
+        let index = self.b.ins().rotr_imm_u(offset, 4);
+        let outside = self.b.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, index, entries as i64);
+        self.fault_if(outside, FaultSite::CallTarget, target);
+        let offset = self.b.ins().imul_imm_s(index, size_of::<CallTarget>() as i64);
+        let entry = self.b.ins().iadd_imm_s(offset, table as i64);
+        let signature_offset = std::mem::offset_of!(CallTarget, signature) as i32;
+        let found = self.b.ins().load(types::I64, MemFlagsData::trusted(), entry, signature_offset);
+        let wanted = self.constant(types::I64, hash as i64);
+        let different = self.b.ins().icmp(IntCC::NotEqual, found, wanted);
+        self.fault_if(different, FaultSite::CallTarget, target);
+        let code_offset = std::mem::offset_of!(CallTarget, code) as i32;
+        let code = self.b.ins().load(types::I64, MemFlagsData::trusted(), entry, code_offset);
+        let signature = self.b.import_signature(pointer_signature(pointers.len() - 1, self.convention));
+        self.b.ins().call_indirect(signature, code, pointers);
+        Ok(())
+    }
+
+    fn slot_sizes(&self, operands: &[Operand]) -> Result<Vec<u64>, Refusal> {
+        operands
+            .iter()
+            .map(|operand| match operand {
+                Operand::Symbol(Name::Own(index), 0) if self.body.variables[*index].space == Space::Param => {
+                    Ok(self.body.variables[*index].size)
+                }
+                Operand::Register(register) => Ok(u64::from(self.body.registers[*register].size())),
+                _ => unsupported("arguments other than `.param` variables and registers"),
+            })
+            .collect()
+    }
+
+    /// A pointer to the caller's copy of an argument or result.
+    fn slot_pointer(&mut self, operand: &Operand) -> Result<Value, Refusal> {
+        match operand {
+            Operand::Symbol(Name::Own(index), 0) => match self.slots[*index] {
+                Some(slot) => Ok(self.b.ins().stack_addr(types::I64, slot, 0)),
+                None => invalid("an argument is not a `.param` variable"),
+            },
+            Operand::Register(register) => {
+                let value = self.register(*register);
+                let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);
+                let slot = self.b.create_sized_stack_slot(data);
+                self.b.ins().stack_store(types::I64, value, slot, 0);
+                Ok(self.b.ins().stack_addr(types::I64, slot, 0))
+            }
+            _ => unsupported("arguments other than `.param` variables and registers"),
+        }
+    }
+}
+
+fn check_sizes(name: &str, given: &[u64], wanted: impl Iterator<Item = u64>) -> Lowered {
+    let wanted: Vec<u64> = wanted.collect();
+    if given == wanted {
+        Ok(())
+    } else {
+        invalid(format!("`{name}` takes or returns values of {wanted:?} bytes, and the call has {given:?}"))
+    }
+}

@@ -1,0 +1,61 @@
+//! What becomes of a thread that does what it must not?
+
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
+
+use super::Translator;
+use crate::run::functions as runtime;
+
+/// What a fault block reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FaultSite {
+    /// An access of so many bytes to the address the block is given.
+    Access(u32),
+    Stack,
+    CallTarget,
+    BranchTarget,
+}
+
+impl Translator<'_, '_> {
+    /// Raises a fault when `condition` is not zero; `address` is what the fault reports.
+    pub(super) fn fault_if(&mut self, condition: Value, site: FaultSite, address: Value) {
+        let fault = match self.fault_blocks.iter().find(|(known, _)| *known == site) {
+            Some(&(_, block)) => block,
+            None => {
+                let block = self.b.create_block();
+                self.b.append_block_param(block, types::I64);
+                self.b.set_cold_block(block);
+                self.fault_blocks.push((site, block));
+                block
+            }
+        };
+        let next = self.b.create_block();
+        self.b.ins().brif(condition, fault, &[BlockArg::Value(address)], next, &[]);
+        self.b.seal_block(next);
+        self.b.switch_to_block(next);
+    }
+
+    /// The code of a fault block.
+    pub(super) fn raise(&mut self, site: FaultSite, address: Value) {
+        let thread = self.thread();
+        match site {
+            FaultSite::Access(size) => {
+                let size = self.constant(types::I32, i64::from(size));
+                self.call_runtime(
+                    runtime::raise_access as *const () as usize,
+                    &[thread, address, size],
+                    None,
+                );
+            }
+            FaultSite::Stack => {
+                self.call_runtime(runtime::raise_stack_overflow as *const () as usize, &[thread], None);
+            }
+            FaultSite::CallTarget => {
+                self.call_runtime(runtime::raise_call_target as *const () as usize, &[thread], None);
+            }
+            FaultSite::BranchTarget => {
+                self.call_runtime(runtime::raise_branch_target as *const () as usize, &[thread], None);
+            }
+        }
+        self.end_without_return();
+    }
+}
