@@ -26,7 +26,8 @@ use thiserror::Error;
 pub use obeying::obey;
 
 use crate::verbs::case::{Case, Operation, Quantity, Setting};
-use crate::verbs::traffic::{Trips, digest};
+use crate::verbs::content::digest;
+use crate::verbs::trips::Trips;
 
 /// How long each end waits for the other one until they are joined.
 const JOINING: Duration = Duration::from_secs(10);

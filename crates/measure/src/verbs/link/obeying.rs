@@ -13,7 +13,7 @@ use causeway_wire::message::{ClientMessage, Command, Messages};
 
 use super::{JOINING, LinkTrouble, Source, send, settings, wish};
 use crate::verbs::case::{LONGEST, Setting};
-use crate::verbs::traffic::digest;
+use crate::verbs::content::digest;
 
 /// The end that obeys: lets an end join that [asks](super::Intention) over the connections which come next. If it `registers`, what it
 /// sends back comes from memory that is registered with the card.

@@ -1,0 +1,129 @@
+//! How does one message answer another?
+
+use causeway_verbs::{Completion, Outcome, SendBatch, SendRequest};
+
+use super::case::{Case, Operation};
+use super::endpoint::{EndpointError, Joined, MOST_INLINE};
+use super::patience::Patience;
+use super::traffic::AT_ONCE;
+use super::trips::Trips;
+
+impl Joined<'_> {
+    /// The seconds of a round trip.
+    pub(super) fn round_trips(&self, case: Case) -> Result<f64, EndpointError> {
+        let mut dialogue = Dialogue { joined: self, case, unfinished: 0 };
+        let mut trips = Trips::begin();
+        for number in 0..case.messages() {
+            dialogue.say(number)?;
+            dialogue.hear(number)?;
+            trips.one_more();
+        }
+        let typical = trips.median();
+        dialogue.settle()?;
+        Ok(typical)
+    }
+
+    /// The other end's part in round trips.
+    pub(super) fn answer(&self, case: Case) -> Result<(), EndpointError> {
+        let mut dialogue = Dialogue { joined: self, case, unfinished: 0 };
+        for number in 0..case.messages() {
+            dialogue.hear(number)?;
+            dialogue.say(number)?;
+        }
+        dialogue.settle()
+    }
+}
+
+/// One message after the other, each when the one before has been answered, over the first queue pair.
+struct Dialogue<'a> {
+    joined: &'a Joined<'a>,
+    case: Case,
+    /// Requests of this end whose completions have not been taken.
+    unfinished: u32,
+}
+
+impl Dialogue<'_> {
+    /// Posts one message.
+    fn say(&mut self, number: u32) -> Result<(), EndpointError> {
+        let Self { joined, case, .. } = *self;
+        let mut patience = Patience::new();
+        while self.unfinished >= joined.setting.capacity {
+            self.take()?;
+            patience.nothing()?;
+        }
+        if case.operation == Operation::Write {
+            // SAFETY: the byte lies in the buffer, and the answer to the last message that it was in has come.
+            unsafe { self.last_byte(joined.endpoint.source()).write_volatile(mark(number)) };
+        }
+        let (work, segment) = joined.request(case.operation, case.bytes);
+        let is_inline =
+            case.operation != Operation::Read && case.bytes <= u64::from(joined.inline.min(MOST_INLINE));
+        let mut batch = SendBatch::with_capacity(1);
+        batch.push(&SendRequest { is_inline, ..SendRequest::new(0, work, segment) });
+        self.unfinished += 1;
+        joined.post(0, &mut batch)
+    }
+
+    /// Waits for the answer: a message, the mark in the last byte that the peer writes, or the end of a read.
+    fn hear(&mut self, number: u32) -> Result<(), EndpointError> {
+        let mut patience = Patience::new();
+        loop {
+            let is_marked = self.case.operation == Operation::Write && {
+                // SAFETY: the byte lies in the buffer, and is looked at as the device may write it.
+                let last = unsafe { self.last_byte(self.joined.endpoint.sink()).read_volatile() };
+                last == mark(number)
+            };
+            if is_marked || self.take()? {
+                return Ok(());
+            }
+            patience.nothing()?;
+        }
+    }
+
+    /// Takes completions; whether one of them is the answer.
+    fn take(&mut self) -> Result<bool, EndpointError> {
+        let mut completions = [Completion::default(); AT_ONCE];
+        let taken = self.joined.poll(&mut completions)?;
+        let mut is_answered = false;
+        for completion in &completions[..taken] {
+            if completion.outcome() == Outcome::Received {
+                self.joined.post_receives(0, 1)?;
+                is_answered = true;
+            } else {
+                self.unfinished -= 1;
+                is_answered |= completion.outcome() == Outcome::Read;
+            }
+        }
+        Ok(is_answered)
+    }
+
+    /// Waits for the ends of this end's own requests: the next repetition must not find them.
+    fn settle(&mut self) -> Result<(), EndpointError> {
+        let mut patience = Patience::new();
+        while self.unfinished > 0 {
+            self.take()?;
+            patience.nothing()?;
+        }
+        Ok(())
+    }
+
+    fn last_byte(&self, memory: *mut u8) -> *mut u8 {
+        // SAFETY: a message is not longer than half of the buffer, and not empty.
+        unsafe { memory.add(self.case.bytes as usize - 1) }
+    }
+}
+
+/// The mark of a message, another one than that of the message before, and never 0.
+fn mark(number: u32) -> u8 {
+    (number % 255) as u8 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_neighbours_differ_and_none_is_that_of_nothing() {
+        assert!((0..1000).all(|number| mark(number) != mark(number + 1) && mark(number) != 0));
+    }
+}

@@ -1,0 +1,58 @@
+//! How long does a round trip take?
+
+use std::time::Instant;
+
+/// Round trips, each of which begins when the one before ends. They are timed one by one, as perftest does, so that of a machine
+/// with other work the typical one is found; by the processor's counter, which costs no system call.
+pub(super) struct Trips {
+    begun: Instant,
+    ticks: Vec<u64>,
+}
+
+impl Default for Trips {
+    fn default() -> Self {
+        Self::begin()
+    }
+}
+
+impl Trips {
+    /// The first one begins.
+    pub(super) fn begin() -> Self {
+        Self { begun: Instant::now(), ticks: vec![ticks()] }
+    }
+
+    /// One has ended.
+    pub(super) fn one_more(&mut self) {
+        self.ticks.push(ticks());
+    }
+
+    /// The seconds of the one in the middle; 0 without any.
+    pub(super) fn median(&self) -> f64 {
+        let tick = self.begun.elapsed().as_secs_f64() / (ticks() - self.ticks[0]).max(1) as f64;
+        typical(&self.ticks).map_or(0.0, |ticks| ticks as f64 * tick)
+    }
+}
+
+/// The one in the middle of the times between these.
+fn typical(ticks: &[u64]) -> Option<u64> {
+    let mut trips: Vec<u64> = ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    trips.sort_unstable();
+    trips.get(trips.len() / 2).copied()
+}
+
+/// The processor's counter, which goes at the same rate whatever the processor does.
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 has it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_typical_round_trip_is_no_mean() {
+        assert_eq!(typical(&[100, 103, 105, 9_000, 9_004, 9_005]), Some(3));
+        assert_eq!(typical(&[100]), None);
+    }
+}
