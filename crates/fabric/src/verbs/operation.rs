@@ -53,13 +53,13 @@ impl Operation {
 }
 
 /// An operation that reads memory of somebody who waits for its end.
-pub struct Awaited {
+pub struct PendingOperation {
     pub link: Arc<Shared>,
     pub state: Arc<State>,
     pub operation: Arc<Operation>,
 }
 
-impl Pending for Awaited {
+impl Pending for PendingOperation {
     fn wait(&self) -> Result<(), LinkError> {
         let waited = self.state.wait_for(|| Ok(self.operation.is_over().then_some(())));
         // Whoever waits hears of the loss of the link after its owner has.

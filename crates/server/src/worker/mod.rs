@@ -2,7 +2,7 @@
 //!
 //! `order` decides what may be issued; `engine` issues it and answers; `execute` carries it out, with `copies`, `waits` and
 //! `gates` for what is the engine's own business; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk
-//! data until its command comes; `lent` and `turns` are copies that network cards make, to and from the memory that `direct`
+//! data until its command comes; `lent` and `stops` are copies that network cards make, to and from the memory that `direct`
 //! registers with them; `arena` is memory shared with a client of the same host; `mirrors` and `client_memory` are
 //! memory of the client that kernels reach; `peers` copies from and to the devices of other servers; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or
 //! a leak ends with its owner.
@@ -23,7 +23,7 @@ mod mirrors;
 mod order;
 mod peers;
 mod pool;
-mod turns;
+mod stops;
 mod waits;
 
 pub use peers::{Arrival, Joining};

@@ -12,7 +12,7 @@ use crate::module::{Order, Sending};
 use crate::shm::layout::SLOT;
 use crate::staging::{Lease, Piece};
 use crate::verbs::message::{Announcement, GivenBack, Offer};
-use crate::verbs::operation::{Awaited, Operation, Then};
+use crate::verbs::operation::{Operation, PendingOperation, Then};
 use crate::verbs::path::{Said, Work};
 use crate::verbs::state::State;
 
@@ -86,8 +86,8 @@ impl State {
             None => {
                 let operation = Operation::new(1, Box::new(drop));
                 let (link, state) = (Arc::clone(link), self.myself());
-                let awaited = Awaited { link, state, operation: Arc::clone(&operation) };
-                (Box::new(Ends(operation)) as Keeper, Sending::pending(awaited))
+                let pending = PendingOperation { link, state, operation: Arc::clone(&operation) };
+                (Box::new(Ends(operation)) as Keeper, Sending::pending(pending))
             }
         };
         let keeper = Arc::new(Mutex::new(keeper));
