@@ -110,37 +110,13 @@ impl Driver {
             }
             Shape::Slices { width, rows, depth, to, from } => ([width, rows, depth], to, from),
         };
-        let (to, from) = (Start::of(destination), Start::of(source));
-        let ((to_array, to_x, to_y, to_z), (from_array, from_x, from_y, from_z)) = (to.array(), from.array());
-        Ok(CUDA_MEMCPY3D {
-            srcXInBytes: from_x,
-            srcY: from_y,
-            srcZ: from_z,
-            srcMemoryType: from.kind(),
-            srcDevice: from.device(),
-            srcArray: from_array.as_raw(),
-            srcPitch: from_pitch.row,
-            srcHeight: from_pitch.rows,
-            dstXInBytes: to_x,
-            dstY: to_y,
-            dstZ: to_z,
-            dstMemoryType: to.kind(),
-            dstDevice: to.device(),
-            dstArray: to_array.as_raw(),
-            dstPitch: to_pitch.row,
-            dstHeight: to_pitch.rows,
-            WidthInBytes: size[0],
-            Height: size[1],
-            Depth: size[2],
-            ..CUDA_MEMCPY3D::default()
-        })
+        Ok(volume(size, (Start::of(destination), to_pitch), (Start::of(source), from_pitch)))
     }
 
     /// # Safety
     /// Host memory must be valid for the shape's bytes until the copy is done.
     unsafe fn copy(&self, shape: Shape, to: Start, from: Start, stream: Native<Stream>) -> CuResult<()> {
         let (driver, stream) = (self.functions, stream.as_raw());
-        let ((to_array, to_x, to_y, to_z), (from_array, from_x, from_y, from_z)) = (to.array(), from.array());
         // SAFETY: descriptors are locals that the driver reads during the call; the caller vouches for host
         // memory, and the driver checks device addresses.
         unsafe {
@@ -157,6 +133,8 @@ impl Driver {
                     driver.cuMemcpyAsync(to.device(), from.device(), bytes, stream)
                 }
                 (Shape::Rows { width, rows, to_pitch, from_pitch }, ..) => {
+                    let ((to_array, to_x, to_y, _), (from_array, from_x, from_y, _)) =
+                        (to.array(), from.array());
                     let copy = CUDA_MEMCPY2D {
                         srcXInBytes: from_x,
                         srcY: from_y,
@@ -178,33 +156,44 @@ impl Driver {
                     driver.cuMemcpy2DAsync_v2(&copy, stream)
                 }
                 (Shape::Slices { width, rows, depth, to: to_pitch, from: from_pitch }, ..) => {
-                    let copy = CUDA_MEMCPY3D {
-                        srcXInBytes: from_x,
-                        srcY: from_y,
-                        srcZ: from_z,
-                        srcMemoryType: from.kind(),
-                        srcHost: from.host(),
-                        srcDevice: from.device(),
-                        srcArray: from_array.as_raw(),
-                        srcPitch: from_pitch.row,
-                        srcHeight: from_pitch.rows,
-                        dstXInBytes: to_x,
-                        dstY: to_y,
-                        dstZ: to_z,
-                        dstMemoryType: to.kind(),
-                        dstHost: to.host(),
-                        dstDevice: to.device(),
-                        dstArray: to_array.as_raw(),
-                        dstPitch: to_pitch.row,
-                        dstHeight: to_pitch.rows,
-                        WidthInBytes: width,
-                        Height: rows,
-                        Depth: depth,
-                        ..CUDA_MEMCPY3D::default()
-                    };
+                    let copy = volume([width, rows, depth], (to, to_pitch), (from, from_pitch));
                     driver.cuMemcpy3DAsync_v2(&copy, stream)
                 }
             }
         }
+    }
+}
+
+/// The description of a copy of `size` (bytes of a row, rows, slices) from one place to another.
+fn volume(
+    size: [usize; 3],
+    (to, to_pitch): (Start, Pitch),
+    (from, from_pitch): (Start, Pitch),
+) -> CUDA_MEMCPY3D {
+    let ((to_array, to_x, to_y, to_z), (from_array, from_x, from_y, from_z)) = (to.array(), from.array());
+    let [width, rows, depth] = size;
+    CUDA_MEMCPY3D {
+        srcXInBytes: from_x,
+        srcY: from_y,
+        srcZ: from_z,
+        srcMemoryType: from.kind(),
+        srcHost: from.host(),
+        srcDevice: from.device(),
+        srcArray: from_array.as_raw(),
+        srcPitch: from_pitch.row,
+        srcHeight: from_pitch.rows,
+        dstXInBytes: to_x,
+        dstY: to_y,
+        dstZ: to_z,
+        dstMemoryType: to.kind(),
+        dstHost: to.host(),
+        dstDevice: to.device(),
+        dstArray: to_array.as_raw(),
+        dstPitch: to_pitch.row,
+        dstHeight: to_pitch.rows,
+        WidthInBytes: width,
+        Height: rows,
+        Depth: depth,
+        ..CUDA_MEMCPY3D::default()
     }
 }
