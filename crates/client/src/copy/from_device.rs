@@ -1,6 +1,6 @@
 //! Where do the bytes of a copy from a device go, and who waits for them?
 
-use super::pieces::tapered;
+use super::pieces::pieces;
 use super::{HostRegion, Mode};
 use crate::completion;
 use crate::entry::{self, Carried};
@@ -46,7 +46,7 @@ pub(super) unsafe fn from_device(
     let session = session::of(stream.context)?;
     registered::note(session, &destination);
     let plan = session.plans.plan(Direction::FromDevice, bytes);
-    let parts = tapered(source, destination, plan.buffer_bytes, Direction::FromDevice);
+    let parts = pieces(source, destination, plan.buffer_bytes, Some(Direction::FromDevice));
     if !waits {
         for (source, part) in parts {
             // SAFETY: a part of the destination, writable until the transfer is done.

@@ -53,7 +53,7 @@ pub(super) unsafe fn lend(
     mode: Mode,
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
-    for (place, part) in pieces(destination, source, MOST) {
+    for (place, part) in pieces(destination, source, MOST, None) {
         let (start, end) = part.span();
         // Whoever frees the memory waits for this.
         let lent = session.link().lend_to_read(part.address, part.bytes(), Reading::of(start, end));

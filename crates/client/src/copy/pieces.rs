@@ -9,22 +9,9 @@ use either::Either;
 /// A piece of a copy: its place on the device, and in the program's memory.
 pub type Part = (DevicePlace, HostRegion);
 
-/// Cuts a copy between two places of the same size into pieces of at most `most` bytes.
-pub fn pieces(device: DevicePlace, host: HostRegion, most: usize) -> impl Iterator<Item = Part> {
-    parts(device, host, most, None)
-}
-
-/// The same for a copy that goes over the wire; without gaps it has [small pieces](cut_tapered) at one end.
-pub fn tapered(
-    device: DevicePlace,
-    host: HostRegion,
-    most: usize,
-    direction: Direction,
-) -> impl Iterator<Item = Part> {
-    parts(device, host, most, Some(direction))
-}
-
-fn parts(
+/// Cuts a copy between two places of the same size into pieces of at most `most` bytes. With a direction to `taper` for, as it is
+/// for a copy that goes over the wire, one without gaps has [small pieces](cut_tapered) at its ends.
+pub fn pieces(
     device: DevicePlace,
     host: HostRegion,
     most: usize,
@@ -107,7 +94,7 @@ mod tests {
         let length = 2 * M + 5;
         // Two rows on one side and one on the other are the same bytes.
         let device = Region { width: length as u64, ..Region::linear(1000, length as u64) };
-        let parts: Vec<_> = pieces(device.into(), host(length, 1, 1, length), M).collect();
+        let parts: Vec<_> = pieces(device.into(), host(length, 1, 1, length), M, None).collect();
         let mut next = 0;
         for (place, host) in &parts {
             assert!(host.bytes() <= M);
@@ -116,7 +103,10 @@ mod tests {
             next += host.bytes();
         }
         assert_eq!((parts.len(), next), (3, length));
-        assert_eq!(pieces(Region::linear(0, 0).into(), HostRegion::linear(4096 as *mut u8, 0), M).count(), 0);
+        assert_eq!(
+            pieces(Region::linear(0, 0).into(), HostRegion::linear(4096 as *mut u8, 0), M, None).count(),
+            0
+        );
     }
 
     #[test]
@@ -129,7 +119,7 @@ mod tests {
             height: 4,
             depth: 1,
         };
-        let found: Vec<_> = pieces(device.into(), host(3 * M, 4, 1, 5 * M), 8 * M)
+        let found: Vec<_> = pieces(device.into(), host(3 * M, 4, 1, 5 * M), 8 * M, None)
             .map(|(place, host)| match place {
                 DevicePlace::Memory(region) => {
                     assert_eq!((region.width, region.height), (host.width as u64, host.height as u64));

@@ -1,6 +1,6 @@
 //! When is the source of a copy to a device read, and how does it get to the server?
 
-use super::pieces::{Part, pieces, tapered};
+use super::pieces::{Part, pieces};
 use super::publication::{self, Publication};
 use super::{HostRegion, Mode, lent};
 use crate::dedup;
@@ -18,7 +18,6 @@ use causeway_api::types::{DevicePlace, Payload};
 use causeway_fabric::pipeline::{Direction, PAST_CACHES_UP_TO, Plan};
 use causeway_fabric::{Carriage, Sending};
 use core::slice;
-use either::Either;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -137,12 +136,9 @@ unsafe fn put_in_line(
     let (start, end) = source.span();
     // Whoever frees the memory waits for this.
     let reading = Arc::new(Reading::of(start, end));
-    let parts = if ahead > 0 && plan.buffer_bytes > PAST_CACHES_UP_TO {
-        Either::Left(pieces(destination, source, plan.buffer_bytes))
-    } else {
-        Either::Right(tapered(destination, source, plan.buffer_bytes, Direction::ToDevice))
-    };
-    for (place, part) in parts {
+    let is_within_a_row = ahead > 0 && plan.buffer_bytes > PAST_CACHES_UP_TO;
+    let taper = (!is_within_a_row).then_some(Direction::ToDevice);
+    for (place, part) in pieces(destination, source, plan.buffer_bytes, taper) {
         let number = transfers::fresh_number();
         let length = part.bytes();
         let put = || {
@@ -179,7 +175,7 @@ unsafe fn send_now(
     registered::note(session, &source);
     let _bar = session.watch_upload(source.bytes());
     let plan = plan(session, source.bytes());
-    let parts: Vec<_> = tapered(destination, source, plan.buffer_bytes, Direction::ToDevice).collect();
+    let parts: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice)).collect();
     let commands = parts.len() as u64;
     let is_waited_for = mode == Mode::Synchronous;
     let publication =
@@ -284,7 +280,7 @@ unsafe fn read_later(
     registered::note(session, &source);
     let plan = plan(session, source.bytes());
     let carriage = Carriage::planned(&plan, stream.id);
-    let numbered: Vec<_> = tapered(destination, source, plan.buffer_bytes, Direction::ToDevice)
+    let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice))
         .map(|part| (transfers::fresh_number(), part))
         .collect();
     let later = numbered.clone();
