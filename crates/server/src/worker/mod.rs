@@ -1,7 +1,7 @@
 //! The worker: one process for each client process, which executes that client's commands.
 //!
 //! `order` decides what may be issued; `engine` issues it and answers; `execute` carries it out, with `copies`, `waits` and
-//! `gates` for what is the engine's own business; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk
+//! `gates` for what is the engine's own business; `looking` is what the receiving thread does meanwhile; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk
 //! data until its command comes; `lent` and `stops` are copies that network cards make, to and from the memory that `direct`
 //! registers with them; `arena` is memory shared with a client of the same host; `mirrors` and `client_memory` are
 //! memory of the client that kernels reach; `peers` copies from and to the devices of other servers; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or
@@ -19,6 +19,7 @@ mod fences;
 mod gates;
 mod incoming;
 mod lent;
+mod looking;
 mod mirrors;
 mod order;
 mod peers;
@@ -32,13 +33,14 @@ use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};
 use crate::cache::ImageCache;
 use causeway_api::snapshot::Snapshot;
-use causeway_fabric::{Link, LinkError, Meanwhile, Receiver};
+use causeway_fabric::{Link, LinkError, Receiver};
 use causeway_gpu::cpu::SoftwareGpu;
 use causeway_gpu::driver::Driver;
-use causeway_gpu::{CuResult, Gpu, OutputStream, Watch};
+use causeway_gpu::{CuResult, Gpu, OutputStream};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
 use engine::{Engine, Events, ProtocolError};
+use looking::Looking;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -93,28 +95,6 @@ fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
     }
 }
 
-/// The receiving thread looks for the end of work while nothing comes: in a program that waits for the device nothing
-/// comes until that is noticed.
-struct Looking<'a>(Watch<'a>);
-
-impl Meanwhile for Looking<'_> {
-    fn is_waited_for(&self) -> bool {
-        self.0.is_waited_for()
-    }
-
-    fn look(&mut self) {
-        self.0.look();
-    }
-
-    fn turn_away(&mut self) {
-        self.0.turn_away();
-    }
-
-    fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
-        self.0.asleep(sleep)
-    }
-}
-
 /// Handles messages until the client goes or breaks the protocol.
 fn serve(
     gpu: Arc<dyn Gpu>,
@@ -133,8 +113,8 @@ fn serve(
         let _ = output.append(|out| message.encode(out));
     }));
     let watched = Arc::clone(&gpu);
-    let mut looking = Looking(watched.watch());
     let engine = Engine::new(gpu, link.clone(), cache, exchange);
+    let mut looking = Looking::new(watched.watch(), Arc::clone(&engine));
     link.start(Arc::new(Events(Arc::clone(&engine))));
     if let Some(shortage) = link.shortage() {
         tracing::warn!("copies are slower than they could be: {shortage}");

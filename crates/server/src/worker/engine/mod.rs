@@ -2,18 +2,20 @@
 //!
 //! It issues them in order, parks what cannot be issued yet, and answers. One lock holds the order. The receiving thread
 //! holds it while it issues a command; whoever makes a parked command ready (a thread that receives bulk data, a completion
-//! of the back end) calls [`Engine::wake`], which issues it at once if the lock is free and leaves it to the holder
-//! otherwise. No command is issued by two threads at a time, and nobody waits for the GPU while holding the lock.
+//! of the back end) calls [`Engine::wake`], which issues it at once if the lock is free, and leaves it to the holder
+//! otherwise, or to the receiving thread if that looks for such things. No command is issued by two threads at a time, and nobody waits for the GPU while holding the lock.
 //!
 //! | Module     | Question it answers                                                |
 //! |------------|--------------------------------------------------------------------|
 //! | `parked`   | When is a command issued, and where is it until then?              |
 //! | `progress` | How far is a stream, and does it hold as much as the driver takes? |
 //! | `issue`    | In which context, and behind what, is a command carried out?       |
+//! | `attention`| Who sees to it that something has become ready?                    |
 //! | `answers`  | What is the client told?                                           |
 //! | `events`   | What does the engine do with what the link tells it?               |
 
 mod answers;
+mod attention;
 mod events;
 mod issue;
 mod parked;
@@ -34,6 +36,7 @@ use super::peers::Peers;
 use super::pool::Pool;
 use crate::broker::Exchange;
 use crate::cache::ImageCache;
+use attention::Attention;
 use causeway_api::calls::Opcode;
 use causeway_api::handle::{Context, Handle};
 use causeway_fabric::{DeviceUse, Link};
@@ -46,7 +49,7 @@ use progress::Progress;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -123,8 +126,8 @@ pub struct Engine {
     pub(super) made: Mutex<Vec<u64>>,
     pub(super) gates: Mutex<Gates>,
     state: Mutex<State>,
-    /// Something that a parked command waits for has come since the lock was last taken.
-    woken: AtomicBool,
+    /// Whether something that a parked command waits for has come since the lock was last taken.
+    attention: Attention,
 }
 
 impl Engine {
@@ -160,7 +163,7 @@ impl Engine {
             made: Mutex::default(),
             gates: Mutex::default(),
             state: Mutex::default(),
-            woken: AtomicBool::new(false),
+            attention: Attention::default(),
         })
     }
 

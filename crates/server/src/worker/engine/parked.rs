@@ -9,7 +9,6 @@ use causeway_api::types::Payload;
 use causeway_wire::message::Command;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Bytes of parked commands. A client that has more waiting for streams that do not move is cut off.
 const MOST_PARKED: usize = 1 << 30;
@@ -51,9 +50,33 @@ impl Engine {
         Ok(())
     }
 
-    /// Issues parked commands that have become ready, if nobody else is at it.
+    /// Something has become ready: parked commands that waited for it are issued, here if nobody else is at it or looks for it.
     pub fn wake(self: &Arc<Self>) {
-        self.woken.store(true, Ordering::SeqCst);
+        if self.attention.wake() {
+            self.see_to_it();
+        }
+    }
+
+    /// The receiving thread [looks](Engine::look) from here on.
+    pub fn begin_to_look(&self) {
+        self.attention.begin_to_look();
+    }
+
+    /// Issues what has become ready, for the receiving thread.
+    pub fn look(self: &Arc<Self>) {
+        if self.attention.is_woken() {
+            self.see_to_it();
+        }
+    }
+
+    /// The receiving thread does not look any more.
+    pub fn end_to_look(self: &Arc<Self>) {
+        if self.attention.end_to_look() {
+            self.see_to_it();
+        }
+    }
+
+    fn see_to_it(self: &Arc<Self>) {
         if let Some(state) = self.state.try_lock() {
             self.release(state);
         }
@@ -63,11 +86,11 @@ impl Engine {
     /// the lock is free, so a wake that found the lock taken is never lost.
     fn release<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
         loop {
-            while self.woken.swap(false, Ordering::SeqCst) {
+            while self.attention.take() {
                 self.resume(&mut state);
             }
             drop(state);
-            if !self.woken.load(Ordering::SeqCst) {
+            if !self.attention.is_woken() {
                 return;
             }
             match self.state.try_lock() {
