@@ -55,7 +55,7 @@ pub use connect::{
 };
 pub use link::{
     Awaited, Carriage, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, Link, LinkError,
-    LinkEvents, Meanwhile, NotRegistered, Receiver, Sending, TransferError,
+    LinkEvents, Meanwhile, NotRegistered, Receiver, Reception, Sending, TransferError,
 };
 pub use shm::SealedMemory;
 pub use staging::{Lease, Piece, Region, Span};

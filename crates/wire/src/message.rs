@@ -345,6 +345,11 @@ impl<'a, M: Decode<'a>> Messages<'a, M> {
     pub fn new(body: &'a [u8]) -> Self {
         Self { input: Decoder::new(body), message: core::marker::PhantomData }
     }
+
+    /// Bytes of the body that have not been read.
+    pub fn remaining(&self) -> usize {
+        self.input.remaining()
+    }
 }
 
 impl<'a, M: Decode<'a>> Iterator for Messages<'a, M> {

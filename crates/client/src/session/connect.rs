@@ -11,7 +11,9 @@ use causeway_api::handle::MOST_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::Module;
-use causeway_fabric::{ConnectOptions, DEFAULT_LANES, Target, Via, ViaChoice, describe_process, threads};
+use causeway_fabric::{
+    ConnectOptions, DEFAULT_LANES, Reception, Target, Via, ViaChoice, describe_process, threads,
+};
 use causeway_wire::codec::Decoder;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -178,6 +180,7 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
         locality: opened.welcome.locality,
         link: opened.link,
         reasons: opened.reasons,
+        reception: Reception::new(opened.receiver),
         replies: Replies::new(),
         faults: Faults::default(),
         tickets: Tickets::default(),
@@ -192,8 +195,7 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
         opening: opened.round_trips,
     }));
     session.link.start(Arc::new(receive::Events(session)));
-    let receiver = opened.receiver;
-    threads::spawn("replies", move || receive::run(session, receiver))
+    threads::spawn("replies", move || receive::run(session))
         .map_err(|cause| format!("no thread for the server's replies could be started: {cause}"))?;
     Ok(session)
 }

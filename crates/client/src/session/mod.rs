@@ -30,7 +30,7 @@ use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Awaited, Carriage, Link, Reason, SealedMemory, Target, Via, ViaChoice};
+use causeway_fabric::{Carriage, Link, Reason, Reception, SealedMemory, Target, Via, ViaChoice};
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::handshake::Locality;
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
@@ -59,6 +59,7 @@ pub struct Session {
     link: Link,
     /// Why the modules of the fabric that are not in use are not.
     reasons: Vec<Reason>,
+    reception: Reception,
     replies: Replies,
     faults: Faults,
     /// The tickets of its commands.
@@ -183,8 +184,8 @@ pub fn call_reading<C: Call, R>(
     // The link may have been lost before this call could be failed with all the others.
     session.faults.check()?;
     session.link.send(|out| session.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
-    session.rouse(Awaited::Message);
     let wait = statistics::begin_wait(C::OPCODE.name());
+    waiting.look(|is_there| session.look_for_reply(is_there));
     let result = waiting.wait(|status, payload| match status {
         CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
             error!("the reply to {} makes no sense: {cause}", C::OPCODE.name());

@@ -1,4 +1,4 @@
-//! The thread that takes what the worker says.
+//! Who takes what the worker says: a thread for that, and replies also whoever waits for them.
 
 use super::faults::LOST;
 use super::{Session, callbacks, transfers};
@@ -8,7 +8,7 @@ use crate::log::{error, info};
 use crate::process;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile, Receiver, awake};
+use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile, awake};
 use causeway_wire::message::{Messages, WorkerMessage};
 
 /// Hears from the link when it is lost.
@@ -32,31 +32,26 @@ impl Meanwhile for Patient {
     }
 }
 
-/// Deals with messages until the link ends.
-pub fn run(session: &'static Session, mut receiver: Receiver) {
-    let mut patient = Patient(session);
-    // An error of the link has been reported through `Events`, or the end is our own doing.
-    while let Ok(body) = receiver.recv_meanwhile(&mut patient) {
-        for message in Messages::<WorkerMessage<'_>>::new(body) {
-            match message {
-                Ok(message) => deal_with(session, message),
-                Err(cause) => {
-                    session.lose(format_args!("the server sent a message that makes no sense: {cause}"));
-                    session.link.close();
-                    return;
-                }
+/// Deals with messages until the link ends. An error of it is reported through [`Events`].
+pub fn run(session: &'static Session) {
+    session.reception.receive(&mut Patient(session), |body| {
+        Messages::<WorkerMessage<'_>>::new(body).all(|message| match message {
+            Ok(message) => {
+                deal_with(session, message);
+                true
             }
-        }
-    }
+            Err(cause) => {
+                session.lose(format_args!("the server sent a message that makes no sense: {cause}"));
+                session.link.close();
+                false
+            }
+        })
+    });
 }
 
 fn deal_with(session: &Session, message: WorkerMessage<'_>) {
     match message {
-        WorkerMessage::Reply { call, status, payload } => {
-            if !session.replies.deliver(call, status, payload) {
-                info!("the server answered call {call}, which nobody waits for");
-            }
-        }
+        WorkerMessage::Reply { call, status, payload } => session.replied(call, status, payload),
         WorkerMessage::Failed { opcode, status } => {
             let name = Opcode::from_number(opcode).map_or("an unknown call", Opcode::name);
             info!("{name} failed with error {status}; the next call that waits reports it");
@@ -78,6 +73,40 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
 }
 
 impl Session {
+    /// The worker's reply to a call.
+    fn replied(&self, call: u32, status: u32, payload: &[u8]) {
+        if !self.replies.deliver(call, status, payload) {
+            info!("the server answered call {call}, which nobody waits for");
+        }
+    }
+
+    /// Deals with the replies at the front of a frame; how many bytes they are. Anything else may take longer, or need what the
+    /// calling thread holds while it waits.
+    fn take_replies(&self, body: &[u8]) -> usize {
+        let mut messages = Messages::<WorkerMessage<'_>>::new(body);
+        loop {
+            let rest = messages.remaining();
+            let Some(Ok(WorkerMessage::Reply { call, status, payload })) = messages.next() else {
+                return body.len() - rest;
+            };
+            self.replied(call, status, payload);
+        }
+    }
+
+    /// Receives until a reply that the calling thread waits for `is_there`, or for as long as it makes sense to stay awake for one.
+    pub(super) fn look_for_reply(&self, is_there: impl Fn() -> bool) {
+        let patience = awake::while_waited_for();
+        if patience.is_zero() {
+            return;
+        }
+        let guest = self.reception.visit();
+        self.link.rouse(Awaited::Message);
+        awake::look(patience, || {
+            guest.look(|body| self.take_replies(body));
+            is_there()
+        });
+    }
+
     /// A thread begins to wait for what the worker will say or send: this one is to be awake by then.
     pub(super) fn rouse(&self, awaited: Awaited) {
         // Otherwise it would go to sleep again at once.

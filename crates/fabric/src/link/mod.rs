@@ -4,6 +4,7 @@
 //! |---------------|----------------------------------------------------------------------------------|
 //! | `batch`       | When does an appended message leave, and in which order?                          |
 //! | `receiver`    | How do the peer's frames come in, and when is the peer gone?                      |
+//! | `reception`   | Who receives: the thread whose task it is, or one that waits?                     |
 //! | `sending`     | What is sent as a transfer, how, and until when is its memory in use?              |
 //! | `transfers`   | Where do the bytes of a transfer go, and who hears of its end?                    |
 //! | `one_sided`   | What is moved without a copy, where network cards reach memory?                   |
@@ -23,6 +24,7 @@ mod ending;
 mod error;
 mod one_sided;
 mod receiver;
+mod reception;
 mod sending;
 mod transfers;
 
@@ -49,6 +51,7 @@ use ending::{CLOSED, LOST, OPEN};
 pub use error::{DescriptorError, LaneError, LinkError, TransferError};
 pub use one_sided::{DeviceMemory, DeviceUse, NotRegistered, Then};
 pub use receiver::{Meanwhile, Receiver};
+pub use reception::{Guest, Reception};
 pub(crate) use sending::{Address, Keeper, Order, Pending};
 pub use sending::{Carriage, Sending};
 pub use transfers::Destination;

@@ -38,8 +38,8 @@ pub struct Receiver {
     frames: FrameReader,
     /// The messages of a frame that came compressed.
     unpacked: Vec<u8>,
-    /// Whether a frame was handed out that has not been marked as dealt with.
-    handed_out: bool,
+    /// The frame that was handed out last, until it is marked as dealt with.
+    at_hand: Option<Frame>,
     spins_in_vain: u32,
 }
 
@@ -56,7 +56,7 @@ impl Receiver {
             incoming,
             frames: FrameReader::new(MAX_BODY),
             unpacked: Vec::new(),
-            handed_out: false,
+            at_hand: None,
             spins_in_vain: 0,
         }
     }
@@ -64,52 +64,85 @@ impl Receiver {
     /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on.
     /// After an error the link has ended.
     pub fn recv(&mut self) -> Result<&[u8], LinkError> {
-        let next = self.next_frame(Self::receive_asleep);
-        self.body(next)
+        let mut next = self.begin();
+        while let Ok(false) = next {
+            next = self.receive_asleep().and_then(|()| self.take_frame());
+        }
+        Ok(self.finish(next)?.unwrap_or_default())
     }
 
     /// Like [`recv`](Self::recv), but looks for [a while](awake) without sleeping first, and does something else between two
     /// looks. Where that has not helped lately it is mostly left out, unless somebody waits.
     pub fn recv_meanwhile<M: Meanwhile>(&mut self, meanwhile: &mut M) -> Result<&[u8], LinkError> {
-        let next = self.next_frame(|receiver| match receiver.receive_awake(meanwhile)? {
-            true => Ok(()),
-            false => meanwhile.asleep(|| receiver.receive_asleep()),
-        });
-        meanwhile.turn_away();
-        self.body(next)
+        Ok(self.recv_or_give_way(meanwhile, || false)?.unwrap_or_default())
     }
 
-    fn body(&mut self, next: Result<Frame, LinkError>) -> Result<&[u8], LinkError> {
-        let frame = next.map_err(|error| self.shared.lose(error))?;
-        let body = self.frames.body(&frame);
-        if frame.header.kind != FrameKind::CompressedMessages {
-            return Ok(body);
-        }
-        match decompress(body, &mut self.unpacked) {
-            Ok(()) => Ok(&self.unpacked),
-            Err(error) => Err(self.shared.lose(error.into())),
-        }
-    }
-
-    /// Hands out the next frame, of bytes that `receive` takes in.
-    fn next_frame(
+    /// The same, but it returns nothing when `gives_way` says, while this thread is awake, that somebody else is to receive.
+    pub fn recv_or_give_way<M: Meanwhile>(
         &mut self,
-        mut receive: impl FnMut(&mut Self) -> Result<(), LinkError>,
-    ) -> Result<Frame, LinkError> {
-        if self.handed_out {
-            self.handed_out = false;
+        meanwhile: &mut M,
+        gives_way: impl Fn() -> bool,
+    ) -> Result<Option<&[u8]>, LinkError> {
+        let mut next = self.begin();
+        while let Ok(false) = next {
+            next = match self.receive_awake(meanwhile, &gives_way) {
+                Ok(Looked::Found) => self.take_frame(),
+                Ok(Looked::InVain) => {
+                    meanwhile.asleep(|| self.receive_asleep()).and_then(|()| self.take_frame())
+                }
+                Ok(Looked::GivesWay) => break,
+                Err(error) => Err(error),
+            }
+        }
+        meanwhile.turn_away();
+        self.finish(next)
+    }
+
+    /// Looks once: the body of the next frame, if it has come. The frame before counts as dealt with then.
+    pub fn look(&mut self) -> Result<Option<&[u8]>, LinkError> {
+        let mut next = self.begin();
+        if let Ok(false) = next {
+            next = match self.receive_now() {
+                Ok(true) => self.take_frame(),
+                nothing => nothing,
+            };
+        }
+        self.finish(next)
+    }
+
+    /// The body of the frame that was handed out last; nothing when it counts as dealt with.
+    pub fn at_hand(&self) -> &[u8] {
+        match &self.at_hand {
+            Some(frame) if frame.header.kind == FrameKind::CompressedMessages => &self.unpacked,
+            Some(frame) => self.frames.body(frame),
+            None => &[],
+        }
+    }
+
+    /// The frame before is dealt with. Whether there is a next one among the bytes that have come.
+    fn begin(&mut self) -> Result<bool, LinkError> {
+        if self.at_hand.take().is_some() {
             self.shared.numbers.lock().processed_all();
         }
-        loop {
-            if let Some(frame) = self.frames.next_frame()? {
-                self.shared.numbers.lock().accept(&frame.header)?;
-                self.handed_out = true;
-                count(&self.shared.counters.frames_received, 1);
-                count(&self.shared.counters.message_bytes_received, frame.header.length as usize);
-                return Ok(frame);
-            }
-            receive(self)?;
+        self.take_frame()
+    }
+
+    /// Takes the next frame of the bytes that have come; whether there is one.
+    fn take_frame(&mut self) -> Result<bool, LinkError> {
+        let Some(frame) = self.frames.next_frame()? else { return Ok(false) };
+        self.shared.numbers.lock().accept(&frame.header)?;
+        count(&self.shared.counters.frames_received, 1);
+        count(&self.shared.counters.message_bytes_received, frame.header.length as usize);
+        if frame.header.kind == FrameKind::CompressedMessages {
+            decompress(self.frames.body(&frame), &mut self.unpacked)?;
         }
+        self.at_hand = Some(frame);
+        Ok(true)
+    }
+
+    fn finish(&mut self, next: Result<bool, LinkError>) -> Result<Option<&[u8]>, LinkError> {
+        let is_there = next.map_err(|error| self.shared.lose(error))?;
+        Ok(is_there.then(|| self.at_hand()))
     }
 
     /// Sleeps until bytes have come.
@@ -119,22 +152,39 @@ impl Receiver {
         Ok(())
     }
 
-    /// Looks for bytes and does something else in between; whether some have come.
-    fn receive_awake(&mut self, meanwhile: &mut impl Meanwhile) -> Result<bool, LinkError> {
+    /// Takes in the bytes that have come; whether there were any.
+    fn receive_now(&mut self) -> Result<bool, LinkError> {
+        let count = self.incoming.receive(&self.shared, self.frames.space(), false)?;
+        if count > 0 {
+            self.frames.filled(count);
+            self.spins_in_vain = 0;
+        }
+        Ok(count > 0)
+    }
+
+    /// Looks for bytes and does something else in between.
+    fn receive_awake(
+        &mut self,
+        meanwhile: &mut impl Meanwhile,
+        gives_way: impl Fn() -> bool,
+    ) -> Result<Looked, LinkError> {
+        if gives_way() {
+            return Ok(Looked::GivesWay);
+        }
         let (short, long) = (awake::between_commands(), awake::while_waited_for());
         let often_in_vain =
             self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY);
         if long.is_zero() || often_in_vain && !meanwhile.is_waited_for() {
             self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
-            return Ok(false);
+            return Ok(Looked::InVain);
         }
         let mut looking = Looking::new();
         loop {
-            let count = self.incoming.receive(&self.shared, self.frames.space(), false)?;
-            if count > 0 {
-                self.frames.filled(count);
-                self.spins_in_vain = 0;
-                return Ok(true);
+            if self.receive_now()? {
+                return Ok(Looked::Found);
+            }
+            if gives_way() {
+                return Ok(Looked::GivesWay);
             }
             meanwhile.look();
             let waited = looking.pause();
@@ -143,8 +193,18 @@ impl Receiver {
             }
         }
         self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
-        Ok(false)
+        Ok(Looked::InVain)
     }
+}
+
+/// What came of looking for bytes.
+enum Looked {
+    /// Some have come.
+    Found,
+    /// None have.
+    InVain,
+    /// Somebody else is to look.
+    GivesWay,
 }
 
 impl Drop for Receiver {
