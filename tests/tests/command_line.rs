@@ -2,7 +2,7 @@
 
 use causeway_api::coverage::{FUNCTIONS, Kind};
 use causeway_tests::built::{causeway, cuda_program};
-use causeway_tests::client::through_run;
+use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Outcome, run};
 use causeway_tests::server::{Server, forget_environment};
 use serde_json::Value;
@@ -93,6 +93,23 @@ fn mistakes_on_the_command_line_are_explained() {
         assert!(matches!(outcome.code(), Some(125..=127)), "{outcome}");
         assert!(outcome.stderr.contains(missing) && outcome.stderr.lines().count() == 1, "{outcome}");
     }
+}
+
+#[test]
+fn what_is_no_number_of_cores_is_refused_and_a_program_by_itself_goes_on_without_it() {
+    let few = ("CAUSEWAY_CORES", "few");
+    let mut server = Server::command(&["--listen", "127.0.0.1:0"]);
+    let refused = run(server.env(few.0, few.1), LIMIT);
+    assert!(refused.code() == Some(1) && refused.stderr.contains("from 1 to 4096"), "{refused}");
+    let server = Server::start();
+    let refused = run(
+        through_run(Some(&server.connect_string()), &cuda_program("vector_add")).env(few.0, few.1),
+        LIMIT,
+    );
+    assert!(refused.code() == Some(125) && refused.stderr.contains("CAUSEWAY_CORES is \"few\""), "{refused}");
+    let mut command = by_itself(&server.connect_string(), &cuda_program("vector_add"));
+    let warned = run(command.env(few.0, few.1), LIMIT).must_succeed();
+    assert!(warned.stderr.contains("going on without it"), "{warned}");
 }
 
 #[test]

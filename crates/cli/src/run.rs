@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use causeway_fabric::Target;
+use causeway_fabric::awake::{self, BadCores};
 use causeway_fabric::between::{self, BetweenServers, UnknownBetween};
 use causeway_fabric::pipeline::{PipelineError, Table, VARIABLE};
 use clap::Args;
@@ -53,6 +54,9 @@ pub enum RunError {
     /// The program does not start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// The user counts on a number of cores that is none.
+    #[error(transparent)]
+    Cores(#[from] BadCores),
     /// There is no report to show.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -73,6 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     let library = library::folder()?;
     // The client library would go on without what has a mistake.
     Table::parse(&std::env::var(VARIABLE).unwrap_or_default())?;
+    awake::cores_of_user()?;
     std::env::var(between::VARIABLE).unwrap_or_default().parse::<BetweenServers>()?;
     let servers = arguments.server.servers(arguments.verbose)?;
     servers.check(arguments.server.via)?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use causeway_api::coverage::FINGERPRINT;
+use causeway_fabric::awake::{self, BadCores};
 use causeway_fabric::{DEFAULT_PORT, Target};
 use causeway_server::broker::key_file::{self, KeyFileError};
 use causeway_server::broker::{Broker, BrokerConfig, CacheConfig, GpuChoice, StartError};
@@ -67,6 +68,9 @@ pub enum ServeError {
     /// The key is missing or not secret.
     #[error(transparent)]
     Key(#[from] KeyFileError),
+    /// The user counts on a number of cores that is none.
+    #[error(transparent)]
+    Cores(#[from] BadCores),
     /// The broker does not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -74,6 +78,7 @@ pub enum ServeError {
 
 /// Runs a server until it is told to end.
 pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
+    awake::cores_of_user()?;
     let signals = launch::Signals::block(&[libc::SIGTERM, libc::SIGINT]);
     logging::start(&arguments.logging);
     let listen = resolve(&arguments.listen)?;

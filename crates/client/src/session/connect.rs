@@ -3,7 +3,7 @@
 use super::{Direct, SESSIONS, Session, faults::Faults, receive, replies::Replies};
 use crate::address::window;
 use crate::completion::Tickets;
-use crate::log::{Level, debug, info};
+use crate::log::{Level, debug, error, info};
 use crate::pipeline::{self, Plans};
 use crate::{context, device, environment, log, process, visible};
 use causeway_api::coverage::FINGERPRINT;
@@ -12,7 +12,7 @@ use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::Module;
 use causeway_fabric::{
-    ConnectOptions, DEFAULT_LANES, Reception, Target, Via, ViaChoice, describe_process, threads,
+    ConnectOptions, DEFAULT_LANES, Reception, Target, Via, ViaChoice, awake, describe_process, threads,
 };
 use causeway_wire::codec::Decoder;
 use parking_lot::Mutex;
@@ -74,6 +74,9 @@ pub fn abandon_held_after_fork() {
 
 /// Asks every server for a session, all at once.
 fn ask() -> Result<Vec<Granted>, String> {
+    if let Err(cause) = awake::cores_of_user() {
+        error!("{cause}; going on without it");
+    }
     let on = environment::read("CAUSEWAY_ON").filter(|text| !text.trim().is_empty()).ok_or(
         "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
          `causeway run --on HOST:PORT -- PROGRAM`",
