@@ -5,7 +5,7 @@
 //! semantics of InfiniBand:
 //!
 //! - **Messages**: an ordered stream of bytes each way, in which the link's frames travel. Its sending half is used
-//!   under the link's writer lock, its receiving half by the one thread that receives.
+//!   under the link's writer lock, its receiving half by one thread at a time.
 //! - **Memory**: how the bytes of a transfer get from the memory of one process into the destination that the other
 //!   one names, with as few copies as the module can.
 //!

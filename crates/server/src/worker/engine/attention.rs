@@ -1,7 +1,7 @@
 //! Who sees to it that something has become ready?
 //!
 //! Whoever has made it ready, as a rule. While the receiving thread looks it is that one: it issues a copy in 4 us, which takes the threads
-//! that receive bulk data 5 to 12, since the driver's memory is in its caches and not in theirs, and these go on receiving. Copies to a
+//! that receive bulk data 5 to 14, since the driver's memory is in its caches and not in theirs, and these go on receiving. Copies to a
 //! device over TCP are a tenth faster by that (1 to 16 MiB, a virtual machine with an H200 and 16 cores, 2026-11-23).
 
 use std::sync::atomic::{AtomicBool, Ordering};
