@@ -185,7 +185,7 @@ pub fn call_reading<C: Call, R>(
     session.faults.check()?;
     session.link.send(|out| session.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
     let wait = statistics::begin_wait(C::OPCODE.name());
-    waiting.look(|is_there| session.look_for_reply(is_there));
+    session.look_for_reply(&waiting);
     let result = waiting.wait(|status, payload| match status {
         CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
             error!("the reply to {} makes no sense: {cause}", C::OPCODE.name());

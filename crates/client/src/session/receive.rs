@@ -1,6 +1,7 @@
 //! Who takes what the worker says: a thread for that, and replies also whoever waits for them.
 
 use super::faults::LOST;
+use super::replies::Waiting;
 use super::{Session, callbacks, transfers};
 use crate::completion;
 use crate::image::offers;
@@ -93,17 +94,17 @@ impl Session {
         }
     }
 
-    /// Receives until a reply that the calling thread waits for `is_there`, or for as long as it makes sense to stay awake for one.
-    pub(super) fn look_for_reply(&self, is_there: impl Fn() -> bool) {
+    /// Receives until the reply that the calling thread waits for is there, or for as long as it makes sense to stay awake for one.
+    pub(super) fn look_for_reply(&self, waiting: &Waiting<'_>) {
         let patience = awake::while_waited_for();
         if patience.is_zero() {
             return;
         }
         let guest = self.reception.visit();
-        self.link.rouse(Awaited::Message);
+        self.rouse(Awaited::Message);
         awake::look(patience, || {
             guest.look(|body| self.take_replies(body));
-            is_there()
+            waiting.is_answered()
         });
     }
 

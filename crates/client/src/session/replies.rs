@@ -165,10 +165,9 @@ impl Waiting<'_> {
         self.number
     }
 
-    /// Lets `look_until` pass time in which the thread stays awake; what it gets says whether the reply is there.
-    pub fn look(&self, look_until: impl FnOnce(&dyn Fn() -> bool)) {
-        let slot = self.replies.slot(self.number);
-        look_until(&|| !slot.is_waiting(self.number));
+    /// Whether the reply is there.
+    pub fn is_answered(&self) -> bool {
+        !self.replies.slot(self.number).is_waiting(self.number)
     }
 
     /// Sleeps until the reply is there, and reads it.

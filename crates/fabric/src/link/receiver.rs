@@ -68,13 +68,15 @@ impl Receiver {
         while let Ok(false) = next {
             next = self.receive_asleep().and_then(|()| self.take_frame());
         }
-        Ok(self.finish(next)?.unwrap_or_default())
+        self.or_lose(next)?;
+        Ok(self.at_hand())
     }
 
     /// Like [`recv`](Self::recv), but looks for [a while](awake) without sleeping first, and does something else between two
     /// looks. Where that has not helped lately it is mostly left out, unless somebody waits.
     pub fn recv_meanwhile<M: Meanwhile>(&mut self, meanwhile: &mut M) -> Result<&[u8], LinkError> {
-        Ok(self.recv_or_give_way(meanwhile, || false)?.unwrap_or_default())
+        self.recv_or_give_way(meanwhile, || false)?;
+        Ok(self.at_hand())
     }
 
     /// The same, but it returns nothing when `gives_way` says, while this thread is awake, that somebody else is to receive.
@@ -95,7 +97,7 @@ impl Receiver {
             }
         }
         meanwhile.turn_away();
-        self.finish(next)
+        Ok(self.or_lose(next)?.then(|| self.at_hand()))
     }
 
     /// Looks once: the body of the next frame, if it has come. The frame before counts as dealt with then.
@@ -107,7 +109,7 @@ impl Receiver {
                 nothing => nothing,
             };
         }
-        self.finish(next)
+        Ok(self.or_lose(next)?.then(|| self.at_hand()))
     }
 
     /// The body of the frame that was handed out last; nothing when it counts as dealt with.
@@ -140,9 +142,9 @@ impl Receiver {
         Ok(true)
     }
 
-    fn finish(&mut self, next: Result<bool, LinkError>) -> Result<Option<&[u8]>, LinkError> {
-        let is_there = next.map_err(|error| self.shared.lose(error))?;
-        Ok(is_there.then(|| self.at_hand()))
+    /// An error ends the link.
+    fn or_lose(&self, next: Result<bool, LinkError>) -> Result<bool, LinkError> {
+        next.map_err(|error| self.shared.lose(error))
     }
 
     /// Sleeps until bytes have come.

@@ -39,8 +39,12 @@ pub struct Guest<'a>(&'a Reception);
 /// Ends the link, since nobody receives any more.
 struct End<'a>(&'a Reception);
 
-/// What a receiving thread does that has stood by in vain: whoever waited sleeps by now, and so will this one, soon.
-struct Tired<'a, M>(&'a mut M, bool);
+/// What the receiving thread does meanwhile. When it has stood by in vain, whoever waited sleeps by now, and it is not to stay awake
+/// for that one.
+struct Patience<'a, M> {
+    meanwhile: &'a mut M,
+    was_in_vain: bool,
+}
 
 impl Reception {
     /// Nobody receives yet.
@@ -58,11 +62,13 @@ impl Reception {
     pub fn receive(&self, meanwhile: &mut impl Meanwhile, mut deal_with: impl FnMut(&[u8]) -> bool) {
         let _end = End(self);
         loop {
-            let is_tired = self.stand_by();
+            let was_in_vain = self.stand_by();
             let mut inbox = self.inbox.lock();
             let Inbox { receiver: Some(receiver), rest } = &mut *inbox else { return };
             let body = match core::mem::take(rest) {
-                0 => receiver.recv_or_give_way(&mut Tired(meanwhile, is_tired), || self.has_guests()),
+                0 => {
+                    receiver.recv_or_give_way(&mut Patience { meanwhile, was_in_vain }, || self.has_guests())
+                }
                 rest => {
                     self.has_rest.store(false, Ordering::Relaxed);
                     let body = receiver.at_hand();
@@ -138,20 +144,20 @@ impl Drop for End<'_> {
     }
 }
 
-impl<M: Meanwhile> Meanwhile for Tired<'_, M> {
+impl<M: Meanwhile> Meanwhile for Patience<'_, M> {
     fn is_waited_for(&self) -> bool {
-        !self.1 && self.0.is_waited_for()
+        !self.was_in_vain && self.meanwhile.is_waited_for()
     }
 
     fn look(&mut self) {
-        self.0.look();
+        self.meanwhile.look();
     }
 
     fn turn_away(&mut self) {
-        self.0.turn_away();
+        self.meanwhile.turn_away();
     }
 
     fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
-        self.0.asleep(sleep)
+        self.meanwhile.asleep(sleep)
     }
 }
