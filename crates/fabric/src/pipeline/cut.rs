@@ -75,20 +75,15 @@ pub fn cut(shape: Shape, most: usize, grain: usize) -> impl Iterator<Item = Piec
 const LEAST_TAPERED: usize = 1 << 20;
 
 /// Cuts a copy without gaps into pieces of at most `most` bytes. The device's stage of the last piece to a device, and of the
-/// first one from it, has nothing on the wire beside it; so pieces become ever shorter towards that end. And the sooner a device
-/// gets its first piece, the less it is behind at the end.
+/// first one from it, has nothing on the wire beside it; so pieces become ever shorter towards that end. (Short first pieces to a
+/// device, for it to begin sooner, cost more than they gain: 2 to 7 % of 8 to 16 MiB on that machine, 2026-11-24.)
 pub fn cut_tapered(length: usize, most: usize, direction: Direction) -> impl Iterator<Item = Piece> {
     let most = most.max(1);
-    let growing = match direction {
-        Direction::ToDevice => growing(length, most),
-        Direction::FromDevice => Vec::new(),
-    };
-    let rest = length - growing.iter().sum::<usize>();
-    let whole = (rest / most).saturating_sub(1);
-    let shrinking = shrinking(rest - whole * most, most);
+    let whole = (length / most).saturating_sub(1);
+    let tapered = shrinking(length - whole * most, most);
     let (before, after) = match direction {
-        Direction::ToDevice => (growing, shrinking),
-        Direction::FromDevice => (shrinking.into_iter().rev().collect(), Vec::new()),
+        Direction::ToDevice => (Vec::new(), tapered),
+        Direction::FromDevice => (tapered.into_iter().rev().collect(), Vec::new()),
     };
     let mut offset = 0;
     before.into_iter().chain(core::iter::repeat_n(most, whole)).chain(after).map(move |bytes| {
@@ -96,17 +91,6 @@ pub fn cut_tapered(length: usize, most: usize, direction: Direction) -> impl Ite
         offset += bytes;
         piece
     })
-}
-
-/// The first pieces, each twice as long as the one before, where one of the longest still follows.
-fn growing(length: usize, most: usize) -> Vec<usize> {
-    let sizes = core::iter::successors(Some(LEAST_TAPERED), |size| Some(2 * size));
-    let mut left = length;
-    let fits = |size: &usize| {
-        left = left.saturating_sub(*size);
-        *size < most && left >= most
-    };
-    sizes.take_while(fits).collect()
 }
 
 /// The last pieces of a copy, of which so much is left: each about half as long as the one before.
@@ -169,10 +153,10 @@ mod tests {
         let sizes = |megabytes: usize, most: usize, direction| -> Vec<_> {
             cut_tapered(megabytes << 20, most << 20, direction).map(|piece| piece.bytes() >> 20).collect()
         };
-        assert_eq!(sizes(33, 8, Direction::ToDevice), [1, 2, 4, 8, 8, 5, 2, 1, 1]);
+        assert_eq!(sizes(33, 8, Direction::ToDevice), [8, 8, 8, 4, 2, 1, 1]);
         assert_eq!(sizes(32, 8, Direction::FromDevice), [2, 2, 4, 8, 8, 8]);
-        assert_eq!(sizes(16, 2, Direction::ToDevice), [1, 2, 2, 2, 2, 2, 2, 1, 1]);
-        assert_eq!(sizes(9, 8, Direction::ToDevice), [1, 4, 2, 2]);
+        assert_eq!(sizes(16, 2, Direction::ToDevice), [2; 8]);
+        assert_eq!(sizes(9, 8, Direction::ToDevice), [4, 2, 1, 1]);
         assert_eq!(sizes(4, 1, Direction::ToDevice), [1, 1, 1, 1]);
         assert_eq!(sizes(2, 8, Direction::ToDevice), [2]);
         assert!(sizes(0, 8, Direction::FromDevice).is_empty());

@@ -109,7 +109,7 @@ pub fn chunk_bytes(length: usize, lanes: usize, spread: bool) -> usize {
     const LARGEST: usize = 1 << 20;
     if spread {
         let part = length.div_ceil(lanes.max(1)).clamp(SMALLEST / 2, 2 * SMALLEST);
-        return part.next_multiple_of(SMALLEST / 4);
+        return part.next_multiple_of(4 << 10);
     }
     let least = (length / 4).clamp(SMALLEST, 2 * SMALLEST);
     length.div_ceil(2 * lanes.max(1)).clamp(least, LARGEST).next_multiple_of(SMALLEST)

@@ -85,10 +85,11 @@ impl Outgoing {
                 && length >= WORTH_REFERRING
                 && let Some(pipe) = pipe
             {
-                send_all(socket.as_fd(), header, SendFlags::MORE)?;
                 // SAFETY: the caller vouches for the data.
-                let sent = unsafe { pipe.send(&**socket, data, length)? };
-                (header, data, length) = (&[], data.wrapping_add(sent), length - sent);
+                let sent = unsafe { pipe.send(&**socket, header, data, length)? };
+                let of_data = sent.saturating_sub(header.len());
+                header = &header[sent.min(header.len())..];
+                (data, length) = (data.wrapping_add(of_data), length - of_data);
             }
             let mut parts = [io_vector(header.as_ptr(), header.len()), io_vector(data, length)];
             // SAFETY: the headers are a live slice; the caller vouches for the data.
