@@ -65,6 +65,10 @@ impl Tickets {
         }
         // Whoever reads it finds it in its context, too.
         self.newest.store(ticket, Ordering::Release);
+        if stream.is_some_and(Handle::is_null) {
+            // Whoever reads this one finds the session's as new.
+            handles::set_legacy_ticket(context, ticket);
+        }
     }
 
     /// The session's newest one.

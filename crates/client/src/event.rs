@@ -9,7 +9,7 @@ use crate::context;
 use crate::entry::refuse_use;
 use crate::exchange::{self, Kind};
 use crate::handles::{self, Registry};
-use crate::session::{self, callbacks};
+use crate::session::{self, callbacks, transfers};
 use crate::stream::{Ahead, StreamState};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
@@ -213,16 +213,19 @@ impl EventState {
             self.make()?;
             return capture::wait_outside(stream, self.handle, is_external);
         }
-        match record {
-            Some(record) => stream.inherit(&record.ahead),
-            None if self.is_shared() => {}
+        let ahead = match record {
+            Some(record) => record.ahead,
+            None if self.is_shared() => Ahead::default(),
             None => return Ok(()),
+        };
+        if stream.context.server() == self.context.server() {
+            let request = calls::stream_wait_event { stream: stream.handle, event: self.handle, flags };
+            session::post_in(stream.context, &request)?;
+        } else {
+            wait_elsewhere(stream, self.context, self.handle, &ahead)?;
         }
-        if stream.context.server() != self.context.server() {
-            return wait_elsewhere(stream, self.context, self.handle);
-        }
-        let request = calls::stream_wait_event { stream: stream.handle, event: self.handle, flags };
-        session::post_in(stream.context, &request)
+        stream.inherit(&ahead);
+        Ok(())
     }
 
     /// Waits until the last record is done and all bytes before it are in the program's memory.
@@ -245,7 +248,7 @@ impl EventState {
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
     pub fn query(&self) -> Result<(), CUresult> {
         if self.is_shared() {
-            let token = session::transfers::fresh_number();
+            let token = transfers::fresh_number();
             let is_pending =
                 session::call_in(self.context, &calls::event_query { event: self.handle, token })?;
             return if is_pending { Err(CUresult::CUDA_ERROR_NOT_READY) } else { Ok(()) };
@@ -304,25 +307,30 @@ pub fn join(stream: &StreamState, other: &StreamState) -> Result<(), CUresult> {
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
     session::post_in(other.context, &calls::event_create { event, flags })?;
     session::post_in(other.context, &calls::event_record { event, stream: other.handle, flags: 0 })?;
+    let ahead = other.ahead();
     if stream.context.server() == other.context.server() {
         let request = calls::stream_wait_event { stream: stream.handle, event, flags: 0 };
         session::post_in(stream.context, &request)?;
     } else {
-        wait_elsewhere(stream, other.context, event)?;
+        wait_elsewhere(stream, other.context, event, &ahead)?;
     }
-    stream.inherit(&other.ahead());
+    stream.inherit(&ahead);
     handles::drop_handle(event);
     session::post_in(other.context, &calls::event_destroy { event })
 }
 
-/// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go on.
+/// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go on when the bytes before
+/// the event are in the program's memory too, where the stream's device may find them.
 fn wait_elsewhere(
     stream: &StreamState,
     context: Handle<Context>,
     event: Handle<Event>,
+    ahead: &Ahead,
 ) -> Result<(), CUresult> {
     let token = callbacks::hold(stream)?;
     let server = stream.context.server();
-    completion::when_recorded(context, event, move || callbacks::let_go(server, token))
+    let transfers = ahead.transfers.clone();
+    let let_go = move || callbacks::let_go(server, token);
+    completion::when_recorded(context, event, move || transfers::when_done(&transfers, let_go))
         .inspect_err(|_| callbacks::let_go(server, token))
 }

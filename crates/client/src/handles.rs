@@ -26,6 +26,13 @@ struct Slot {
     handle: AtomicU64,
     /// For streams and contexts: the ticket of the newest command that put work into it; see [`crate::completion`].
     ticket: AtomicU64,
+    /// For contexts: the ticket of the newest command in their legacy default stream.
+    legacy_ticket: AtomicU64,
+}
+
+impl Slot {
+    const UNUSED: Self =
+        Self { handle: AtomicU64::new(0), ticket: AtomicU64::new(0), legacy_ticket: AtomicU64::new(0) };
 }
 
 static SLOTS: [OnceLock<Box<[Slot; SEGMENT]>>; SEGMENTS] = [const { OnceLock::new() }; SEGMENTS];
@@ -43,9 +50,7 @@ fn slot(index: u32) -> Option<&'static Slot> {
 
 fn slot_or_new(index: u32) -> &'static Slot {
     let index = index as usize;
-    let unused =
-        || Box::new([const { Slot { handle: AtomicU64::new(0), ticket: AtomicU64::new(0) } }; SEGMENT]);
-    let segment = SLOTS[index / SEGMENT].get_or_init(unused);
+    let segment = SLOTS[index / SEGMENT].get_or_init(|| Box::new([const { Slot::UNUSED }; SEGMENT]));
     &segment[index % SEGMENT]
 }
 
@@ -84,6 +89,7 @@ fn create_of<K: Kind>(server: usize) -> Handle<K> {
     let slot = slot_or_new(index);
     let handle = Handle::new(index, slot.handle.load(Ordering::Relaxed) as u32).of(server);
     slot.ticket.store(0, Ordering::Relaxed);
+    slot.legacy_ticket.store(0, Ordering::Relaxed);
     slot.handle.store(handle.value(), Ordering::Release);
     handle
 }
@@ -107,6 +113,20 @@ pub fn set_ticket<K: Kind>(handle: Handle<K>, ticket: u64) {
 #[inline]
 pub fn ticket<K: Kind>(handle: Handle<K>) -> u64 {
     slot(handle.index()).map_or(0, |slot| slot.ticket.load(Ordering::Acquire))
+}
+
+/// Notes the ticket of the newest command in the legacy default stream of a context.
+#[inline]
+pub fn set_legacy_ticket(context: Handle<Context>, ticket: u64) {
+    if let Some(slot) = slot(context.index()) {
+        slot.legacy_ticket.store(ticket, Ordering::Release);
+    }
+}
+
+/// The ticket of the newest command in the legacy default stream of a context.
+#[inline]
+pub fn legacy_ticket(context: Handle<Context>) -> u64 {
+    slot(context.index()).map_or(0, |slot| slot.legacy_ticket.load(Ordering::Acquire))
 }
 
 /// Whether the handle is valid.

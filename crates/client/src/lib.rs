@@ -11,6 +11,7 @@
 //! | `session` | How do commands leave, and how do replies come back? |
 //! | `handles`, `context`, `stream`, `event`, `module` | What is known here of the program's objects? |
 //! | `memory`, `host_memory`, `copy` | What is an address, and how do bytes move? |
+//! | `host_writes` | In which order do copies from devices write to the program's memory? |
 //! | `pipeline` | Into which pieces is a copy cut, and how are they carried? |
 //! | `visible` | How do kernels reach memory of the program? |
 //! | `address`, `pool` | Which memory is given out without asking the server, and when again? |
@@ -39,6 +40,7 @@ mod exchange;
 mod graph;
 mod handles;
 mod host_memory;
+mod host_writes;
 mod image;
 mod ipc;
 mod jit;

@@ -1,7 +1,7 @@
 //! Streams as the client knows them: what their work may still write to or read from the program's memory.
 
 use crate::capture;
-use crate::completion::Watermark;
+use crate::completion::{self, Watermark};
 use crate::context::{self, ContextState};
 use crate::handles::{self, Registry};
 use crate::session;
@@ -27,12 +27,36 @@ pub struct StreamState {
     pub id: u64,
     /// The capture that it takes part in, 0 when there is none.
     pub(crate) capture: AtomicU64,
-    /// Transfers that its copies began.
-    transfers: Mutex<Vec<Arc<Transfer>>>,
+    /// Transfers that its copies began, and those that other streams had begun before what it waits for.
+    transfers: Mutex<Transfers>,
+    /// For a legacy default stream: those of blocking streams that were destroyed.
+    left_behind: Mutex<Transfers>,
     /// How far its work is known to be done.
     watermark: Arc<Watermark>,
-    /// When work was last appended that lets the program's own code run, or waits for it; 0 when that is over.
+    /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there was none.
     hazard: AtomicU64,
+}
+
+/// Unfinished transfers of a stream, each with a ticket that no command behind it has and none before it exceeds.
+#[derive(Default)]
+struct Transfers {
+    entries: Vec<(u64, Arc<Transfer>)>,
+    /// For a legacy default stream: up to which ticket it has taken over those of blocking streams.
+    taken_over: u64,
+}
+
+impl Transfers {
+    fn add(&mut self, ticket: u64, transfer: Arc<Transfer>) {
+        // Looked through each time that the list has no room, and so not for every transfer.
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.retain(|(_, transfer)| !transfer.is_done());
+        }
+        self.entries.push((ticket, transfer));
+    }
+
+    fn unfinished(&self) -> impl Iterator<Item = &(u64, Arc<Transfer>)> {
+        self.entries.iter().filter(|(_, transfer)| !transfer.is_done())
+    }
 }
 
 /// What lies before a point of a stream, as far as the program's memory is concerned.
@@ -46,6 +70,10 @@ pub struct Ahead {
 }
 
 impl Ahead {
+    fn take_in(&mut self, held: &Mutex<Transfers>) {
+        self.transfers.extend(held.lock().unfinished().map(|(_, transfer)| transfer.clone()));
+    }
+
     /// Waits until the bytes of every copy are there.
     pub fn wait(&self) -> Result<(), CUresult> {
         self.transfers.iter().try_for_each(|transfer| transfer.wait())
@@ -102,6 +130,7 @@ impl StreamState {
             id: next_id(),
             capture: AtomicU64::new(0),
             transfers: Mutex::default(),
+            left_behind: Mutex::default(),
             watermark: Arc::default(),
             hazard: AtomicU64::new(0),
         })
@@ -132,59 +161,128 @@ impl StreamState {
         self.flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0
     }
 
-    /// Notes a copy from the device.
+    /// Notes a copy from the device whose command is about to be posted.
     pub fn add_transfer(&self, transfer: Arc<Transfer>) {
+        self.add_transfers(core::iter::once(transfer));
+    }
+
+    fn add_transfers(&self, added: impl Iterator<Item = Arc<Transfer>>) {
         let mut transfers = self.transfers.lock();
-        transfers.retain(|transfer| !transfer.is_done());
-        transfers.push(transfer);
+        // Read under the lock: what is added behind a look by `take_over_blocking` has a newer ticket than that looked for.
+        let ticket = session::of(self.context).map_or(0, |session| session.tickets.newest()) + 1;
+        added.for_each(|transfer| transfers.add(ticket, transfer));
     }
 
-    /// Notes work that lets the program's own code run before later work.
+    /// Notes that the calling thread's newest command, which is in this stream, lets the program's own code run before later work.
     pub fn add_hazard(&self) {
-        static SEQUENCE: AtomicU64 = AtomicU64::new(1);
         ANY_HAZARD.store(true, Ordering::Release);
-        self.hazard.store(SEQUENCE.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+        self.hazard.fetch_max(completion::of_thread(), Ordering::AcqRel);
     }
 
-    /// Makes what lies before an event lie before this stream's later work too.
+    /// Whether the program's own code may have to run before the stream's end is reached.
+    fn has_hazard(&self) -> bool {
+        let newest = self.hazard.load(Ordering::Acquire);
+        newest != 0 && !self.has_done(newest)
+    }
+
+    /// Makes what lies before an event, for which the calling thread's newest command waits, lie before this stream's later work too.
     pub fn inherit(&self, ahead: &Ahead) {
-        for transfer in ahead.transfers.iter().filter(|transfer| !transfer.is_done()) {
-            self.add_transfer(transfer.clone());
+        if !ahead.is_done() {
+            self.add_transfers(ahead.transfers.iter().filter(|transfer| !transfer.is_done()).cloned());
         }
         if ahead.hazard {
             self.add_hazard();
         }
     }
 
-    /// What lies before the stream's end now. For a blocking stream that includes the legacy default stream,
-    /// and for that one all blocking streams.
+    /// What lies before the stream's end now. For a blocking stream that includes the legacy default stream and what lay before its
+    /// newest command, and for that one all blocking streams.
     pub fn ahead(&self) -> Ahead {
         let mut ahead = Ahead::default();
         if !transfers::any_pending() && !ANY_HAZARD.load(Ordering::Acquire) {
             return ahead;
         }
-        self.add_own(&mut ahead);
         if self.is_legacy() {
-            let blocking = |stream: &StreamState| stream.context == self.context && stream.is_blocking();
-            STREAMS.select(blocking).iter().for_each(|(_, stream)| stream.add_own(&mut ahead));
+            // In this order: a stream that is destroyed meanwhile leaves behind what it holds before it is out of sight.
+            self.others_in_order().iter().for_each(|(_, stream)| stream.add_own(&mut ahead));
+            ahead.take_in(&self.left_behind);
         } else if self.is_blocking()
             && let Ok(context) = context::state(self.context)
         {
+            context.legacy_stream.take_over_blocking();
             context.legacy_stream.add_own(&mut ahead);
         }
+        self.add_own(&mut ahead);
         ahead
     }
 
+    /// For a legacy default stream: the streams that it is in order with.
+    fn others_in_order(&self) -> Vec<(Handle<Stream>, Arc<Self>)> {
+        STREAMS.select(|stream| stream.context == self.context && stream.is_blocking())
+    }
+
+    /// For a legacy default stream: what blocking streams held when its newest command came lies before all that blocking streams get
+    /// afterwards.
+    fn take_over_blocking(&self) {
+        let newest = handles::legacy_ticket(self.context);
+        if newest <= self.transfers.lock().taken_over {
+            return;
+        }
+        for (_, stream) in self.others_in_order() {
+            self.take_over(&stream.transfers, newest);
+            if stream.has_hazard() {
+                self.hazard.fetch_max(stream.hazard.load(Ordering::Acquire), Ordering::AcqRel);
+            }
+        }
+        self.take_over(&self.left_behind, newest);
+        let mut transfers = self.transfers.lock();
+        transfers.taken_over = transfers.taken_over.max(newest);
+    }
+
+    /// Takes over what a stream holds up to a ticket, unless that was done before.
+    fn take_over(&self, held: &Mutex<Transfers>, newest: u64) {
+        // One lock at a time: what two threads take over at once is there twice, which does no harm.
+        let held: Vec<_> =
+            held.lock().unfinished().filter(|(ticket, _)| *ticket <= newest).cloned().collect();
+        let mut transfers = self.transfers.lock();
+        for (ticket, transfer) in held {
+            if ticket > transfers.taken_over {
+                transfers.add(ticket, transfer);
+            }
+        }
+    }
+
+    /// The stream is about to be destroyed. What it holds stays in order with the legacy default stream, if it is.
+    fn leave_behind(&self) -> Result<(), CUresult> {
+        let newest = self.newest();
+        if self.has_done(newest) && !transfers::any_pending() {
+            return Ok(());
+        }
+        let context = context::state(self.context)?;
+        if !self.is_blocking() {
+            context.leave_behind(newest);
+            return Ok(());
+        }
+        let legacy = &context.legacy_stream;
+        let held: Vec<_> = self.transfers.lock().unfinished().cloned().collect();
+        let mut left_behind = legacy.left_behind.lock();
+        held.into_iter().for_each(|(ticket, transfer)| left_behind.add(ticket, transfer));
+        drop(left_behind);
+        if self.has_hazard() {
+            legacy.hazard.fetch_max(self.hazard.load(Ordering::Acquire), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     fn add_own(&self, ahead: &mut Ahead) {
-        ahead.transfers.extend(self.transfers.lock().iter().filter(|t| !t.is_done()).cloned());
-        ahead.hazard |= self.hazard.load(Ordering::Acquire) != 0;
+        ahead.take_in(&self.transfers);
+        ahead.hazard |= self.has_hazard();
     }
 
     /// Waits until everything in the stream is done and its bytes are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
         capture::refuse_wait(self)?;
         let ahead = self.ahead();
-        let hazard = self.hazard.load(Ordering::Acquire);
         let newest = self.newest();
         if self.has_done(newest) {
             session::of(self.context)?.faults().take()?;
@@ -193,10 +291,7 @@ impl StreamState {
             self.watermark.reach(newest);
         }
         ahead.wait()?;
-        self.fetch(newest)?;
-        // Unless another thread appended a new one meanwhile, the hazard is over.
-        let _ = self.hazard.compare_exchange(hazard, 0, Ordering::AcqRel, Ordering::Relaxed);
-        Ok(())
+        self.fetch(newest)
     }
 
     /// Whether everything in the stream is done and its bytes are there; "not ready" is an error.
@@ -295,11 +390,8 @@ pub fn create_in(
 /// Destroys a stream; what is in it is still carried out.
 pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
     let state = STREAMS.get(handle)?;
-    let newest = state.newest();
-    if !state.is_blocking() && !state.has_done(newest) {
-        // Before the stream is out of sight, so that whoever asks for the context finds one of both.
-        context::state(state.context)?.leave_behind(newest);
-    }
+    // Before the stream is out of sight, so that whoever asks for the context finds one of both.
+    state.leave_behind()?;
     let state = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     capture::stream_ends(&state);
     handles::drop_handle(handle);

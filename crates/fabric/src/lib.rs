@@ -54,8 +54,8 @@ pub use connect::{
     connect_diagnosis, connect_monitor, connect_peer, describe_process,
 };
 pub use link::{
-    Awaited, Carriage, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, Link, LinkError,
-    LinkEvents, Meanwhile, NotRegistered, Receiver, Reception, Sending, TransferError,
+    Awaited, Carriage, ChooseMemory, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, Link,
+    LinkError, LinkEvents, Meanwhile, NotRegistered, Receiver, Reception, Sending, TransferError,
 };
 pub use shm::SealedMemory;
 pub use staging::{Lease, Piece, Region, Span};

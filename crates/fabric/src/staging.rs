@@ -8,7 +8,7 @@ use causeway_wire::chunk::ChunkHeader;
 use crossbeam_channel::Sender as QueueEnd;
 
 use crate::copiers;
-use crate::link::{LinkError, Place, Shared, count};
+use crate::link::{ChunkAddress, LinkError, Place, Shared, count};
 
 /// Copies up to this many bytes are made by the thread that finds the piece: 25 us of one thread. Another one would take
 /// longer pieces over while this one is back for the next.
@@ -185,21 +185,18 @@ impl Drop for Lease {
 pub(crate) struct Copy {
     chunk: ChunkHeader,
     lease: Option<Lease>,
-    destination: *mut u8,
+    destination: ChunkAddress,
     /// How many threads are to copy.
     threads: usize,
     link: Arc<Shared>,
 }
-
-// SAFETY: the destination is claimed until the copy has landed, and may be written by any thread.
-unsafe impl Send for Copy {}
 
 impl Copy {
     pub(crate) fn carry_out(mut self) {
         if let Some(lease) = self.lease.take() {
             // SAFETY: the chunk was claimed, so the destination has room for it and stays writable until it has landed;
             // no other chunk overlaps it.
-            unsafe { lease.empty_into(self.destination, self.threads) };
+            unsafe { lease.empty_into(self.destination.get(), self.threads) };
             drop(lease);
             count(&self.link.counters().transfer_bytes_received, self.chunk.length as usize);
             self.link.transfers().landed(&self.chunk, None);
@@ -244,7 +241,7 @@ pub(crate) fn deliver(
             count(&link.counters().transfer_bytes_received, length);
             link.transfers().landed(&chunk, None);
         }
-        Place::Memory { start: destination, threads, .. } => {
+        Place::Memory { to: destination, threads, .. } => {
             let copy = Copy { chunk, lease: Some(lease), destination, threads, link: Arc::clone(link) };
             match copies.filter(|_| length > COPIED_AT_ONCE) {
                 Some(queue) => {

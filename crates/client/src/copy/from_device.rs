@@ -5,7 +5,7 @@ use super::{HostRegion, Mode};
 use crate::completion;
 use crate::entry::{self, Carried};
 use crate::registered;
-use crate::session::transfers::{self, Landing, Transfer};
+use crate::session::transfers::{self, Before, Expected, Landing, Transfer};
 use crate::session::{self, INLINE_BYTES};
 use crate::statistics::copies::By;
 use crate::statistics::{self, copies};
@@ -31,13 +31,8 @@ pub(super) unsafe fn from_device(
     copies::count(Direction::FromDevice, by, &destination);
     let ahead = if waits { stream.ahead() } else { Default::default() };
     if waits && bytes <= INLINE_BYTES {
-        let request = calls::copy_from_device_now { source, stream: stream.handle };
-        session::call_reading(stream.context, &request, |reply| {
-            let length = reply.count(1)?;
-            // SAFETY: writable as this function demands; `unpack` takes no more than the region has.
-            unsafe { destination.unpack(reply.take(length)?, 1) };
-            Ok(())
-        })?;
+        // SAFETY: writable as this function demands.
+        unsafe { copy_with_reply(destination, source, stream) }?;
         let newest = completion::of_thread();
         stream.reach(newest);
         ahead.wait()?;
@@ -47,10 +42,11 @@ pub(super) unsafe fn from_device(
     registered::note(session, &destination);
     let plan = session.plans.plan(Direction::FromDevice, bytes);
     let parts = pieces(source, destination, plan.buffer_bytes, Some(Direction::FromDevice));
+    transfers::make_room()?;
     if !waits {
         for (source, part) in parts {
             // SAFETY: a part of the destination, writable until the transfer is done.
-            stream.add_transfer(unsafe { expect_piece(source, part, stream, &plan) }?);
+            unsafe { expect_piece(source, part, stream, &plan) }?;
         }
         return Ok(());
     }
@@ -88,6 +84,36 @@ pub(super) unsafe fn from_device(
     stream.fetch(newest)
 }
 
+/// Asks for few bytes to come with the reply, and waits for them.
+///
+/// # Safety
+/// `destination` must be writable.
+unsafe fn copy_with_reply(
+    destination: HostRegion,
+    source: DevicePlace,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let (start, end) = destination.span();
+    let before = Before::of(stream, start..end);
+    let request = calls::copy_from_device_now { source, stream: stream.handle };
+    // SAFETY: writable as this function demands; `unpack` takes no more than the region has.
+    let store = |bytes: &[u8]| unsafe { destination.unpack(bytes, 1) };
+    let late = session::call_reading(stream.context, &request, |reply| {
+        let length = reply.count(1)?;
+        let bytes = reply.take(length)?;
+        if before.is_empty() {
+            store(bytes);
+            return Ok(None);
+        }
+        Ok(Some(bytes.to_vec()))
+    })?;
+    if let Some(bytes) = late {
+        before.wait();
+        store(&bytes);
+    }
+    Ok(())
+}
+
 /// Asks for a copy of `source` to come as a transfer into `part`.
 ///
 /// # Safety
@@ -98,23 +124,32 @@ unsafe fn expect_piece(
     stream: &StreamState,
     plan: &Plan,
 ) -> Result<Arc<Transfer>, CUresult> {
-    let mut into = None;
-    let landing = if part.is_contiguous() {
-        into = session::of(stream.context)?.link().lend(part.address, part.bytes());
+    let session = session::of(stream.context)?;
+    let is_direct = part.is_contiguous();
+    let landing = if is_direct {
         Landing::Direct(part.address, part.bytes())
     } else {
         let (start, end) = part.span();
         let threads = plan.threads;
         // SAFETY: writable until the transfer is done, as this function demands.
-        let store = Box::new(move |packed: &[u8]| unsafe { { part }.unpack(packed, threads) });
-        Landing::Spread { length: part.bytes(), start, end, store }
+        let spread = Box::new(move |packed: &[u8]| unsafe { { part }.unpack(packed, threads) });
+        Landing::Spread { length: part.bytes(), start, end, spread }
     };
+    // Held from the look for what lies before the transfer until its command is in line.
+    let posting = session.copies_from_device.lock();
     // SAFETY: as this function demands.
-    let transfer = unsafe { transfers::expect(stream.context, landing, plan.threads) }?;
-    let (transfer_number, lanes) = (transfer.number(), plan.lanes as u32);
+    let Expected { transfer, flow, is_held } = unsafe { transfers::expect(stream, landing, plan.threads) }?;
+    // Before the command is in line: whoever posts one behind it finds the transfer.
+    stream.add_transfer(transfer.clone());
+    // A network card would not wait for others.
+    let into = if is_direct && !is_held { session.link().lend(part.address, part.bytes()) } else { None };
+    let (number, lanes) = (transfer.number(), plan.lanes as u32);
     let request =
-        calls::copy_from_device { source, stream: stream.handle, transfer: transfer_number, lanes, into };
-    session::post_in(stream.context, &request)
-        .inspect_err(|status| transfers::failed(transfer_number, *status))?;
+        calls::copy_from_device { source, stream: stream.handle, transfer: number, flow, lanes, into };
+    // A posted copy that is waited for may stand behind what another thread's copy ends.
+    let posting = (!session.is_synchronous()).then_some(posting);
+    let posted = session::post_in(stream.context, &request);
+    drop(posting);
+    posted.inspect_err(|status| transfers::failed(number, *status))?;
     Ok(transfer)
 }

@@ -193,6 +193,7 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
         synchronous: environment::is_on("CAUSEWAY_SYNC"),
         launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),
         started,
+        copies_from_device: Mutex::default(),
         direct: Direct::default(),
         end: Once::new(),
         opening: opened.round_trips,

@@ -75,6 +75,8 @@ pub struct Session {
     /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
     pub launches_wait: bool,
     started: Instant,
+    /// Held while the command of a copy from a device is put in line, so that such copies are known in the order of their commands.
+    pub copies_from_device: Mutex<()>,
     /// Whether network cards reach the devices' memory.
     direct: Direct,
     /// Its loss has been said.

@@ -54,8 +54,8 @@ pub use receiver::{Meanwhile, Receiver};
 pub use reception::{Guest, Reception};
 pub(crate) use sending::{Address, Keeper, Order, Pending};
 pub use sending::{Carriage, Sending};
-pub use transfers::Destination;
-pub(crate) use transfers::{Landed, Place, Transfers};
+pub use transfers::{ChooseMemory, Destination};
+pub(crate) use transfers::{ChunkAddress, Landed, Place, Transfers};
 
 /// What the owner of a link is told.
 pub trait LinkEvents: Send + Sync {

@@ -1,6 +1,7 @@
 //! Where do the bytes of a transfer go, and who hears of its end?
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use causeway_wire::chunk::{ChunkError, ChunkHeader, Spans};
 use parking_lot::{Condvar, Mutex};
@@ -10,9 +11,43 @@ use super::{LinkError, LinkEvents, TransferError};
 /// The most transfers of a peer that are kept account of.
 const MOST: usize = 1 << 16;
 
+/// Memory for the bytes of a transfer, chosen when the first of them come.
+pub trait ChooseMemory: Send + Sync {
+    /// The first byte of memory that has all of the transfer's bytes; the same at every call. Runs on threads that receive: it must be
+    /// short and may not block.
+    fn memory(&self) -> *mut u8;
+}
+
+/// The memory of a destination.
+#[derive(Clone)]
+enum Start {
+    Fixed(*mut u8),
+    Chosen(Arc<dyn ChooseMemory>),
+}
+
+/// Where the bytes of a chunk go. Memory that is still to be chosen is when this is asked for, which had better be right before
+/// the bytes are written.
+pub(crate) struct ChunkAddress {
+    start: Start,
+    offset: usize,
+}
+
+// SAFETY: a place to write to, which the maker of the destination allowed to any thread.
+unsafe impl Send for ChunkAddress {}
+
+impl ChunkAddress {
+    pub(crate) fn get(&self) -> *mut u8 {
+        let start = match &self.start {
+            Start::Fixed(start) => *start,
+            Start::Chosen(choice) => choice.memory(),
+        };
+        start.wrapping_add(self.offset)
+    }
+}
+
 /// Where a transfer goes, and what happens when it has ended.
 pub struct Destination {
-    start: *mut u8,
+    start: Start,
     length: usize,
     threads: usize,
     past_caches: bool,
@@ -42,6 +77,19 @@ impl Destination {
         length: usize,
         on_end: impl FnOnce(Result<(), TransferError>) + Send + 'static,
     ) -> Self {
+        Self { start: Start::Fixed(start), length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
+    }
+
+    /// Memory that is chosen when the first bytes come; see [`raw`](Self::raw) for what `on_end` may do.
+    ///
+    /// # Safety
+    /// What `choice` gives must be writable for `length` bytes until `on_end` has run, and must not be relied upon before that.
+    pub unsafe fn chosen(
+        choice: Arc<dyn ChooseMemory>,
+        length: usize,
+        on_end: impl FnOnce(Result<(), TransferError>) + Send + 'static,
+    ) -> Self {
+        let start = Start::Chosen(choice);
         Self { start, length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
     }
 
@@ -60,7 +108,7 @@ impl Destination {
             let buffer = parts.into_vector();
             on_end(ended.map(|()| buffer));
         };
-        Self { start, length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
+        Self { start: Start::Fixed(start), length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
     }
 
     /// Lets up to `threads` threads write to it, where a module copies bytes there from staging.
@@ -125,7 +173,7 @@ struct Entry {
 pub(crate) enum Place {
     /// To this address.
     Memory {
-        start: *mut u8,
+        to: ChunkAddress,
         /// How many threads may copy them there, where they are copied.
         threads: usize,
         /// Whether they are to lie in memory, and not in the caches of a core.
@@ -256,8 +304,8 @@ impl Transfers {
         Ok(match &entry.fate {
             // The chunk lies inside the transfer, and the transfer is as long as the destination.
             Fate::Kept(Destination { start, threads, past_caches, .. }) if entry.ended.is_none() => {
-                let start = start.wrapping_add(chunk.offset as usize);
-                Place::Memory { start, threads: *threads, past_caches: *past_caches }
+                let to = ChunkAddress { start: start.clone(), offset: chunk.offset as usize };
+                Place::Memory { to, threads: *threads, past_caches: *past_caches }
             }
             _ => Place::Nowhere,
         })

@@ -196,8 +196,7 @@ impl Engine {
         if self.send_from_device(request)? {
             return Ok(());
         }
-        let carriage =
-            Carriage { flow: request.stream.value(), lanes: request.lanes as usize, ..Carriage::default() };
+        let carriage = Carriage { flow: request.flow, lanes: request.lanes as usize, ..Carriage::default() };
         let started = self.start_from_device(state, request.source, request.stream, Self::landing, {
             let (engine, into) = (Arc::clone(self), request.into);
             move |outcome| match outcome {

@@ -235,7 +235,8 @@ fn receive_chunk(
     let length = chunk.length as usize;
     let received = match link.transfers().claim(chunk, link.events())? {
         // What comes within a host comes faster than a device reads it from caches; on few cores it does not.
-        Place::Memory { start, past_caches: true, .. } if is_within_a_host && awake::has_many_cores() => {
+        Place::Memory { to, past_caches: true, .. } if is_within_a_host && awake::has_many_cores() => {
+            let start = to.get();
             receive_aside(incoming, length, aside, |done, bytes| {
                 // SAFETY: as below; the bytes lie inside the chunk.
                 unsafe { past_caches::copy(start.add(done), bytes.as_ptr(), bytes.len()) };
@@ -243,7 +244,7 @@ fn receive_chunk(
         }
         // SAFETY: the destination stays writable until its callback has run, which `land` and `missed` alone can
         // cause while this chunk is claimed; the claim lies inside the destination and overlaps no other.
-        Place::Memory { start, .. } => unsafe { incoming.receive_exact_raw(start, length) },
+        Place::Memory { to, .. } => unsafe { incoming.receive_exact_raw(to.get(), length) },
         Place::Nowhere => receive_aside(incoming, length, aside, |_, _| ()),
     };
     if let Err(error) = received {
