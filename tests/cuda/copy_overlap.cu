@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include <deque>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -109,7 +110,8 @@ struct Lane {
 
 static uint32_t seed_of(int stream, int round) { return 1 + stream * 1000 + round * 77; }
 
-// Everything is in flight at once; nothing is waited for before the last call was made.
+// Everything is in flight at once; nothing is waited for before the last call was made.  To each place there go other bytes first: to the
+// device those of the next round, and back what is there before the kernel.
 static void pinned_copies(const Box &box) {
     std::deque<Lane> lanes;
     for (int s = 0; s < STREAMS; s++) lanes.emplace_back(box.volume());
@@ -124,13 +126,18 @@ static void pinned_copies(const Box &box) {
     for (int round = 0; round < ROUNDS; round++)
         for (int s = 0; s < STREAMS; s++) {
             if (round == 0) lanes[s].occupy();
+            copy(lanes[s].device[round], in[s][(round + 1) % ROUNDS], box, cudaMemcpyHostToDevice, lanes[s].stream);
             copy(lanes[s].device[round], in[s][round], box, cudaMemcpyHostToDevice, lanes[s].stream);
+            copy(out[s][round], lanes[s].device[round], box, cudaMemcpyDeviceToHost, lanes[s].stream);
             launch_add_one(lanes[s].device[round], box, lanes[s].stream);
             copy(out[s][round], lanes[s].device[round], box, cudaMemcpyDeviceToHost, lanes[s].stream);
         }
     for (int s = STREAMS - 1; s >= 0; s--) {
         CHECK_CUDA(cudaStreamSynchronize(lanes[s].stream));
-        for (int round = 0; round < ROUNDS; round++) check("pinned memory", out[s][round], box, seed_of(s, round));
+        for (int round = 0; round < ROUNDS; round++) {
+            const std::string what = "pinned memory, round " + std::to_string(round) + " of stream " + std::to_string(s);
+            check(what.c_str(), out[s][round], box, seed_of(s, round));
+        }
     }
     for (int s = 0; s < STREAMS; s++)
         for (int round = 0; round < ROUNDS; round++) {

@@ -1,5 +1,6 @@
 // Rows of asynchronous copies of pinned memory, longer than the processor's caches, in two streams at once, with nothing waited for
-// until the end of a row: an implementation may carry a copy by another way when others stand before it.  Every word is checked.
+// until the end of a row: an implementation may carry a copy by another way when others stand before it.  Each repetition first brings
+// back what the one before it left on the device, to where its own words come behind.  Every word is checked.
 //
 // copy_rows [MiB of a row] [repetitions]
 #include "check.h"
@@ -38,23 +39,30 @@ int main(int argc, char **argv) {
     CHECK_CUDA(cudaMallocHost(&source, bytes));
     CHECK_CUDA(cudaMallocHost(&back, bytes));
     CHECK_CUDA(cudaMalloc(&device, bytes));
+    CHECK_CUDA(cudaMemset(device, 0xff, bytes));
+    CHECK_CUDA(cudaDeviceSynchronize());
     cudaStream_t streams[STREAMS];
     for (cudaStream_t &stream : streams) CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     std::vector<Part> row = parts(bytes);
     for (int repetition = 0; repetition < repetitions; repetition++) {
         for (size_t i = 0; i < count; i++) source[i] = word(i, repetition);
         std::fill(back, back + count, 0);
+        auto bring_back = [&] {
+            for (size_t i = 0; i < row.size(); i++) {
+                char *to = (char *)back + row[i].start;
+                CHECK_CUDA(cudaMemcpyAsync(to, device + row[i].start, row[i].length, cudaMemcpyDeviceToHost, streams[i % STREAMS]));
+            }
+        };
+        bring_back();
         for (size_t i = 0; i < row.size(); i++) {
             char *from = (char *)source + row[i].start;
             CHECK_CUDA(cudaMemcpyAsync(device + row[i].start, from, row[i].length, cudaMemcpyHostToDevice, streams[i % STREAMS]));
         }
-        for (size_t i = 0; i < row.size(); i++) {
-            char *to = (char *)back + row[i].start;
-            CHECK_CUDA(cudaMemcpyAsync(to, device + row[i].start, row[i].length, cudaMemcpyDeviceToHost, streams[i % STREAMS]));
-        }
+        bring_back();
         for (cudaStream_t stream : streams) CHECK_CUDA(cudaStreamSynchronize(stream));
         for (size_t i = 0; i < count; i++)
-            REQUIRE(back[i] == word(i, repetition), "repetition %d, word %zu of %zu: %llx", repetition, i, count, (long long)back[i]);
+            REQUIRE(back[i] == word(i, repetition), "repetition %d, word %zu of %zu: %llx, which is of repetition %lld", repetition, i,
+                    count, (long long)back[i], (long long)(back[i] - word(i, 0)));
     }
     for (cudaStream_t stream : streams) CHECK_CUDA(cudaStreamDestroy(stream));
     CHECK_CUDA(cudaFree(device));

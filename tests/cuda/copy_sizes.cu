@@ -1,6 +1,6 @@
 // Copies of every size around which an implementation may change its way, at odd addresses, from and to ordinary, pinned and registered
-// memory, with and without waiting.  Each direction is checked for itself, by a kernel and by the CPU, and nothing beside the
-// destination may change.
+// memory, with and without waiting; without, other bytes are on their way to the same place before them.  Each direction is checked for
+// itself, by a kernel and by the CPU, and nothing beside the destination may change.
 #include "check.h"
 
 #include <vector>
@@ -11,6 +11,8 @@ constexpr size_t MARGIN = 64;                    // bytes that are looked at on 
 constexpr size_t ROOM = LARGEST + 3 * MARGIN;    // the largest copy, its margins and an odd offset
 constexpr uint8_t UNTOUCHED = 0xa5;
 constexpr size_t CHUNK = 128;                    // bytes a thread of a kernel looks at
+
+constexpr uint32_t EARLIER = 1'000'000;          // what the seed of an earlier copy to the same place has more
 
 enum Host { PAGEABLE, PINNED, REGISTERED };
 static const char *const HOST_NAMES[] = {"pageable", "pinned", "registered"};
@@ -49,6 +51,14 @@ static void check_to_device(const Buffers &buffers, Host kind, size_t size, size
     for (size_t i = 0; i < size; i++) from[i] = pattern(i, seed);
     CHECK_CUDA(cudaMemset(to - MARGIN, UNTOUCHED, size + 2 * MARGIN));
     if (async) {
+        if (kind == PAGEABLE) {
+            for (size_t i = 0; i < size; i++) from[i] = pattern(i, seed + EARLIER);
+            CHECK_CUDA(cudaMemcpyAsync(to, from, size, cudaMemcpyHostToDevice, cudaStreamPerThread));
+            for (size_t i = 0; i < size; i++) from[i] = pattern(i, seed);
+        } else {
+            // The same bytes, but each at the place behind its own.
+            CHECK_CUDA(cudaMemcpyAsync(to, from - 1, size, cudaMemcpyHostToDevice, cudaStreamPerThread));
+        }
         CHECK_CUDA(cudaMemcpyAsync(to, from, size, cudaMemcpyHostToDevice, cudaStreamPerThread));
         // The call has taken what it needs from ordinary memory.
         if (kind == PAGEABLE) memset(from, 0, size);
@@ -69,6 +79,11 @@ static void check_to_device(const Buffers &buffers, Host kind, size_t size, size
 static void check_from_device(const Buffers &buffers, Host kind, size_t size, size_t host_at, size_t device_at, bool async, uint32_t seed) {
     uint8_t *to = buffers.host + MARGIN + host_at, *from = buffers.device + MARGIN + device_at;
     memset(to - MARGIN, UNTOUCHED, size + 2 * MARGIN);
+    if (async) {
+        write_pattern<<<blocks_for(size), 64, 0, cudaStreamPerThread>>>(from, size, seed + EARLIER);
+        CHECK_LAUNCH();
+        CHECK_CUDA(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, cudaStreamPerThread));
+    }
     write_pattern<<<blocks_for(size), 64, 0, cudaStreamPerThread>>>(from, size, seed);
     CHECK_LAUNCH();
     if (async) {
@@ -82,8 +97,10 @@ static void check_from_device(const Buffers &buffers, Host kind, size_t size, si
     const uint8_t *margin = to - MARGIN;
     for (size_t i = 0; i < size + 2 * MARGIN; i++) {
         uint8_t want = expected(i, size, seed), got = margin[i];
-        REQUIRE(got == want, "%zu bytes from the device to %s memory, offsets %zu and %zu%s: byte %lld should be %d, came out as %d", size,
-                HOST_NAMES[kind], host_at, device_at, async ? ", asynchronous" : "", (long long)i - (long long)MARGIN, want, got);
+        bool is_earlier = async && got == expected(i, size, seed + EARLIER);
+        REQUIRE(got == want, "%zu bytes from the device to %s memory, offsets %zu and %zu%s: byte %lld should be %d, came out as %d%s",
+                size, HOST_NAMES[kind], host_at, device_at, async ? ", asynchronous" : "", (long long)i - (long long)MARGIN, want, got,
+                is_earlier ? ", as in the copy before" : "");
     }
 }
 

@@ -58,24 +58,30 @@ static void repeat(uint64_t *device, uint64_t *other, size_t count, bool is_regi
     best_from_device = std::max(best_from_device, bytes / (received - sent) / 1e6);
     REQUIRE(memcmp(first.words, back.words, bytes) == 0, "what came back is not what was sent");
 
-    // Each copy comes after the kernel before it and before the one behind it.
+    // Each copy comes after the kernel before it and before the one behind it, and after the copy to the same place before it.
     cudaStream_t stream, behind;
     cudaEvent_t event;
     CHECK_CUDA(cudaStreamCreate(&stream));
     CHECK_CUDA(cudaStreamCreateWithFlags(&behind, cudaStreamNonBlocking));
     CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECK_CUDA(cudaMemcpyAsync(again.words, device, bytes, cudaMemcpyDeviceToHost, stream));
     add<<<64, 256, 0, stream>>>(device, count, 1);
     CHECK_CUDA(cudaMemcpyAsync(again.words, device, bytes, cudaMemcpyDeviceToHost, stream));
     CHECK_CUDA(cudaMemcpyAsync(device, second.words, bytes, cudaMemcpyHostToDevice, stream));
     add<<<64, 256, 0, stream>>>(device, count, 2);
     CHECK_CUDA(cudaEventRecord(event, stream));
     CHECK_CUDA(cudaStreamWaitEvent(behind, event, 0));
+    CHECK_CUDA(cudaMemsetAsync(other, repetition, bytes, behind));
+    CHECK_CUDA(cudaMemcpyAsync(back.words, other, bytes, cudaMemcpyDeviceToHost, behind));
     CHECK_CUDA(cudaMemcpyAsync(other, device, bytes, cudaMemcpyDeviceToDevice, behind));
     CHECK_CUDA(cudaMemcpyAsync(back.words, other, bytes, cudaMemcpyDeviceToHost, behind));
     CHECK_CUDA(cudaStreamSynchronize(behind));
     for (size_t i = 0; i < count; i++) {
-        REQUIRE(again.words[i] == word(i, repetition) + 1, "word %zu was copied out of turn: %llx", i, (long long)again.words[i]);
-        REQUIRE(back.words[i] == word(i, ~uint64_t(repetition)) + 2, "word %zu was changed out of turn: %llx", i, (long long)back.words[i]);
+        const uint64_t first_word = word(i, repetition) + 1, second_word = word(i, ~uint64_t(repetition)) + 2;
+        REQUIRE(again.words[i] == first_word, "repetition %d: word %zu was copied out of turn: %llx instead of %llx", repetition, i,
+                (long long)again.words[i], (long long)first_word);
+        REQUIRE(back.words[i] == second_word, "repetition %d: word %zu was changed out of turn: %llx instead of %llx", repetition, i,
+                (long long)back.words[i], (long long)second_word);
     }
     CHECK_CUDA(cudaEventDestroy(event));
     CHECK_CUDA(cudaStreamDestroy(behind));
@@ -83,7 +89,10 @@ static void repeat(uint64_t *device, uint64_t *other, size_t count, bool is_regi
     // The memory goes while copies are under way; they must end first.
     CHECK_CUDA(cudaMemcpyAsync(other, first.words, bytes, cudaMemcpyHostToDevice, stream));
     CHECK_CUDA(cudaMemcpyAsync(again.words, other, bytes, cudaMemcpyDeviceToHost, stream));
-    if (repetition % 2) CHECK_CUDA(cudaStreamSynchronize(stream));
+    if (repetition % 2) {
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        REQUIRE(memcmp(first.words, again.words, bytes) == 0, "repetition %d: what came in the end is not what was sent", repetition);
+    }
     CHECK_CUDA(cudaStreamDestroy(stream));
 }
 

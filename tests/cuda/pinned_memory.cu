@@ -13,7 +13,7 @@ __global__ void scale(float *data, float factor, int n) {
     if (i < n) data[i] *= factor;
 }
 
-// Each stream moves its part to the device, scales it and moves it back; the result comes to `out`.
+// Each stream moves its part to the device, scales it and moves it back; the result comes to `out`, where the part itself came before.
 static void round_trip(float *in, float *out, float *device, cudaStream_t *streams, const char *what) {
     for (int round = 1; round <= 3; round++) {
         for (int i = 0; i < COUNT; i++) {
@@ -23,6 +23,7 @@ static void round_trip(float *in, float *out, float *device, cudaStream_t *strea
         for (int s = 0; s < STREAMS; s++) {
             int offset = s * CHUNK;
             CHECK_CUDA(cudaMemcpyAsync(device + offset, in + offset, CHUNK * sizeof(float), cudaMemcpyHostToDevice, streams[s]));
+            CHECK_CUDA(cudaMemcpyAsync(out + offset, device + offset, CHUNK * sizeof(float), cudaMemcpyDeviceToHost, streams[s]));
             scale<<<(CHUNK + 255) / 256, 256, 0, streams[s]>>>(device + offset, float(s + 2), CHUNK);
             CHECK_LAUNCH();
             CHECK_CUDA(cudaMemcpyAsync(out + offset, device + offset, CHUNK * sizeof(float), cudaMemcpyDeviceToHost, streams[s]));

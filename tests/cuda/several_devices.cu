@@ -32,9 +32,10 @@ struct Device {
 
 constexpr int BLOCKS = (COUNT + 255) / 256;
 
-static void require_values(const int *values, int first, int factor, int device) {
+static void require_values(const int *values, int first, int factor, int device, int round) {
     for (int i = 0; i < COUNT; i++) {
-        REQUIRE(values[i] == first + factor * i, "device %d: element %d is %d", device, i, values[i]);
+        const int want = first + factor * i;
+        REQUIRE(values[i] == want, "device %d, round %d: element %d should be %d, is %d", device, round, i, want, values[i]);
     }
 }
 
@@ -62,7 +63,8 @@ int main(int argc, char **argv) {
             REQUIRE(devices[other].memory != device.memory, "devices %d and %d gave the same address", other, number);
         }
     }
-    // Two streams of each device, one waiting for the other; the devices in turns.
+    // Two streams of each device, one waiting for the other; the devices in turns. The values come to the host before and after the
+    // second kernel, to the same place.
     for (int round = 0; round < 20; round++) {
         for (int number = 0; number < count; number++) {
             Device &device = devices[number];
@@ -71,7 +73,8 @@ int main(int argc, char **argv) {
             CHECK_LAUNCH();
             CHECK_CUDA(cudaEventRecord(device.filled, device.streams[0]));
             CHECK_CUDA(cudaStreamWaitEvent(device.streams[1], device.filled));
-            add<<<BLOCKS, 256, 0, device.streams[1]>>>(device.memory, round);
+            CHECK_CUDA(cudaMemcpyAsync(device.pinned, device.memory, COUNT * sizeof(int), cudaMemcpyDefault, device.streams[1]));
+            add<<<BLOCKS, 256, 0, device.streams[1]>>>(device.memory, round + 1);
             CHECK_LAUNCH();
             CHECK_CUDA(cudaMemcpyAsync(device.pinned, device.memory, COUNT * sizeof(int), cudaMemcpyDefault, device.streams[1]));
             CHECK_CUDA(cudaEventRecord(device.done, device.streams[1]));
@@ -81,7 +84,7 @@ int main(int argc, char **argv) {
         for (int number = 0; number < count; number++) {
             CHECK_CUDA(cudaEventSynchronize(devices[number].done));
             REQUIRE(cudaEventQuery(devices[number].done) == cudaSuccess, "an event that was waited for is not done");
-            require_values(devices[number].pinned, 1000 * number + round, number + 1, number);
+            require_values(devices[number].pinned, 1000 * number + round + 1, number + 1, number, round);
             memset(devices[number].pinned, 0, COUNT * sizeof(int));
         }
     }
@@ -110,7 +113,7 @@ int main(int argc, char **argv) {
             fill<<<BLOCKS, 256>>>(devices[number].memory, 7);
             CHECK_LAUNCH();
             CHECK_CUDA(cudaMemcpy(devices[number].pinned, devices[number].memory, COUNT * sizeof(int), cudaMemcpyDefault));
-            require_values(devices[number].pinned, 1000 * number, 7, number);
+            require_values(devices[number].pinned, 1000 * number, 7, number, -1);
         }
         return pass();
     }
