@@ -18,9 +18,13 @@ static void require_result(CUresult got, CUresult want, const char *what) {
     REQUIRE(got == want, "%s: the driver returned %d instead of %d", what, got, want);
 }
 
+__global__ void add(int *numbers, size_t count, int number) {
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count; i += size_t(gridDim.x) * blockDim.x) numbers[i] += number;
+}
+
 static void check_flat(cudaStream_t stream) {
     auto copy = driver_function<decltype(&cuMemcpyBatchAsync)>("cuMemcpyBatchAsync");
-    const size_t count = 6, words = 1000, bytes = words * sizeof(int);
+    const size_t count = 6, words = 5000, bytes = words * sizeof(int);
     std::vector<int> host(count * words), back(count * words, -1);
     for (size_t i = 0; i < host.size(); i++) host[i] = int(i * 3);
     int *device;
@@ -46,12 +50,27 @@ static void check_flat(cudaStream_t stream) {
     CHECK_CUDA(cudaStreamSynchronize(stream));
     REQUIRE(back == host, "what came back is not what was sent");
 
+    // Batches to the same pinned memory one behind the other, of other numbers each time.
+    const int repetitions = 10;
+    int *pinned;
+    CHECK_CUDA(cudaMallocHost(&pinned, count * bytes));
+    for (size_t i = 0; i < count; i++) to[i] = CUdeviceptr(pinned + i * words);
+    for (int repetition = 1; repetition <= repetitions; repetition++) {
+        add<<<8, 64, 0, stream>>>(device, 2 * count * words, 1);
+        CHECK_LAUNCH();
+        require_result(copy(to, further, sizes, count, &attributes[1], firsts, 1, stream), CUDA_SUCCESS, "device to pinned memory");
+    }
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    for (size_t i = 0; i < host.size(); i++)
+        REQUIRE(pinned[i] == host[i] + repetitions, "word %zu is of batch %d instead of %d", i, pinned[i] - host[i], repetitions);
+
     require_result(copy(to, further, sizes, count, attributes, firsts, 0, stream), CUDA_ERROR_INVALID_VALUE, "no attributes");
     firsts[0] = 1;
     require_result(copy(to, further, sizes, count, attributes, firsts, 3, stream), CUDA_ERROR_INVALID_VALUE, "a copy without attributes");
     firsts[0] = 0;
     attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
     require_result(copy(to, further, sizes, count, attributes, firsts, 3, stream), CUDA_ERROR_INVALID_VALUE, "no order");
+    CHECK_CUDA(cudaFreeHost(pinned));
     CHECK_CUDA(cudaFree(device));
 }
 

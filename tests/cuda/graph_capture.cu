@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-constexpr int COUNT = 1000;
+constexpr int COUNT = 20'000;
 constexpr size_t BYTES = COUNT * sizeof(int);
 
 __global__ void add(int *values, int amount) {

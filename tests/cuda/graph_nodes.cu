@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <vector>
 
-constexpr int COUNT = 1000;
+constexpr int COUNT = 20'000;
 constexpr size_t BYTES = COUNT * sizeof(int);
 
 __global__ void add(int *values, int amount) {
@@ -47,7 +47,7 @@ struct Shared {
 static void CUDART_CB between_copies(void *data) {
     Shared *shared = (Shared *)data;
     shared->calls++;
-    for (int i = 0; i < COUNT; i++) shared->between[i] = shared->output[i] + 1;
+    for (int i = 0; i < COUNT; i++) shared->between[i] = shared->output[i] + shared->calls;
 }
 
 // Pageable memory in, a kernel, back out, a host function that reads what came and writes what the next copy reads.
@@ -87,7 +87,7 @@ static void host_memory_and_functions(cudaStream_t stream, bool pinned) {
         REQUIRE(shared.calls == launch + 1, "the host function ran %d times in %d launches", shared.calls, launch + 1);
         require_all(shared.output, launch * 100 + 10, "first copy back");
         // When pageable memory is read within a launch is not CUDA's promise.
-        if (pinned) require_all(result, (launch * 100 + 11) * 2, "second copy back");
+        if (pinned) require_all(result, (launch * 100 + 10 + shared.calls) * 2, "second copy back");
     }
     // The same from other memory, and with the event of a launch instead of the stream's end.
     std::vector<int> other(COUNT, 7);
@@ -97,7 +97,12 @@ static void host_memory_and_functions(cudaStream_t stream, bool pinned) {
     CHECK_CUDA(cudaGraphLaunch(executable, stream));
     CHECK_CUDA(cudaEventRecord(done, stream));
     CHECK_CUDA(cudaEventSynchronize(done));
-    if (pinned) require_all(result, 36, "after the source was changed");
+    if (pinned) require_all(result, (17 + shared.calls) * 2, "after the source was changed");
+    // Launches one behind the other; each brings other values to the same memory.
+    for (int launch = 0; launch < 5; launch++) CHECK_CUDA(cudaGraphLaunch(executable, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    REQUIRE(shared.calls == 11, "the host function ran %d times in 11 launches", shared.calls);
+    if (pinned) require_all(result, (17 + 11) * 2, "after five launches without a wait");
     CHECK_CUDA(cudaEventDestroy(done));
     CHECK_CUDA(cudaGraphExecDestroy(executable));
     CHECK_CUDA(cudaGraphDestroy(graph));
