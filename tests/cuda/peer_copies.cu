@@ -150,9 +150,9 @@ static void copy_all_forms() {
 static void copy_boxes() {
     const size_t from_pitch = 1024, to_pitch = 1536, width = 1000, rows = 700, slices = 3;
     std::vector<unsigned char> sent(from_pitch * rows * slices), got(to_pitch * rows * slices, 0x11), back(got.size());
-    for (size_t i = 0; i < sent.size(); i++) sent[i] = (unsigned char)(i * 7 + i / 251);
     for (int to = 0; to < 2; to++) {
         const int from = 1 - to;
+        for (size_t i = 0; i < sent.size(); i++) sent[i] = (unsigned char)(i * 7 + i / 251 + 13 * to);
         CHECK_CUDA(cudaMemcpy(devices[from].memory, sent.data(), sent.size(), cudaMemcpyDefault));
         CHECK_CUDA(cudaMemcpy(devices[to].memory, got.data(), got.size(), cudaMemcpyDefault));
         cudaMemcpy3DPeerParms copy = {};

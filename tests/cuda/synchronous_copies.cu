@@ -106,26 +106,30 @@ static void many_long_copies(int *host, int *numbers, int *others, cudaStream_t 
     size_t count = SIZES[1] / sizeof(int);
     int found = 0;
     for (int round = 1; round <= 500; round++) {
-        host[0] = host[count - 1] = round;
+        for (size_t i = 0; i < count; i++) host[i] = round;
         CHECK_CUDA(cudaMemcpy(numbers, host, count * sizeof(int), cudaMemcpyHostToDevice));
     }
-    for (size_t i = 0; i < count; i++) host[i] = 3;
-    CHECK_CUDA(cudaMemcpy(numbers, host, count * sizeof(int), cudaMemcpyHostToDevice));
-    count_others<<<4, 64, 0, other>>>(numbers, count, 3, others);
+    count_others<<<4, 64, 0, other>>>(numbers, count, 500, others);
     CHECK_CUDA(cudaStreamSynchronize(other));
     CHECK_CUDA(cudaMemcpy(&found, others, sizeof found, cudaMemcpyDeviceToHost));
     REQUIRE(found == 0, "%d numbers of the last of many copies were not seen", found);
 }
 
 // A long copy waits for the work before it in its stream.
-static void behind_work(int *host, int *numbers) {
+static void behind_work(int *host, int *numbers, int *others) {
+    size_t count = SIZES[2] / sizeof(int);
     cudaEvent_t before;
     CHECK_CUDA(cudaEventCreateWithFlags(&before, cudaEventDisableTiming));
     for (int round = 0; round < 5; round++) {
+        int found = 0;
+        for (size_t i = 0; i < count; i++) host[i] = 1000 + round;
         spin<<<1, 1>>>(LONG);
         CHECK_CUDA(cudaEventRecord(before, 0));
         CHECK_CUDA(cudaMemcpy(numbers, host, SIZES[2], cudaMemcpyHostToDevice));
         EXPECT_CUDA(cudaEventQuery(before), cudaSuccess);
+        count_others<<<4, 64>>>(numbers, count, 1000 + round, others);
+        CHECK_CUDA(cudaMemcpy(&found, others, sizeof found, cudaMemcpyDeviceToHost));
+        REQUIRE(found == 0, "%d numbers of copy %d behind a kernel were not seen", found, round);
     }
     CHECK_CUDA(cudaEventDestroy(before));
 }
@@ -155,7 +159,7 @@ static void beside_launches(int *host, int *numbers, int *others, cudaStream_t o
 static void long_ones(int *host, int *numbers, int *others, cudaStream_t other, const char *kind) {
     long_copies(host, numbers, others, other, kind, 1);
     many_long_copies(host, numbers, others, other);
-    behind_work(host, numbers);
+    behind_work(host, numbers, others);
     beside_launches(host, numbers, others, other, kind);
 }
 
