@@ -26,12 +26,14 @@
 //! | [`awake`]     | How long does a thread stay awake for what is about to come?                |
 //! | `doorbell`    | How is a thread woken for what somebody begins to wait for?                 |
 //! | [`threads`]   | Why do our threads not disturb the program they live in?                    |
+//! | [`delays`]    | How do tests meet rare orders of threads?                                     |
 
 pub mod accept;
 pub mod awake;
 pub mod between;
 mod connect;
 pub mod copiers;
+pub mod delays;
 mod doorbell;
 pub mod exchange;
 mod line;

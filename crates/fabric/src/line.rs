@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crossbeam_channel::{Sender as QueueEnd, unbounded};
 use parking_lot::Mutex;
 
-use crate::awake;
 use crate::link::{Address, LinkError, Order, Sending, Shared, spawn_or_lose};
 use crate::staging::{Copy, Piece};
+use crate::{awake, delays};
 
 /// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling, carrying and emptying overlap.
 const LONG_STEP: usize = 4 << 20;
@@ -64,6 +64,7 @@ impl Line {
         let (orders, queue) = unbounded();
         spawn_or_lose(link, name, move |link| {
             while let Some(order) = awake::receive(&queue) {
+                delays::inject();
                 // A lost link is noticed by the thread that receives frames.
                 drop(carry_out(&*module, link, order));
             }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use causeway_wire::chunk::ChunkHeader;
 use crossbeam_channel::Sender as QueueEnd;
 
-use crate::copiers;
 use crate::link::{ChunkAddress, LinkError, Place, Shared, count};
+use crate::{copiers, delays};
 
 /// Copies up to this many bytes are made by the thread that finds the piece: 25 us of one thread. Another one would take
 /// longer pieces over while this one is back for the next.
@@ -193,6 +193,7 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(crate) fn carry_out(mut self) {
+        delays::inject();
         if let Some(lease) = self.lease.take() {
             // SAFETY: the chunk was claimed, so the destination has room for it and stays writable until it has landed;
             // no other chunk overlaps it.
@@ -222,6 +223,7 @@ pub(crate) fn deliver(
     copies: Option<QueueEnd<Copy>>,
 ) -> Result<(), LinkError> {
     let length = chunk.length as usize;
+    delays::inject();
     let is_whole = length > 0 && u64::from(chunk.length) == chunk.total;
     let lease = match link.events() {
         Some(events) if is_whole && !link.transfers().knows(chunk.transfer) => {

@@ -1,7 +1,7 @@
 //! Who stores what lies in bounce buffers? A thread of its own: those that receive must be back for what comes next.
 
 use crate::log::error;
-use causeway_fabric::threads;
+use causeway_fabric::{delays, threads};
 use crossbeam_channel::{Sender, unbounded};
 use std::sync::LazyLock;
 
@@ -10,7 +10,12 @@ pub type Store = Box<dyn FnOnce() + Send>;
 
 static STORES: LazyLock<Sender<Store>> = LazyLock::new(|| {
     let (sender, receiver) = unbounded::<Store>();
-    let started = threads::spawn("store", move || receiver.into_iter().for_each(|store| store()));
+    let started = threads::spawn("store", move || {
+        for store in receiver {
+            delays::inject();
+            store();
+        }
+    });
     if let Err(cause) = started {
         error!("no thread for copies to overlapping memory could be started, so others store them: {cause}");
     }

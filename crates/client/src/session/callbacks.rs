@@ -10,7 +10,7 @@ use crate::stream::{Ahead, StreamState};
 use crate::visible;
 use causeway_api::calls;
 use causeway_api::sys::{CUresult, CUstream};
-use causeway_fabric::{Carriage, threads};
+use causeway_fabric::{Carriage, delays, threads};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, HOST_DONE_TRANSFER};
 use core::ffi::c_void;
@@ -149,7 +149,9 @@ fn start(name: &'static str) -> Sender<Due> {
     let (sender, receiver) = unbounded::<Due>();
     let started = threads::spawn_for_program(name, move || {
         for Due { task, waiting } in receiver {
+            delays::inject();
             run(task, waiting.map(|(server, _)| server));
+            delays::inject();
             if let Some((server, token)) = waiting {
                 say_done(server, token);
             }

@@ -9,7 +9,7 @@ use crate::log::{error, info};
 use crate::process;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile, awake};
+use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile, awake, delays};
 use causeway_wire::message::{Messages, WorkerMessage};
 
 /// Hears from the link when it is lost.
@@ -51,6 +51,7 @@ pub fn run(session: &'static Session) {
 }
 
 fn deal_with(session: &Session, message: WorkerMessage<'_>) {
+    delays::inject();
     match message {
         WorkerMessage::Reply { call, status, payload } => session.replied(call, status, payload),
         WorkerMessage::Failed { opcode, status } => {

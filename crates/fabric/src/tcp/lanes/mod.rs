@@ -27,12 +27,12 @@ use untold::Untold;
 use super::channel::{Connection, Outgoing, Socket, shut_down};
 use super::schedule::{OrderId, Schedule, Task};
 use super::socket::{is_within_a_host, limit_unsent, round_trip};
-use crate::awake;
 use crate::connect::{LaneDialer, MOST_LANES, is_long};
 use crate::doorbell::Doorbell;
 use crate::link::{Awaited, LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Pending, Sending};
 use crate::via::Via;
+use crate::{awake, delays};
 
 /// Whoever puts a long transfer in line wakes so many of the threads that send; each of these wakes [`WAKE_AT_ONCE`], so that all
 /// are awake after the time of two wake-ups and none spends long on waking others.
@@ -352,6 +352,7 @@ impl Lanes {
 
     /// Sends what the schedule says.
     fn perform(&self, link: &Arc<Shared>, task: &Task) -> MutexGuard<'_, Line> {
+        delays::inject();
         let lane = Arc::clone(&self.0.open.read()[task.lane]);
         let header = task.chunk.map(|chunk| LaneRecord::Chunk(chunk.header));
         let records: Vec<_> = task.news.iter().chain(&header).map(LaneRecord::to_bytes).collect();

@@ -14,9 +14,9 @@ use super::{Lanes, Line, NotStarted};
 use crate::awake;
 use crate::connect::MOST_LANES;
 use crate::link::{Landed, LinkError, Place, Shared, count, spawn_or_lose};
-use crate::past_caches;
 use crate::tcp::channel::{Incoming, shut_down};
 use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
+use crate::{delays, past_caches};
 
 /// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the caches of one core.
 const ASIDE: usize = 512 << 10;
@@ -153,6 +153,7 @@ impl Lanes {
                 let is_news =
                     line.schedule.received(*lane) | line.tell_if(|untold| untold.is_due(Instant::now));
                 drop(line);
+                delays::inject();
                 return Ok(Received::Chunk { landed: link.transfers().land(&chunk, None), is_news });
             }
             LaneRecord::Number(number) => {
@@ -176,6 +177,7 @@ impl Lanes {
     /// A chunk has come: whoever waits for its transfer hears of it, and the peer if it is to know.
     fn landed(&self, link: &Arc<Shared>, landed: Landed, is_news: bool) {
         let is_alone = landed.is_alone();
+        delays::inject();
         let is_complete = landed.tell();
         if is_news || is_complete {
             let mut line = self.0.line.lock();
@@ -233,6 +235,7 @@ fn receive_chunk(
     aside: &mut [u8],
 ) -> Result<(), Ending> {
     let length = chunk.length as usize;
+    delays::inject();
     let received = match link.transfers().claim(chunk, link.events())? {
         // What comes within a host comes faster than a device reads it from caches; on few cores it does not.
         Place::Memory { to, past_caches: true, .. } if is_within_a_host && awake::has_many_cores() => {

@@ -34,6 +34,7 @@ use super::operation::{Operation, Then};
 use super::parts::{order, requests, split};
 use super::path::{MOST_CARRIED, Part, Said, Work};
 use super::state::State;
+use crate::delays;
 use crate::link::{LinkError, Shared, count};
 use crate::shm::layout::SLOT;
 
@@ -127,6 +128,7 @@ impl State {
 
     /// Deals with what a look has found.
     pub(super) fn follow(&self, found: Found) {
+        delays::inject();
         drop(found.keepers);
         found.operations.iter().for_each(|operation| operation.done());
         for (chunk, lease) in found.pieces {
