@@ -31,8 +31,9 @@ struct Slot {
 }
 
 impl Slot {
-    const UNUSED: Self =
-        Self { handle: AtomicU64::new(0), ticket: AtomicU64::new(0), legacy_ticket: AtomicU64::new(0) };
+    const fn unused() -> Self {
+        Self { handle: AtomicU64::new(0), ticket: AtomicU64::new(0), legacy_ticket: AtomicU64::new(0) }
+    }
 }
 
 static SLOTS: [OnceLock<Box<[Slot; SEGMENT]>>; SEGMENTS] = [const { OnceLock::new() }; SEGMENTS];
@@ -50,7 +51,7 @@ fn slot(index: u32) -> Option<&'static Slot> {
 
 fn slot_or_new(index: u32) -> &'static Slot {
     let index = index as usize;
-    let segment = SLOTS[index / SEGMENT].get_or_init(|| Box::new([const { Slot::UNUSED }; SEGMENT]));
+    let segment = SLOTS[index / SEGMENT].get_or_init(|| Box::new([const { Slot::unused() }; SEGMENT]));
     &segment[index % SEGMENT]
 }
 

@@ -3,11 +3,11 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::{
-    Awaited, Destination, LinkError, LinkEvents, Meanwhile, Receiver, TransferError, awake,
+    Awaited, ChooseMemory, Destination, LinkError, LinkEvents, Meanwhile, Receiver, TransferError, awake,
 };
 use causeway_wire::codec::Encode as _;
 use causeway_wire::message::{ClientMessage, CommandHead, Messages, begin_command};
@@ -169,6 +169,19 @@ fn messages_of_all_lengths_arrive() {
     }
 }
 
+/// Memory for a transfer, and how often it was asked for.
+struct ChosenLate {
+    memory: Vec<AtomicU8>,
+    asked: AtomicUsize,
+}
+
+impl ChooseMemory for ChosenLate {
+    fn memory(&self) -> *mut u8 {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.memory.as_ptr().cast_mut().cast()
+    }
+}
+
 fn transfers_arrive(joint: Joint) {
     let Pair { client, worker, worker_receiver } = pair(joint);
     let mut receiver = client.receiver;
@@ -203,6 +216,27 @@ fn transfers_arrive(joint: Joint) {
     client.link.expect_transfer(77, destination).unwrap();
     worker.send_transfer(77, &pattern(length, 77)).unwrap();
     assert!(ended.recv().unwrap().unwrap() == pattern(length, 77));
+    // To memory that is chosen when the first bytes come.
+    let chosen = Arc::new(ChosenLate {
+        memory: (0..length).map(|_| AtomicU8::new(0)).collect(),
+        asked: AtomicUsize::new(0),
+    });
+    let (done, ended) = unbounded();
+    // SAFETY: the callback holds the memory, which the test reads only behind it.
+    let destination = unsafe {
+        let held = chosen.clone();
+        Destination::chosen(chosen.clone(), length, move |outcome| {
+            drop(held);
+            done.send(outcome).unwrap();
+        })
+    };
+    client.link.expect_transfer(76, destination).unwrap();
+    assert_eq!(chosen.asked.load(Ordering::Relaxed), 0);
+    worker.send_transfer(76, &pattern(length, 76)).unwrap();
+    ended.recv().unwrap().unwrap();
+    assert!(chosen.asked.load(Ordering::Relaxed) > 0);
+    let expected = pattern(length, 76);
+    assert!(chosen.memory.iter().zip(&expected).all(|(found, byte)| found.load(Ordering::Relaxed) == *byte));
     // What the client does not expect is dropped, and the lanes go on.
     worker.send_transfer(78, &pattern(3 << 20, 78)).unwrap();
     let (done, ended) = unbounded();
