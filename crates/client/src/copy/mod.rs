@@ -155,6 +155,9 @@ fn is_short_and_settled(source: &Place, stream: &StreamState) -> bool {
         && context::state(stream.context).is_ok_and(|context| context.is_idle())
 }
 
+/// A copy within the program's memory. It has its place in the stream like any other, and outside of graphs the call waits for it, as
+/// CUDA's does.
+///
 /// # Safety
 /// `destination` must be writable and `source` readable, in a graph until the stream has passed the copy.
 unsafe fn within_host(
@@ -163,16 +166,23 @@ unsafe fn within_host(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    if mode == Mode::InGraph {
-        let run = Box::new(move || {
-            let (destination, source) = (destination, source);
-            // SAFETY: the stream has come to the copy and not passed it.
-            unsafe { destination.unpack(&source.pack(), 1) };
-        });
-        return callbacks::post(stream, Task::Then { run, after: stream.ahead() });
+    let run = Box::new(move || {
+        let (destination, source) = (destination, source);
+        // SAFETY: the stream has come to the copy and not passed it, or the caller's own stack holds this; the regions may overlap,
+        // so the bytes go through a buffer.
+        unsafe { destination.unpack(&source.pack(), 1) };
+    });
+    if mode != Mode::InGraph && is_settled(stream) {
+        run();
+        return Ok(());
     }
-    stream.synchronize()?;
-    // SAFETY: as this function demands; the regions may overlap, so the bytes go through a buffer.
-    unsafe { destination.unpack(&source.pack(), 1) };
-    Ok(())
+    callbacks::post(stream, Task::Access { run, after: stream.ahead() })?;
+    if mode == Mode::InGraph { Ok(()) } else { stream.synchronize() }
+}
+
+/// Whether nothing is under way that the next command of a stream could have to come behind, as far as is known.
+fn is_settled(stream: &StreamState) -> bool {
+    !session::are_several()
+        && !stream.ahead().is_unsettled()
+        && context::state(stream.context).is_ok_and(|context| context.is_idle())
 }

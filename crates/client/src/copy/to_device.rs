@@ -289,7 +289,7 @@ unsafe fn read_later(
         // is lost, which every call reports.
         let _ = unsafe { send_pieces(session, later.into_iter(), &plan, carriage, |_, _| Ok(())) };
     });
-    let token = callbacks::register(Task::Read { send, after: stream.ahead() });
+    let token = callbacks::register(Task::Access { run: send, after: stream.ahead() });
     let reached = calls::host_function { stream: stream.handle, token };
     session::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
     for (number, (place, part)) in numbered {

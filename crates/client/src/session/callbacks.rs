@@ -1,8 +1,8 @@
-//! What the client does when a stream of the server reaches a point: host functions of the program, and reading
-//! pinned memory for copies that must not read it earlier.
+//! What the client does when a stream of the server reaches a point: host functions of the program, and accesses to its
+//! memory for copies that must not be made earlier.
 //!
-//! Host functions run on one thread, one after the other, as CUDA runs them. Reads have a thread of their own: a
-//! host function may wait for a stream whose next copy needs a read.
+//! Host functions run on one thread, one after the other, as CUDA runs them. Copies have a thread of their own: a
+//! host function may wait for a stream whose next copy needs it.
 
 use crate::log::error;
 use crate::session;
@@ -51,11 +51,11 @@ pub enum Task {
     },
     /// Nothing: the stream waits for something that is not here, and [`let_go`] ends that.
     Hold,
-    /// Read pinned memory and send it as a transfer.
-    Read {
-        /// Sends the bytes.
-        send: Box<dyn FnOnce() + Send>,
-        /// What lies ahead in the stream, whose bytes may be what is to be read.
+    /// Access the program's memory for a copy: read pinned memory and send it as a transfer, or copy within the memory.
+    Access {
+        /// Does it.
+        run: Box<dyn FnOnce() + Send>,
+        /// What lies ahead in the stream, whose bytes may be what is to be read, or belong where is to be written.
         after: Ahead,
     },
 }
@@ -72,7 +72,7 @@ unsafe impl Sync for Address {}
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static TASKS: LazyLock<Mutex<HashMap<u64, Task>>> = LazyLock::new(Mutex::default);
 static FUNCTIONS: LazyLock<Sender<Due>> = LazyLock::new(|| start("host functions"));
-static READS: LazyLock<Sender<Due>> = LazyLock::new(|| start("host reads"));
+static ACCESSES: LazyLock<Sender<Due>> = LazyLock::new(|| start("host copies"));
 
 /// A task whose time has come.
 struct Due {
@@ -139,7 +139,7 @@ pub fn reached(server: usize, token: u64) {
     if matches!(task, Task::Hold) {
         return;
     }
-    let queue = if matches!(task, Task::Read { .. }) { &READS } else { &FUNCTIONS };
+    let queue = if matches!(task, Task::Access { .. }) { &ACCESSES } else { &FUNCTIONS };
     if queue.send(Due { task, waiting: Some((server, token)) }).is_err() {
         error!("a host function cannot run, because its thread could not be started");
     }
@@ -179,7 +179,7 @@ fn run(task: Task, server: Option<usize>) {
     let (Task::Function { after, .. }
     | Task::Callback { after, .. }
     | Task::Then { after, .. }
-    | Task::Read { after, .. }) = &task
+    | Task::Access { after, .. }) = &task
     else {
         return;
     };
@@ -194,6 +194,6 @@ fn run(task: Task, server: Option<usize>) {
         },
         Task::Then { run, .. } => run(),
         Task::Hold => {}
-        Task::Read { send, .. } => send(),
+        Task::Access { run, .. } => run(),
     }
 }
