@@ -4,6 +4,7 @@
 //! worker knows only [`Gpu`]. Validation of handles happens once, in [`objects`]; a back end gets its own handles.
 
 pub mod borrowed;
+pub mod busy;
 pub mod calls;
 pub mod cpu;
 pub mod direct;
@@ -20,12 +21,14 @@ pub use dispatch::dispatch;
 pub use watch::Watch;
 
 use borrowed::{BorrowError, Borrowed};
+use busy::SetAside;
 use causeway_api::handle::{Allocation, Array, Context, Event, Library, MipmappedArray, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, TextureSource};
 use direct::{DirectMemory, DirectWay, DirectWays};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// The outcome of a driver call.
 pub type CuResult<T> = Result<T, CUresult>;
@@ -66,11 +69,11 @@ pub trait Gpu: Calls {
     /// Makes `context` the one that the calling thread's next calls mean.
     fn make_current(&self, context: Native<Context>) -> CuResult<()>;
 
-    /// Starts a copy of contiguous host memory into `destination`, in stream order.
+    /// Starts a copy of contiguous host memory into `destination`, in stream order. [`Busy`](busy::Busy) is the safe way to it.
     ///
     /// # Safety
     /// `source` must be readable for the place's bytes, and stay so unchanged until a completion of
-    /// [`Gpu::after`] for the stream, asked for after this call, has been called.
+    /// [`Gpu::after`] for the stream, asked for after this call, has been called; also when this call fails.
     unsafe fn start_copy_to_device(
         &self,
         destination: &NativePlace,
@@ -78,17 +81,20 @@ pub trait Gpu: Calls {
         stream: Native<Stream>,
     ) -> CuResult<()>;
 
-    /// Starts a copy of `source` into contiguous host memory, in stream order.
+    /// Starts a copy of `source` into contiguous host memory, in stream order. [`Busy`](busy::Busy) is the safe way to it.
     ///
     /// # Safety
     /// `destination` must be writable for the place's bytes and not be touched until a completion of
-    /// [`Gpu::after`] for the stream, asked for after this call, has been called.
+    /// [`Gpu::after`] for the stream, asked for after this call, has been called; also when this call fails.
     unsafe fn start_copy_from_device(
         &self,
         source: &NativePlace,
         destination: *mut u8,
         stream: Native<Stream>,
     ) -> CuResult<()>;
+
+    /// The account of memory whose use by the device has no end that could be known.
+    fn set_aside(&self) -> &Arc<SetAside>;
 
     /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
     fn staging(&self, bytes: usize) -> CuResult<Staging>;
@@ -133,8 +139,9 @@ pub trait Gpu: Calls {
     /// thread's context stays as it is.
     fn finish_direct_writes(&self, context: Native<Context>) -> CuResult<()>;
 
-    /// Calls `done` when everything that `stream` holds now is done. An error here means that `done` is not called;
-    /// the same goes for [`Gpu::after_event`] and [`Gpu::after_context`].
+    /// Calls `done` when everything that `stream` holds now is done, or has ended with its context. An error here means that
+    /// `done` is not called, and says nothing about the work, which may go on; the same goes for [`Gpu::after_event`] and
+    /// [`Gpu::after_context`].
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()>;
 
     /// Like [`Gpu::after`], for what nobody waits for: `done` may be called a little late, and may be overtaken by
@@ -207,7 +214,7 @@ pub enum Shared {
 
 /// Memory of a device of which the worker moves bytes at once, whatever the streams are doing.
 pub trait DeviceBytes: Send {
-    /// Copies from the memory.
+    /// Copies from the memory. When that fails, the device may still write to `into`: it must be set aside.
     fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()>;
     /// Copies into the memory.
     fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()>;

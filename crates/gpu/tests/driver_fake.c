@@ -18,6 +18,7 @@ static size_t log_length;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static int busy;             // What queries answer until it is 0.
 static Handle unfinished;    // An event that is not done, whatever the others are.
+static int failing[4];       // What is answered by events that are made and recorded, host copies, and contexts that are marked.
 static const char *printed;  // What a kernel has printed and the driver still holds.
 static __thread Handle current;
 static uintptr_t next_handle = 0x1000;
@@ -46,6 +47,9 @@ void fake_take_log(char *out, size_t size) {
     pthread_mutex_unlock(&log_lock);
 }
 void fake_set_busy(int status) { __atomic_store_n(&busy, status, __ATOMIC_SEQ_CST); }
+enum { MAKE_EVENT, RECORD_EVENT, HOST_COPY, MARK_CONTEXT };
+void fake_fail(int what, int status) { __atomic_store_n(&failing[what], status, __ATOMIC_SEQ_CST); }
+static int outcome_of(int what) { return __atomic_load_n(&failing[what], __ATOMIC_SEQ_CST); }
 void fake_set_unfinished(Handle event) { __atomic_store_n(&unfinished, event, __ATOMIC_SEQ_CST); }
 void fake_print(const char *text) { __atomic_store_n(&printed, text, __ATOMIC_SEQ_CST); }
 
@@ -74,15 +78,18 @@ CUresult cuDevicePrimaryCtxRelease_v2(int device) { note("release %d\n", device)
 CUresult cuCtxSetCurrent(Handle context) { note("set current %p\n", context); current = context; return SUCCESS; }
 CUresult cuCtxGetCurrent(Handle *context) { *context = current; return SUCCESS; }
 CUresult cuCtxGetDevice(int *device) { *device = (int)((uintptr_t)current - 0xc0); return SUCCESS; }
-CUresult cuCtxRecordEvent(Handle context, Handle event) { (void)event; note("record context %p\n", context); return SUCCESS; }
+CUresult cuCtxRecordEvent(Handle context, Handle event) { (void)event; note("record context %p\n", context); return outcome_of(MARK_CONTEXT); }
 
 // Streams and events.
 CUresult cuStreamCreateWithPriority(Handle *out, unsigned flags, int priority) { note("stream flags %u priority %d\n", flags, priority); return make(out); }
 CUresult cuStreamDestroy_v2(Handle stream) { (void)stream; return SUCCESS; }
 CUresult cuStreamQuery(Handle stream) { (void)stream; return __atomic_load_n(&busy, __ATOMIC_SEQ_CST); }
-CUresult cuEventCreate(Handle *out, unsigned flags) { note("event flags %u\n", flags); return make(out); }
+CUresult cuEventCreate(Handle *out, unsigned flags) {
+    note("event flags %u\n", flags);
+    return outcome_of(MAKE_EVENT) ? outcome_of(MAKE_EVENT) : make(out);
+}
 CUresult cuEventDestroy_v2(Handle event) { (void)event; note("event destroyed\n"); return SUCCESS; }
-CUresult cuEventRecord(Handle event, Handle stream) { (void)event; (void)stream; note("record\n"); return SUCCESS; }
+CUresult cuEventRecord(Handle event, Handle stream) { (void)event; (void)stream; note("record\n"); return outcome_of(RECORD_EVENT); }
 CUresult cuEventQuery(Handle event) {
     return event == __atomic_load_n(&unfinished, __ATOMIC_SEQ_CST) ? NOT_READY : __atomic_load_n(&busy, __ATOMIC_SEQ_CST);
 }
@@ -135,8 +142,8 @@ CUresult cuMemSetAccess(Address from, size_t bytes, const struct access *access,
 }
 CUresult cuFlushGPUDirectRDMAWrites(int target, int scope) { note("flush %d %d\n", target, scope); return SUCCESS; }
 CUresult cuMemHostGetDevicePointer_v2(Address *out, void *p, unsigned flags) { (void)flags; *out = (Address)(uintptr_t)p + (1ull << 48); return SUCCESS; }
-CUresult cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Handle stream) { (void)from; note("HtoD %llx %zu %p\n", to, bytes, stream); return SUCCESS; }
-CUresult cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Handle stream) { memset(to, 7, bytes); note("DtoH %llx %zu %p\n", from, bytes, stream); return SUCCESS; }
+CUresult cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Handle stream) { (void)from; note("HtoD %llx %zu %p\n", to, bytes, stream); return outcome_of(HOST_COPY); }
+CUresult cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Handle stream) { memset(to, 7, bytes); note("DtoH %llx %zu %p\n", from, bytes, stream); return outcome_of(HOST_COPY); }
 CUresult cuMemcpyAsync(Address to, Address from, size_t bytes, Handle stream) { note("DtoD %llx %llx %zu %p\n", to, from, bytes, stream); return SUCCESS; }
 
 struct copy2d { size_t x, y; int type; const void *host; Address device; Handle array; size_t pitch;

@@ -15,7 +15,19 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+#[path = "driver_fake/busy.rs"]
+mod busy;
+
 const BUSY: c_int = CUresult::CUDA_ERROR_NOT_READY.0 as c_int;
+
+/// What the fake can fail at, as it numbers that.
+#[derive(Clone, Copy)]
+enum Failing {
+    MakeEvent,
+    RecordEvent,
+    HostCopy,
+    MarkContext,
+}
 
 /// The fake, of which there is one in the process, and a driver that uses it; held by one test at a time.
 struct Fake {
@@ -54,6 +66,9 @@ impl Fake {
         driver.make_current(context).unwrap();
         let fake = Self { library, driver, context, _alone: alone };
         fake.set_busy(0);
+        for what in [Failing::MakeEvent, Failing::RecordEvent, Failing::HostCopy, Failing::MarkContext] {
+            fake.fail(what, None);
+        }
         fake.log();
         fake
     }
@@ -82,6 +97,18 @@ impl Fake {
         unsafe {
             self.library.get::<unsafe extern "C" fn(*mut c_void)>(b"fake_set_unfinished").unwrap()(
                 event.as_raw().cast(),
+            )
+        }
+    }
+
+    /// What fails from now on, or does not.
+    fn fail(&self, what: Failing, status: Option<CUresult>) {
+        let status = status.map_or(0, |status| status.0 as c_int);
+        // SAFETY: as above.
+        unsafe {
+            self.library.get::<unsafe extern "C" fn(c_int, c_int)>(b"fake_fail").unwrap()(
+                what as c_int,
+                status,
             )
         }
     }

@@ -35,6 +35,7 @@ mod virtual_memory;
 pub use options::{InvalidOption, Options};
 
 use crate::borrowed::{BorrowError, Borrowed};
+use crate::busy::{AfterFailure, SetAside};
 use crate::direct::{DirectChoice, DirectMemory, DirectWay, DirectWays};
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use array::Arrays;
@@ -86,6 +87,7 @@ pub struct SoftwareGpu {
     arrays: Arrays,
     graphs: Graphs,
     staging: Arc<StagingPool>,
+    set_aside: Arc<SetAside>,
     pinned: Pinned,
     virtual_memory: VirtualMemory,
 }
@@ -122,6 +124,8 @@ impl SoftwareGpu {
             arrays: Arrays::default(),
             graphs: Graphs::default(),
             staging: Arc::default(),
+            // An operation that has ended with an error has ended, and a failed context begins no other.
+            set_aside: SetAside::new(AfterFailure::Free),
             pinned: Pinned::new(options.pinned),
             virtual_memory: VirtualMemory::new(Arc::clone(&space)),
             space,
@@ -217,6 +221,10 @@ impl Gpu for SoftwareGpu {
         let source = self.region_of(source)?;
         let copy = Operation::CopyOut { source, destination: HostDestination(destination) };
         self.scheduler.issue(stream, copy)
+    }
+
+    fn set_aside(&self) -> &Arc<SetAside> {
+        &self.set_aside
     }
 
     fn staging(&self, bytes: usize) -> CuResult<Staging> {

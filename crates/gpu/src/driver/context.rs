@@ -64,7 +64,7 @@ pub(super) fn within<T>(
 }
 
 /// To be called when a context has ended: what threads remember as their current one may be that one.
-pub(super) fn ended() {
+fn ended() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
 }
 
@@ -120,13 +120,12 @@ impl ContextCalls for Driver {
                 None => return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
             }
         };
-        if let Some(context) = ended {
-            self.forget(context);
-        }
         // SAFETY: no pointers.
-        let result = unsafe { self.functions.cuDevicePrimaryCtxRelease_v2(device) };
-        GENERATION.fetch_add(1, Ordering::AcqRel);
-        result
+        let release = || unsafe { self.functions.cuDevicePrimaryCtxRelease_v2(device) };
+        match ended {
+            Some(context) => self.end_context(context, release),
+            None => release(),
+        }
     }
 
     fn context_create(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
@@ -165,30 +164,39 @@ impl ContextCalls for Driver {
 impl Driver {
     pub(super) fn primary_reset(&self, device: CUdevice) -> CuResult<()> {
         let context = self.contexts.primary.lock().remove(&device);
-        if let Some((context, _)) = context {
-            self.forget(context);
-        }
         // SAFETY: no pointers.
-        let result = unsafe { self.functions.cuDevicePrimaryCtxReset_v2(device) };
-        GENERATION.fetch_add(1, Ordering::AcqRel);
-        result
+        let reset = || unsafe { self.functions.cuDevicePrimaryCtxReset_v2(device) };
+        match context {
+            Some((context, _)) => self.end_context(context, reset),
+            None => {
+                let result = reset();
+                ended();
+                result
+            }
+        }
     }
 
     pub(super) fn destroy_context(&self, context: Native<Context>) -> CuResult<()> {
-        self.forget(context);
         // SAFETY: the handle is the driver's own.
-        let result = unsafe { self.functions.cuCtxDestroy_v2(context.as_raw()) };
-        ended();
-        result
+        self.end_context(context, || unsafe { self.functions.cuCtxDestroy_v2(context.as_raw()) })
     }
 
-    /// Lets go of everything that ends with `context`, before it does.
-    pub(super) fn forget(&self, context: Native<Context>) {
+    /// Ends `context` by `end`, and all that ends with it. Its completions come before, since a stream that `end` waits for may
+    /// stop until one has come; the memory that they would free is kept until the device has stopped.
+    pub(super) fn end_context(
+        &self,
+        context: Native<Context>,
+        end: impl FnOnce() -> CuResult<()>,
+    ) -> CuResult<()> {
+        let _ending = self.set_aside.end_context();
         self.waits.abandon(context);
         self.staging.forget(context);
         self.registrations.forget(context);
         self.gates.forget(context);
         self.streams.forget(context);
         self.contexts.live.lock().retain(|other| *other != context);
+        let result = end();
+        ended();
+        result
     }
 }

@@ -122,11 +122,8 @@ impl GreenContextCalls for Driver {
     }
 
     fn green_context_destroy(&self, green: Native<GreenContext>, context: Native<Context>) -> CuResult<()> {
-        self.forget(context);
         // SAFETY: the handle is the driver's own.
-        let result = unsafe { self.functions.cuGreenCtxDestroy(green.as_raw()) };
-        context::ended();
-        result
+        self.end_context(context, || unsafe { self.functions.cuGreenCtxDestroy(green.as_raw()) })
     }
 
     fn green_stream_create(

@@ -57,6 +57,7 @@ mod waits;
 pub use load::LoadError;
 
 use crate::borrowed::{BorrowError, Borrowed};
+use crate::busy::{AfterFailure, SetAside};
 use crate::direct::{DirectMemory, DirectWay, DirectWays};
 use crate::reports::Reports;
 use crate::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging, Watch};
@@ -86,6 +87,7 @@ pub struct Driver {
     events: Arc<events::Events>,
     waits: waits::Waits,
     staging: Arc<StagingPool>,
+    set_aside: Arc<SetAside>,
     registrations: registered::Registrations,
     gates: Arc<gate::GateWords>,
     graphs: graph::Graphs,
@@ -134,6 +136,8 @@ impl Driver {
             events,
             waits,
             staging: Arc::new(StagingPool::new(functions)),
+            // A kernel's fault ends its context for the program; whether a copy engine has stopped by then is not said.
+            set_aside: SetAside::new(AfterFailure::Unknown),
             registrations: registered::Registrations::default(),
             gates: Arc::new(gate::GateWords::new()),
             graphs: graph::Graphs::default(),
@@ -157,23 +161,33 @@ impl Driver {
         }
     }
 
-    fn after_stream(&self, context: Native<Context>, stream: Native<Stream>, done: Completion) {
+    /// A mark behind everything that `stream` holds now.
+    fn mark(&self, context: Native<Context>, stream: Native<Stream>) -> CuResult<Native<Event>> {
         let mark = self.waits.mark(context, |event| {
             // SAFETY: the handles are the driver's own.
             unsafe { self.functions.cuEventRecord(event.as_raw(), stream.as_raw()) }
         });
-        match mark {
-            Ok(mark) => self.waits.after_mark(context, Source::Stream(stream), mark, done),
-            Err(error) => done(Err(error)),
-        }
+        mark.inspect_err(|error| self.output.tell_assertion(self.functions, Err(*error)))
     }
 
     /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a whole.
-    fn after_each_stream(&self, context: Native<Context>, done: Completion) {
+    fn after_each_stream(&self, context: Native<Context>, done: Completion) -> CuResult<()> {
         let streams = self.streams.of(context);
-        for (stream, part) in streams.iter().zip(Join::split(streams.len(), done)) {
-            self.after_stream(context, *stream, part);
+        let mut marks = Vec::with_capacity(streams.len());
+        for stream in &streams {
+            // All or none: what a refusal leaves out may go on for ever.
+            match self.mark(context, *stream) {
+                Ok(mark) => marks.push(mark),
+                Err(error) => {
+                    marks.into_iter().for_each(|mark| self.events.give_back(context, mark));
+                    return Err(error);
+                }
+            }
         }
+        for ((stream, mark), part) in streams.iter().zip(marks).zip(Join::split(streams.len(), done)) {
+            self.waits.after_mark(context, Source::Stream(*stream), mark, part);
+        }
+        Ok(())
     }
 }
 
@@ -208,6 +222,10 @@ impl Gpu for Driver {
     ) -> CuResult<()> {
         // SAFETY: the same demand on the caller.
         unsafe { self.copy_out(source, destination, stream) }
+    }
+
+    fn set_aside(&self) -> &Arc<SetAside> {
+        &self.set_aside
     }
 
     fn staging(&self, bytes: usize) -> CuResult<Staging> {
@@ -249,28 +267,21 @@ impl Gpu for Driver {
     }
 
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
-        if self.waits.may_answer_at_once() {
-            // SAFETY: the handle is the driver's own.
-            match unsafe { self.functions.cuStreamQuery(stream.as_raw()) } {
-                Err(CUresult::CUDA_ERROR_NOT_READY) => {}
-                ended => {
-                    self.output.tell_assertion(self.functions, ended);
-                    done(ended);
-                    return Ok(());
-                }
-            }
+        // SAFETY: the handle is the driver's own. An error says that it is not known whether the work is done.
+        if self.waits.may_answer_at_once() && unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok()
+        {
+            done(Ok(()));
+            return Ok(());
         }
         let context = self.context_of(stream)?;
-        self.after_stream(context, stream, done);
+        let mark = self.mark(context, stream)?;
+        self.waits.after_mark(context, Source::Stream(stream), mark, done);
         Ok(())
     }
 
     fn after_a_while(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
         let context = self.context_of(stream)?;
-        let mark = self.waits.mark(context, |event| {
-            // SAFETY: the handles are the driver's own.
-            unsafe { self.functions.cuEventRecord(event.as_raw(), stream.as_raw()) }
-        })?;
+        let mark = self.mark(context, stream)?;
         self.waits.some_time_after_mark(context, Source::Stream(stream), mark, done);
         Ok(())
     }
@@ -313,14 +324,19 @@ impl Gpu for Driver {
             unsafe { self.functions.cuCtxRecordEvent(context.as_raw(), event.as_raw()) }
         });
         match mark {
-            Ok(mark) => self.waits.after_mark(context, Source::Context, mark, done),
+            Ok(mark) => {
+                self.waits.after_mark(context, Source::Context, mark, done);
+                Ok(())
+            }
             // Drivers before 12.5 cannot mark a context as a whole.
             Err(CUresult::CUDA_ERROR_NOT_FOUND | CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
-                self.after_each_stream(context, done);
+                self.after_each_stream(context, done)
             }
-            Err(error) => done(Err(error)),
+            Err(error) => {
+                self.output.tell_assertion(self.functions, Err(error));
+                Err(error)
+            }
         }
-        Ok(())
     }
 
     fn gate(&self, stream: Native<Stream>, reached: Box<dyn FnOnce() + Send>) -> CuResult<Box<dyn Gate>> {
