@@ -109,7 +109,7 @@ impl SetAside {
         if self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 bytes,
-                "the driver does not say when it is through with memory of a copy, which is never used again"
+                "the driver does not say when it is through with memory that a device uses, which is never freed"
             );
         }
     }

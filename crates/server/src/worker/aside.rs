@@ -5,7 +5,7 @@ use super::incoming::Buffer;
 use causeway_api::calls::Request;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
-use causeway_gpu::{CuResult, dispatch};
+use causeway_gpu::dispatch;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
@@ -56,22 +56,16 @@ impl Engine {
         state: &mut State,
         head: Head,
         request: &Request<'_>,
+        payload: Option<Buffer>,
         arguments: &[u8],
-    ) -> CuResult<()> {
+    ) {
         let arguments = arguments.to_vec();
-        let payload = match request.payload() {
-            Some(Payload::Transfer { number, length } | Payload::Image { number, length, .. }) => {
-                Some(self.incoming.take(number, length)?)
-            }
-            _ => None,
-        };
         if head.call == 0 {
             state.blockers.begin_making(request);
         }
         let engine = Arc::clone(self);
         let threads = if is_of_linker(request) { &self.linker } else { &self.aside };
         threads.run(move || engine.carry_out_aside(head, &arguments, payload));
-        Ok(())
     }
 
     fn carry_out_aside(self: &Arc<Self>, head: Head, arguments: &[u8], payload: Option<Buffer>) {

@@ -1,6 +1,7 @@
 //! What carries out each command: the engine's own commands here and in the files named below, all others in the back end.
 
 use super::engine::{Engine, Head, State};
+use super::incoming::Buffer;
 use super::order;
 use causeway_api::calls::Request;
 use causeway_gpu::{CuResult, dispatch};
@@ -22,12 +23,14 @@ impl Engine {
         state: &mut State,
         head: Head,
         request: &Request<'_>,
+        payload: Option<Buffer>,
         arguments: &[u8],
     ) -> CuResult<Answer> {
         state.reply.clear();
         if let Some(context) = order::ended_context(request) {
             state.fences.context_ends(&*self.gpu, context);
             self.peers.context_ends(context);
+            self.ask_back_of(state, head, context)?;
         }
         match request {
             Request::stream_synchronize(_)
@@ -51,9 +54,9 @@ impl Engine {
                 self.copy_from_device_now(state, head, copy)?;
                 return Ok(Answer::Later);
             }
-            Request::copy_from_device(copy) => self.copy_from_device(state, copy)?,
+            Request::copy_from_device(copy) => self.copy_from_device(state, head, copy)?,
             Request::copy_to_device(copy) => {
-                self.copy_to_device(state, head, copy)?;
+                self.copy_to_device(state, head, copy, payload)?;
                 if copy.publish {
                     let stream = self.objects.native(copy.stream)?;
                     state.fences.set(&*self.gpu, head.context, copy.stream, stream)?;
@@ -123,7 +126,9 @@ impl Engine {
                 self.host_function(self.objects.native(call.stream)?, call.token)?;
             }
             Request::stream_destroy(destroy) => {
-                self.ask_back(state, self.objects.native(destroy.stream)?)?;
+                let stream = self.objects.native(destroy.stream)?;
+                // What cannot be asked back is set aside, and the stream can go.
+                let _ = self.ask_back(state, head.context, stream);
                 state.fences.stream_ends(&*self.gpu, destroy.stream);
                 dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
             }
@@ -145,7 +150,7 @@ impl Engine {
                 self.dispatch(state, request)?;
             }
             _ if head.opcode.is_aside() => {
-                self.execute_aside(state, head, request, arguments)?;
+                self.execute_aside(state, head, request, payload, arguments);
                 return Ok(Answer::Later);
             }
             _ => self.dispatch(state, request)?,

@@ -7,7 +7,7 @@
 use super::direct::Direct;
 use super::engine::{Engine, Head};
 use super::incoming::Buffer;
-use causeway_api::calls::{copy_from_device, copy_to_device};
+use causeway_api::calls::{Request, copy_from_device, copy_to_device};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{LentMemory, Payload};
 use causeway_fabric::Piece;
@@ -56,12 +56,10 @@ impl Engine {
         Ok(Buffer::Staged(staging))
     }
 
-    /// A command that names lent memory will not be carried out.
-    pub(super) fn let_go_of_lent(&self, payload: Option<Payload<'_>>) {
-        // Where the bytes are brought to staging the memory is given back by whoever does that.
-        if let Some(Payload::Lent { number, memory, .. }) = payload
-            && !self.incoming.forget(number)
-        {
+    /// A command that names lent memory will not be carried out. Where the bytes were brought to staging, whoever did that has
+    /// given the memory back.
+    pub(super) fn let_go_of_lent(&self, request: &Request<'_>) {
+        if let Some(Payload::Lent { memory, .. }) = request.payload() {
             self.link.decline(memory);
         }
     }

@@ -55,9 +55,11 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Takes a mirror out; the device must not use it any more when the result is dropped.
-    pub fn remove(&self, address: u64) -> CuResult<impl Send + use<>> {
-        self.table.lock().remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    /// Takes a mirror out, and says how many bytes it has; the device must not use it any more when it is dropped.
+    pub fn remove(&self, address: u64) -> CuResult<(impl Send + use<>, usize)> {
+        let mirror = self.table.lock().remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let bytes = mirror.known.len();
+        Ok((mirror, bytes))
     }
 
     /// Takes the mirrors of a context out, which is about to end.
@@ -148,7 +150,12 @@ fn find_on_device(
     let mut goes_on = true;
     while start < known.len() && goes_on {
         let length = copy.len().min(known.len() - start);
-        memory.read(start, &mut copy.as_mut_slice()[..length])?;
+        if let Err(error) = memory.read(start, &mut copy.as_mut_slice()[..length]) {
+            // The device may still write to it.
+            let bytes = copy.len();
+            gpu.set_aside().add(copy, bytes);
+            return Err(error);
+        }
         // SAFETY: the copy has the length of this part of the known.
         let stopped = unsafe {
             find_changes(copy.as_ptr(), &mut known[start..start + length], 0, length, |at, bytes| {

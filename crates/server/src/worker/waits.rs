@@ -4,9 +4,11 @@ use super::engine::{Engine, Head, State};
 use super::status;
 use causeway_api::calls::{Request, event_query, event_watch, stream_query};
 use causeway_api::sys::CUresult;
+use causeway_gpu::busy::Busy;
 use causeway_gpu::{Completion, CuResult};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 impl Engine {
@@ -37,23 +39,18 @@ impl Engine {
                 })
             }
             Request::mirror_free(free) => {
-                let mirror = self.mirrors.remove(free.mirror)?;
+                let (mirror, bytes) = self.mirrors.remove(free.mirror)?;
                 if head.context.is_null() {
                     // A variable, which its library frees.
                     self.answer(head, Ok(()), &[]);
                     return Ok(());
                 }
-                self.when_idle(head, move |_| {
-                    drop(mirror);
-                    Ok(())
-                })
+                self.drop_when_idle(head, mirror, bytes)
             }
             Request::client_memory_unmap(unmap) => {
                 let memory = self.client_memory.remove(unmap.address)?;
-                self.when_idle(head, move |_| {
-                    drop(memory);
-                    Ok(())
-                })
+                let bytes = memory.len();
+                self.drop_when_idle(head, memory, bytes)
             }
             Request::green_context_destroy(destroy) => {
                 let green = self.objects.remove(destroy.green)?;
@@ -180,20 +177,43 @@ impl Engine {
         Head { call: 0, ..head }
     }
 
-    /// Runs `job` aside once the current context is idle, and answers with its result. Memory is freed even when
-    /// the work before it failed: the failure is the answer then.
+    /// Runs `job` aside once the current context is idle, and answers with its result. Memory is freed even when the work before it
+    /// failed, and even when the back end does not say when the context is idle: the failure is the answer then. So `job`
+    /// may only ask for what the driver itself puts behind the work.
     fn when_idle(
         self: &Arc<Self>,
         head: Head,
         job: impl FnOnce(&Engine) -> CuResult<()> + Send + 'static,
     ) -> CuResult<()> {
+        let job = Arc::new(Mutex::new(Some(job)));
         let engine = Arc::clone(self);
-        self.gpu.after_context(Box::new(move |outcome| {
+        let run = move |outcome: CuResult<()>| {
+            let Some(job) = job.lock().take() else { return };
             let worker = Arc::clone(&engine);
             engine.aside.run(move || {
                 let result = job(&worker);
                 worker.answer(head, outcome.and(result), &[]);
             });
-        }))
+        };
+        let asked = self.gpu.after_context(Box::new(run.clone()));
+        if let Err(error) = asked {
+            run(Err(error));
+        }
+        Ok(())
+    }
+
+    /// Drops memory that kernels reach aside once the current context is idle, and answers. Where the back end does not say when that
+    /// is, the memory stays as it is.
+    fn drop_when_idle(
+        self: &Arc<Self>,
+        head: Head,
+        memory: impl Send + 'static,
+        bytes: usize,
+    ) -> CuResult<()> {
+        let engine = Arc::clone(self);
+        Busy::in_context(&*self.gpu, memory, bytes).after(&*self.gpu, move |outcome| {
+            let worker = Arc::clone(&engine);
+            engine.aside.run(move || worker.answer(head, outcome.map(drop), &[]));
+        })
     }
 }

@@ -2,10 +2,12 @@
 
 use super::{Engine, Head, State};
 use crate::worker::execute::Answer;
+use crate::worker::incoming::Buffer;
 use crate::worker::order::Place;
 use crate::worker::status;
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle};
+use causeway_api::types::Payload;
 use causeway_gpu::CuResult;
 use std::sync::Arc;
 
@@ -19,11 +21,17 @@ impl Engine {
         request: &Request<'_>,
         arguments: &[u8],
     ) {
+        // Whatever refuses the command, its bytes wait no longer.
+        let payload = self.take_payload(request);
         let outcome = self
             .enter_context(head.context)
             .and_then(|()| self.pass_fences(state, head.context, place))
-            .inspect_err(|_| self.let_go_of_lent(request.payload()))
-            .and_then(|()| self.execute(state, head, request, arguments));
+            .inspect_err(|_| {
+                if let Ok(None) = payload {
+                    self.let_go_of_lent(request);
+                }
+            });
+        let outcome = outcome.and_then(|()| self.execute(state, head, request, payload?, arguments));
         tracing::trace!(command = head.opcode.name(), call = head.call, status = status(&outcome), "issued");
         if let Request::stream_destroy(destroy) = request {
             // Its staging has been asked back by `execute`.
@@ -46,6 +54,19 @@ impl Engine {
                 }
                 self.answer(head, Err(error), &[]);
             }
+        }
+    }
+
+    /// The bytes of a command that came on their own, or were brought; nothing where it has others or none.
+    fn take_payload(&self, request: &Request<'_>) -> CuResult<Option<Buffer>> {
+        match request.payload() {
+            Some(Payload::Transfer { number, length } | Payload::Image { number, length, .. }) => {
+                self.incoming.take(number, length).map(Some)
+            }
+            Some(Payload::Lent { number, length, .. }) if self.incoming.knows(number) => {
+                self.incoming.take(number, length).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 

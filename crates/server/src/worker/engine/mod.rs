@@ -25,7 +25,7 @@ pub use events::Events;
 
 use super::arena::Arena;
 use super::client_memory::ClientMemory;
-use super::copies::Lent;
+use super::copies::Lending;
 use super::direct::{DeviceBlocks, Direct};
 use super::fences::Fences;
 use super::gates::Gates;
@@ -90,7 +90,7 @@ pub struct State {
     kinds: StreamKinds,
     pub(super) fences: Fences,
     progress: FxHashMap<u64, Progress>,
-    pub(super) lent: FxHashMap<u64, Lent>,
+    pub(super) lending: Lending,
     pub(super) reply: Vec<u8>,
 }
 

@@ -12,6 +12,7 @@ use causeway_api::types::{DevicePlace, Region};
 use causeway_fabric::DescriptorError;
 use causeway_gpu::CuResult;
 use causeway_gpu::borrowed::Borrowed;
+use causeway_gpu::busy::Busy;
 use causeway_gpu::objects::Translate as _;
 use causeway_wire::codec::Encode;
 use causeway_wire::handshake::LaneToken;
@@ -157,12 +158,18 @@ impl Engine {
     pub(in crate::worker) fn give_back_loan(&self, loan: u64) {
         let Some(Loan { memory, streams }) = self.peers.loans.lock().remove(&loan) else { return };
         for (stream, context) in streams {
+            // With a context its work has ended.
+            if self.enter_context(context).is_err() {
+                continue;
+            }
             let held = Arc::clone(&memory);
-            // A stream that has ended has nothing left to copy, or its context has ended with it.
-            let _ = self.enter_context(context).and_then(|()| {
-                let stream = self.objects.native(stream)?;
-                self.gpu.after(stream, Box::new(move |_| drop(held)))
-            });
+            // Of a stream that was destroyed the copies may still be under way, somewhere in its context.
+            let busy = match self.objects.native(stream) {
+                Ok(stream) => Busy::in_stream(&*self.gpu, held, 0, stream),
+                Err(_) => Busy::in_context(&*self.gpu, held, 0),
+            };
+            // Where no completion comes the memory stays mapped.
+            let _ = busy.drop_after_a_while(&*self.gpu);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What may another worker read, and how does it get it?
 
 use crate::worker::arena::Arena;
+use crate::worker::copies::Landing;
 use crate::worker::direct::Direct;
 use crate::worker::engine::Engine;
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Carriage, DeviceMemory, Link, LinkError, LinkEvents, Piece, Receiver, threads};
+use causeway_fabric::{Carriage, DeviceMemory, Link, LinkError, LinkEvents, Receiver, threads};
+use causeway_gpu::busy::Busy;
 use causeway_gpu::{CuResult, NativePlace, Staging};
 use causeway_wire::codec::Encode;
 use causeway_wire::lent::LentMemory;
@@ -81,23 +83,6 @@ impl Drop for Reading {
 struct Outgoing {
     reading: Reading,
     landing: Landing,
-}
-
-/// Where the GPU puts what a peer reads.
-enum Landing {
-    /// In memory of this process.
-    Staged(Staging),
-    /// In memory shared with the peer.
-    Shared(Piece),
-}
-
-impl Landing {
-    fn start(&self) -> *mut u8 {
-        match self {
-            Self::Staged(staging) => staging.as_ptr(),
-            Self::Shared(piece) => piece.as_ptr(),
-        }
-    }
 }
 
 /// What is sent of staging, kept until it has left.
@@ -216,14 +201,11 @@ impl Reading {
             }
             _ => Landing::Staged(engine.gpu.staging(bytes)?),
         };
-        // SAFETY: the memory has the part's bytes and is owned by the completion asked for right after.
-        unsafe { engine.gpu.start_copy_from_device(&part, landing.start(), offer.stream)? };
-        let outgoing = Outgoing { reading, landing };
-        let done = move |outcome: CuResult<()>| match outcome {
-            Ok(()) => outgoing.send(),
-            Err(status) => outgoing.reading.source.fail(outgoing.reading.transfer, status),
-        };
-        engine.gpu.after(offer.stream, Box::new(done))
+        let busy = Busy::copy_from_device(&*engine.gpu, &part, landing, offer.stream)?;
+        busy.after(&*engine.gpu, move |outcome| match outcome {
+            Ok(landing) => Outgoing { reading, landing }.send(),
+            Err(status) => reading.source.fail(reading.transfer, status),
+        })
     }
 }
 

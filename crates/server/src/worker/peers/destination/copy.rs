@@ -8,6 +8,7 @@ use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::{Direction, Module, Piece, Plan, Shape, Table, cut};
 use causeway_fabric::{DeviceMemory, LinkError, Via};
+use causeway_gpu::busy::{Busy, HostMemory};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Gate, NativePlace};
 use causeway_wire::codec::Encode;
@@ -190,21 +191,18 @@ impl Copy {
         let engine = &self.reader.engine;
         engine.enter_context(self.head.context)?;
         let part = self.destination.part(piece.at.map(|at| at as u64), size(piece));
-        let part = part.filter(|_| bytes.len() == piece.bytes()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let part =
+            part.filter(|_| bytes.bytes() == piece.bytes()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if let (Arrived::Leased(lease), Some(arena)) = (&bytes, &self.reader.arena) {
             arena.prepare(&*engine.gpu, lease.as_ptr(), lease.len());
         }
-        // SAFETY: the memory has the part's bytes and is kept by the completion asked for right after.
-        unsafe { engine.gpu.start_copy_to_device(&part, bytes.as_ptr(), self.writing)? };
+        let busy = Busy::copy_to_device(&*engine.gpu, &part, bytes, self.writing)?;
         let copy = Arc::clone(self);
-        engine.gpu.after(
-            self.writing,
-            Box::new(move |outcome| {
-                drop(bytes);
-                let engine = Arc::clone(&copy.reader.engine);
-                engine.peers.steps.run(move || copy.landed(outcome));
-            }),
-        )
+        busy.after(&*engine.gpu, move |outcome| {
+            let outcome = outcome.map(drop);
+            let engine = Arc::clone(&copy.reader.engine);
+            engine.peers.steps.run(move || copy.landed(outcome));
+        })
     }
 
     /// A piece is on the device, or never will be.

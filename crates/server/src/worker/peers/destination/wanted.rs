@@ -4,6 +4,7 @@ use super::copy::Copy;
 use causeway_api::sys::CUresult;
 use causeway_fabric::pipeline::Piece;
 use causeway_fabric::{Destination, DeviceMemory, Lease, LinkError};
+use causeway_gpu::busy::HostMemory;
 use causeway_gpu::{CuResult, Staging};
 use causeway_wire::lent::LentMemory;
 use std::sync::Arc;
@@ -24,15 +25,16 @@ pub(super) enum Arrived {
     Leased(Lease),
 }
 
-impl Arrived {
-    pub(super) fn as_ptr(&self) -> *const u8 {
+// SAFETY: staging owns its memory, and a lease keeps its own, until they are dropped.
+unsafe impl HostMemory for Arrived {
+    fn address(&self) -> *const u8 {
         match self {
             Self::Staged(staging) => staging.as_ptr(),
             Self::Leased(lease) => lease.as_ptr(),
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         match self {
             Self::Staged(staging) => staging.len(),
             Self::Leased(lease) => lease.len(),

@@ -1,0 +1,82 @@
+//! When does memory of copies to the device come back?
+
+use crate::worker::engine::{Engine, Head, State};
+use crate::worker::incoming::Buffer;
+use causeway_api::handle::{Context, Handle, Native, Stream};
+use causeway_gpu::CuResult;
+use causeway_gpu::busy::Busy;
+use rustc_hash::FxHashMap;
+
+/// A stream's lent memory is asked back when it is this much or this many pieces, and at every wait that passes
+/// by: one completion for many small copies.
+const MOST_LENT_BYTES: usize = 4 << 20;
+const MOST_LENT_PIECES: usize = 16;
+
+/// Which stream it is. Each context has a default stream, and all of these have the same handle.
+type Key = (Handle<Context>, u64);
+
+fn key(context: Handle<Context>, stream: Native<Stream>) -> Key {
+    let context = if stream == Native::NULL { context } else { Handle::NULL };
+    (context, stream.value())
+}
+
+/// Memory that the GPU may still read, by stream.
+#[derive(Default)]
+pub struct Lending(FxHashMap<Key, Busy<Vec<Buffer>>>);
+
+impl Lending {
+    /// Takes out what is lent to a stream, for a completion that comes after all of it.
+    pub(super) fn take(
+        &mut self,
+        context: Handle<Context>,
+        stream: Native<Stream>,
+    ) -> Option<Busy<Vec<Buffer>>> {
+        self.0.remove(&key(context, stream))
+    }
+}
+
+impl Engine {
+    /// Keeps `buffer` until `stream` has passed what it holds now.
+    pub(super) fn lend(
+        &self,
+        state: &mut State,
+        context: Handle<Context>,
+        stream: Native<Stream>,
+        buffer: Busy<Buffer>,
+    ) -> CuResult<()> {
+        let lent = state.lending.0.entry(key(context, stream));
+        let lent = lent.or_insert_with(|| Busy::in_stream(&*self.gpu, Vec::new(), 0, stream));
+        lent.push(buffer);
+        let is_scarce = self.arena.as_ref().is_some_and(|arena| arena.is_scarce());
+        if lent.bytes() < MOST_LENT_BYTES && lent.count() < MOST_LENT_PIECES && !is_scarce {
+            return Ok(());
+        }
+        self.ask_back(state, context, stream)
+    }
+
+    /// Gets a stream's lent memory back once the stream has passed what it holds now. The stream's context is current.
+    pub(in crate::worker) fn ask_back(
+        &self,
+        state: &mut State,
+        context: Handle<Context>,
+        stream: Native<Stream>,
+    ) -> CuResult<()> {
+        match state.lending.take(context, stream) {
+            Some(lent) => lent.drop_after_a_while(&*self.gpu),
+            None => Ok(()),
+        }
+    }
+
+    /// Gets back what is lent to the default stream of a context that is about to end: nobody could ask for it afterwards.
+    pub(in crate::worker) fn ask_back_of(
+        &self,
+        state: &mut State,
+        head: Head,
+        context: Handle<Context>,
+    ) -> CuResult<()> {
+        let Some(lent) = state.lending.take(context, Native::NULL) else { return Ok(()) };
+        // What is refused is set aside, and the context can end.
+        let _ = self.enter_context(context).and_then(|()| lent.drop_after_a_while(&*self.gpu));
+        self.enter_context(head.context)
+    }
+}
