@@ -51,6 +51,13 @@ impl Exchange {
         Arc::new(Self { control, session, questions: Mutex::default(), callers: unbounded() })
     }
 
+    /// That of a session without a broker.
+    #[cfg(test)]
+    pub(crate) fn alone() -> Arc<Self> {
+        let (control, _) = Control::pair().expect("a pair of sockets");
+        Self::new(Arc::new(control), SessionId([0; 16]))
+    }
+
     /// The session, and a ticket with which the worker of another server can come to it; nothing when there are too many.
     pub fn ticket(&self) -> Option<(SessionId, LaneToken)> {
         let ticket = LaneToken(random_bytes());

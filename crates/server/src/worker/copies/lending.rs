@@ -80,3 +80,17 @@ impl Engine {
         self.enter_context(head.context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_streams_of_two_contexts_are_two_streams() {
+        let [one, other] = [1, 2].map(|index| Handle::<Context>::new(index, 1));
+        let stream = Native::from_value(0x55);
+        assert_ne!(key(one, Native::NULL), key(other, Native::NULL));
+        // Any other has its own context, whichever the command names.
+        assert_eq!(key(one, stream), key(other, stream));
+    }
+}

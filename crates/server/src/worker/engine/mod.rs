@@ -20,6 +20,8 @@ mod events;
 mod issue;
 mod parked;
 mod progress;
+#[cfg(test)]
+mod tests;
 
 pub use events::Events;
 
