@@ -33,7 +33,7 @@ use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};
 use crate::cache::ImageCache;
 use causeway_api::snapshot::Snapshot;
-use causeway_fabric::{Link, LinkError, Receiver};
+use causeway_fabric::{Link, LinkError, Receiver, delays};
 use causeway_gpu::cpu::SoftwareGpu;
 use causeway_gpu::driver::Driver;
 use causeway_gpu::{CuResult, Gpu, OutputStream};
@@ -150,7 +150,10 @@ fn serve(
 fn handle(engine: &Arc<Engine>, body: &[u8]) -> Result<bool, ProtocolError> {
     for message in Messages::<ClientMessage<'_>>::new(body) {
         match message? {
-            ClientMessage::Command(command) => engine.command(&command)?,
+            ClientMessage::Command(command) => {
+                delays::inject();
+                engine.command(&command)?;
+            }
             ClientMessage::HostDone { token } => engine.host_done(token),
             ClientMessage::Image { transfer, bytes } => engine.image_came(transfer, bytes),
             ClientMessage::Goodbye => return Ok(false),

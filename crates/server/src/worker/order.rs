@@ -27,9 +27,9 @@ pub enum Place {
         /// The stream's handle.
         stream: u64,
         /// An event that the command records or waits for, or the executable graph that it launches: launches
-        /// use it as waits do, and changing it is like recording it.
+        /// and changes of it come one after the other, as records do.
         event: Option<u64>,
-        /// Whether the command records the event.
+        /// Whether the command records the event, or launches the graph.
         records: bool,
     },
     /// Changes a graph, whose nodes are counted as they come, or an executable one, for the launches to come and not
@@ -90,7 +90,8 @@ pub fn place(request: &Request<'_>) -> Place {
         Request::graph_launch(launch) => Place::InStream {
             stream: legacy(Some(launch.stream)),
             event: Some(launch.exec.value()),
-            records: false,
+            // One launch of an executable graph comes after the other, whichever streams they are in.
+            records: true,
         },
         Request::graph_add_empty(change) => Place::Changes { graph: change.graph.value() },
         Request::graph_add_kernel(change) => Place::Changes { graph: change.graph.value() },
@@ -336,11 +337,11 @@ mod tests {
     fn a_graph_is_changed_between_the_launches_before_and_after() {
         const G: u64 = 10 << 56 | 1;
         let kinds = StreamKinds::default();
-        let launch = |stream| Place::InStream { stream, event: Some(G), records: false };
+        let launch = |stream| Place::InStream { stream, event: Some(G), records: true };
         let launched = blocked_by(&[launch(A)], &kinds);
         let change = |graph| Place::Changes { graph };
         assert!(launched.holds_up_place(change(G), &kinds) && !launched.holds_up_place(change(1), &kinds));
-        assert!(!launched.holds_up_place(launch(B), &kinds));
+        assert!(launched.holds_up_place(launch(B), &kinds), "launches of one graph come one after the other");
         let changed = blocked_by(&[launch(A), change(G)], &kinds);
         assert!(changed.holds_up_place(launch(B), &kinds) && changed.holds_up_place(change(G), &kinds));
     }

@@ -1,5 +1,6 @@
 //! A few threads for jobs that would hold up the command stream: slow driver calls, and sending bulk data.
 
+use causeway_fabric::delays;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +55,7 @@ impl Pool {
         let started =
             std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK).spawn(move || {
                 for job in queue {
+                    delays::inject();
                     job();
                     load.fetch_sub(1, Ordering::Relaxed);
                 }

@@ -5,7 +5,7 @@ use causeway_api::calls::{copy_from_device, copy_from_device_now};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
-use causeway_fabric::{Carriage, Piece};
+use causeway_fabric::{Carriage, Piece, delays};
 use causeway_gpu::busy::{Busy, HostMemory, HostMemoryMut};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Staging};
@@ -94,8 +94,7 @@ impl Engine {
         if self.send_from_device(request)? {
             return Ok(());
         }
-        let carriage =
-            Carriage { flow: request.flow, lanes: request.lanes as usize, ..Carriage::default() };
+        let carriage = Carriage { flow: request.flow, lanes: request.lanes as usize, ..Carriage::default() };
         let started =
             self.start_from_device(state, head.context, (request.source, request.stream), Self::landing, {
                 let (engine, into) = (Arc::clone(self), request.into);
@@ -177,6 +176,7 @@ impl Engine {
         self.outgoing.fetch_add(bytes, Ordering::Relaxed);
         let engine = Arc::clone(self);
         let then = move |outcome: CuResult<L>| {
+            delays::inject();
             if outcome.is_err() {
                 engine.outgoing.fetch_sub(bytes, Ordering::Relaxed);
             }

@@ -1,7 +1,7 @@
 //! What does the engine do with what the link tells it?
 
 use super::Engine;
-use causeway_fabric::{DescriptorError, Destination, Lease, LinkError, LinkEvents, SealedMemory};
+use causeway_fabric::{DescriptorError, Destination, Lease, LinkError, LinkEvents, SealedMemory, delays};
 use causeway_wire::message::HOST_DONE_TRANSFER;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ pub struct Events(pub Arc<Engine>);
 
 impl LinkEvents for Events {
     fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
+        delays::inject();
         let engine = Arc::clone(&self.0);
         if transfer & HOST_DONE_TRANSFER != 0 {
             engine.host_done(transfer & !HOST_DONE_TRANSFER);
