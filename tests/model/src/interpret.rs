@@ -1,0 +1,161 @@
+//! What memory holds: the actions of a program done one after the other.
+
+use crate::order::{Action, Contents, Effect, Order};
+use crate::program::{Program, Region, Work, generated_word};
+use std::sync::Arc;
+
+/// What a program must give.
+pub struct Expected {
+    /// For each action that is a read of the host: what it finds. None for others.
+    pub reads: Vec<Option<Arc<[u8]>>>,
+    /// The contents of every buffer at the end; empty for one that is gone.
+    pub buffers: Vec<Vec<u8>>,
+}
+
+/// The buffers of a program at some time.
+pub struct Memory {
+    /// The contents of each buffer; empty for one that does not exist.
+    pub buffers: Vec<Vec<u8>>,
+    staged: Vec<Vec<u8>>,
+}
+
+/// The key of what a host function writes in a later launch of its graph.
+pub fn key_of_round(key: u32, round: u32) -> u32 {
+    key.wrapping_add(round.wrapping_mul(0x0100_0193))
+}
+
+/// Stores the words of a key; what is left over at the end is a part of the next word.
+pub fn store_words(bytes: &mut [u8], key: u32) {
+    for (index, word) in bytes.chunks_mut(4).enumerate() {
+        let value = generated_word(key, index).to_le_bytes();
+        word.copy_from_slice(&value[..word.len()]);
+    }
+}
+
+impl Memory {
+    /// The first contents.
+    pub fn new(program: &Program) -> Self {
+        let first = |(index, buffer): (usize, &crate::program::Buffer)| {
+            let mut bytes = vec![0; if buffer.initial { buffer.size } else { 0 }];
+            store_words(&mut bytes, program.initial_key(index));
+            bytes
+        };
+        let buffers = program.buffers.iter().enumerate().map(first).collect();
+        Self { buffers, staged: Vec::new() }
+    }
+
+    /// The bytes of a region, row after row.
+    pub fn load(&self, region: &Region) -> Vec<u8> {
+        let buffer = &self.buffers[region.buffer];
+        let mut bytes = Vec::with_capacity(region.bytes());
+        region.rows().for_each(|row| bytes.extend_from_slice(&buffer[row..row + region.width]));
+        bytes
+    }
+
+    /// Writes the bytes of a region, row after row.
+    pub fn store(&mut self, region: &Region, bytes: &[u8]) {
+        let buffer = &mut self.buffers[region.buffer];
+        for (row, bytes) in region.rows().zip(bytes.chunks_exact(region.width)) {
+            buffer[row..row + region.width].copy_from_slice(bytes);
+        }
+    }
+
+    /// Does an action, whose number among all is given, and says what the host has read if that is what it does.
+    pub fn act(&mut self, program: &Program, number: usize, action: &Action) -> Option<Vec<u8>> {
+        match &action.effect {
+            Effect::Work(work) => return self.work(work, action.round),
+            Effect::Stage(from) => {
+                let bytes = self.load(from);
+                self.staged.resize(self.staged.len().max(number + 1), Vec::new());
+                self.staged[number] = bytes;
+            }
+            Effect::Unstage(to) => {
+                let bytes = std::mem::take(&mut self.staged[number - 1]);
+                self.store(to, &bytes);
+            }
+            Effect::Allocate(whole, contents) => {
+                let mut bytes = vec![0; program.buffers[whole.buffer].size];
+                match contents {
+                    Contents::Value(value) => fill(&mut bytes, *value, 4),
+                    Contents::Key(key) => store_words(&mut bytes, *key),
+                }
+                self.buffers[whole.buffer] = bytes;
+            }
+            Effect::Release(whole) => self.buffers[whole.buffer] = Vec::new(),
+            Effect::Stop | Effect::Go => {}
+        }
+        None
+    }
+
+    fn work(&mut self, work: &Work, round: u32) -> Option<Vec<u8>> {
+        match work {
+            Work::Copy { to, from, .. } => {
+                let bytes = self.load(from);
+                self.store(to, &bytes);
+            }
+            Work::Fill { to, value, element } => {
+                let mut bytes = vec![0; to.bytes()];
+                fill(&mut bytes, *value, *element);
+                self.store(to, &bytes);
+            }
+            Work::Generate { to, key, .. } => {
+                let mut bytes = vec![0; to.bytes()];
+                store_words(&mut bytes, *key);
+                self.store(to, &bytes);
+            }
+            Work::HostWrite { to, key } => {
+                let mut bytes = vec![0; to.bytes()];
+                store_words(&mut bytes, key_of_round(*key, round));
+                self.store(to, &bytes);
+            }
+            Work::Add { to, constant, .. } => self.add(to, to, *constant),
+            Work::Move { to, from, constant, .. } => self.add(to, from, *constant),
+            Work::HostRead { from } => return Some(self.load(from)),
+        }
+        None
+    }
+
+    fn add(&mut self, to: &Region, from: &Region, constant: u32) {
+        let mut bytes = self.load(from);
+        for word in bytes.chunks_exact_mut(4) {
+            let value = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            word.copy_from_slice(&value.wrapping_add(constant).to_le_bytes());
+        }
+        self.store(to, &bytes);
+    }
+}
+
+fn fill(bytes: &mut [u8], value: u32, element: usize) {
+    let value = value.to_le_bytes();
+    bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = value[index % element]);
+}
+
+/// Does all actions in the order of issue.
+pub fn interpret(program: &Program, order: &Order) -> Expected {
+    let mut memory = Memory::new(program);
+    let act = |(number, action)| memory.act(program, number, action).map(Arc::from);
+    let reads = order.actions().iter().enumerate().map(act).collect();
+    Expected { reads, buffers: memory.buffers }
+}
+
+/// The last operation after which a word at a place held a value, looking no further than a given operation; none if
+/// it was there from the start. `Err` if the place never held it.
+pub fn origin(
+    program: &Program,
+    order: &Order,
+    (buffer, offset): (usize, usize),
+    value: &[u8],
+    until: usize,
+) -> Result<Option<usize>, ()> {
+    let mut memory = Memory::new(program);
+    let holds = |memory: &Memory| memory.buffers[buffer].get(offset..offset + value.len()) == Some(value);
+    let mut found = if holds(&memory) { Ok(None) } else { Err(()) };
+    for (number, action) in order.actions().iter().enumerate().filter(|(_, action)| action.op <= until) {
+        memory.act(program, number, action);
+        let writes = action.effect.target().is_some_and(|to| to.buffer == buffer);
+        if writes && holds(&memory) {
+            found = Ok(Some(action.op));
+        }
+    }
+    found
+}
