@@ -13,3 +13,5 @@ pub mod program;
 pub mod reduce;
 pub mod run;
 pub mod session;
+#[cfg(test)]
+mod simulate;

@@ -108,6 +108,8 @@ struct View {
     host: Set,
     /// What is complete once a stream has done what it was given.
     streams: Vec<Set>,
+    /// What is complete once the legacy default stream of a device has done its last work.
+    legacy: Vec<Set>,
     /// What is complete once an event's last record is, and a number that grows with each record.
     events: Vec<(u64, Option<Set>)>,
     /// What is complete once a graph's last launch is.
@@ -146,6 +148,7 @@ impl<'a> Order<'a> {
         let view = View {
             host: Set::default(),
             streams: vec![Set::default(); program.streams.len()],
+            legacy: vec![Set::default(); program.devices],
             events: vec![(0, None); program.events.len()],
             graphs: vec![Set::default(); program.graphs.len()],
         };
@@ -244,8 +247,9 @@ impl<'a> Order<'a> {
         let mut all = self.views[0].clone();
         for view in &self.views[1..] {
             all.host.add_all(&view.host);
-            let both = all.streams.iter_mut().zip(&view.streams).chain(all.graphs.iter_mut().zip(&view.graphs));
-            both.for_each(|(mine, theirs)| mine.add_all(theirs));
+            let streams = all.streams.iter_mut().zip(&view.streams);
+            let others = all.legacy.iter_mut().zip(&view.legacy).chain(all.graphs.iter_mut().zip(&view.graphs));
+            streams.chain(others).for_each(|(mine, theirs)| mine.add_all(theirs));
             for (mine, theirs) in all.events.iter_mut().zip(&view.events) {
                 if theirs.0 > mine.0 {
                     mine.clone_from(theirs);

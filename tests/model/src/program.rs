@@ -134,7 +134,7 @@ pub enum StreamKind {
 }
 
 /// A stream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Stream {
     /// Its device.
     pub device: usize,
@@ -428,7 +428,10 @@ impl Program {
 
     /// The key of a buffer's first contents.
     pub fn initial_key(&self, buffer: usize) -> u32 {
-        let mixed = (self.seed ^ (buffer as u64 + 1) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        // The end of splitmix64, so that no two buffers have bytes in common.
+        let mut mixed = self.seed.wrapping_add((buffer as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         (mixed >> 32) as u32
     }
 }

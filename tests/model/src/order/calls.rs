@@ -1,7 +1,7 @@
 //! What each call does to the order of things.
 
 use super::{Contents, Effect, Life, Order, Refusal, Set, View};
-use crate::program::{Await, BufferKind, Call, CopyForm, GraphPlan, Region, Step, StreamKind, Work};
+use crate::program::{Await, BufferKind, Call, CopyForm, GraphPlan, Region, Step, Stream, StreamKind, Work};
 
 /// The kinds of objects that one thread has to itself between two barriers.
 const STREAM: usize = 0;
@@ -64,6 +64,17 @@ impl Order<'_> {
 
     /// What is complete before work that a stream is given now.
     fn base(&self, stream: usize, view: &View) -> Set {
+        let mut before = self.end(stream, view);
+        let state = &self.program.streams[stream];
+        if self.is_blocking(stream) {
+            before.add_all(&view.legacy[state.device]);
+        }
+        before
+    }
+
+    /// What is complete once a stream has done what it was given. A blocking stream that was given nothing since does
+    /// not stand for the work of the legacy default stream, but that one does for the work of blocking streams.
+    fn end(&self, stream: usize, view: &View) -> Set {
         let mut before = view.host.clone();
         before.add_all(&view.streams[stream]);
         if self.program.streams[stream].kind == StreamKind::Legacy {
@@ -74,13 +85,12 @@ impl Order<'_> {
         before
     }
 
-    /// Makes `done` the end of a stream, and of all that wait for the legacy default stream if it is that one.
+    /// Makes `done` the end of a stream's work.
     fn extend(&self, stream: usize, done: &Set, view: &mut View) {
         view.streams[stream].add_all(done);
-        if self.program.streams[stream].kind == StreamKind::Legacy {
-            for other in self.blocking(self.program.streams[stream].device) {
-                view.streams[other].add_all(done);
-            }
+        let Stream { device, kind } = self.program.streams[stream];
+        if kind == StreamKind::Legacy {
+            view.legacy[device].add_all(done);
         }
     }
 
@@ -132,6 +142,10 @@ impl Order<'_> {
             if self.kind(to) == BufferKind::Pageable {
                 let done = self.in_stream(thread, stream, Effect::Work(work.clone()), view)?;
                 return self.learn(&done, view);
+            }
+            if self.kind(from).is_host() && self.kind(to).is_host() {
+                // CUDA calls copies within the host synchronous, but the program does not count on it.
+                self.check_end(&self.base(stream, view))?;
             }
         }
         self.in_stream(thread, stream, Effect::Work(work.clone()), view).map(drop)
@@ -197,7 +211,7 @@ impl Order<'_> {
             return Err(Refusal::Invalid("an event of another device"));
         }
         self.records += 1;
-        view.events[event] = (self.records, Some(self.base(stream, view)));
+        view.events[event] = (self.records, Some(self.end(stream, view)));
         Ok(())
     }
 
