@@ -79,8 +79,13 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
     Ok(results.bad.is_empty())
 }
 
-fn start(arguments: &Arguments) -> Result<Session, String> {
-    Session::start(&arguments.options(), arguments.profile())
+fn start(arguments: &Arguments, limit: u64) -> Result<Session, String> {
+    Session::start(&arguments.options(limit), arguments.profile())
+}
+
+/// Whether a session can go on after a program that ended so. After a failed call, who knows what is left of it.
+fn is_usable(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Right | Verdict::Wrong(_))
 }
 
 fn repeat(arguments: &Arguments, seed: u64) -> Result<Results, String> {
@@ -89,12 +94,12 @@ fn repeat(arguments: &Arguments, seed: u64) -> Result<Results, String> {
         None => None,
     };
     let mut results = Results::default();
-    let mut session = start(arguments)?;
+    let mut session = start(arguments, arguments.limit)?;
     for _ in 0..arguments.times {
         let verdict = session.run(seed, kept.as_deref());
         report(&mut results, &session, seed, &verdict);
-        if matches!(verdict, Verdict::Hung | Verdict::Died) {
-            session = start(arguments)?;
+        if !is_usable(&verdict) {
+            session = start(arguments, arguments.limit)?;
         }
     }
     Ok(results)
@@ -117,7 +122,7 @@ fn all(arguments: &Arguments, started: Instant) -> Result<Results, String> {
     let results = Mutex::new(Results::default());
     let has_time = || arguments.seconds.is_none_or(|seconds| started.elapsed() < Duration::from_secs(seconds));
     let job = || -> Result<(), String> {
-        let mut session = start(arguments)?;
+        let mut session = start(arguments, arguments.limit)?;
         while has_time() && !stop.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= arguments.seeds.1 {
@@ -127,9 +132,9 @@ fn all(arguments: &Arguments, started: Instant) -> Result<Results, String> {
             let mut results = results.lock().map_err(|_| "another job panicked".to_owned())?;
             report(&mut results, &session, seed, &verdict);
             stop.fetch_or(arguments.first && verdict != Verdict::Right, Ordering::Relaxed);
-            if matches!(verdict, Verdict::Hung | Verdict::Died) {
+            if !is_usable(&verdict) {
                 drop(results);
-                session = start(arguments)?;
+                session = start(arguments, arguments.limit)?;
             }
         }
         Ok(())
@@ -143,7 +148,9 @@ fn all(arguments: &Arguments, started: Instant) -> Result<Results, String> {
 
 /// Reduces a program that went wrong, and prints what is left.
 fn shrink(arguments: &Arguments, seed: u64, verdict: &Verdict) -> Result<(), String> {
-    let mut session = start(arguments)?;
+    // What takes a hundredth of a second, and hangs otherwise, need not be waited for that long.
+    let limit = arguments.limit.min(4);
+    let mut session = start(arguments, limit)?;
     let program = generate(seed, &session.setting);
     let end = Instant::now() + Duration::from_secs(arguments.reduce_seconds);
     let everything: Vec<usize> = (0..program.ops.len()).collect();
@@ -152,8 +159,8 @@ fn shrink(arguments: &Arguments, seed: u64, verdict: &Verdict) -> Result<(), Str
     let mut fails = |kept: &[usize], tries: usize| {
         for _ in 0..tries {
             let found = session.run(seed, Some(kept));
-            if matches!(found, Verdict::Hung | Verdict::Died) {
-                match start(arguments) {
+            if !is_usable(&found) {
+                match start(arguments, limit) {
                     Ok(fresh) => session = fresh,
                     Err(_) => return false,
                 }

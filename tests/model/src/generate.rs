@@ -31,6 +31,8 @@ pub struct Setting {
     pub pools: bool,
     /// `cuStreamWaitValue32`.
     pub values: bool,
+    /// That synchronous copies from locked memory to a device return when all is done.
+    pub uploads_wait: bool,
     /// Lengths.
     pub profile: Profile,
 }

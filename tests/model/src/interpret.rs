@@ -138,24 +138,70 @@ pub fn interpret(program: &Program, order: &Order) -> Expected {
     Expected { reads, buffers: memory.buffers }
 }
 
-/// The last operation after which a word at a place held a value, looking no further than a given operation; none if
-/// it was there from the start. `Err` if the place never held it.
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The place held it from the start.
+    Start,
+    /// The place held it after this operation, the last one of which that is true.
+    Op(usize),
+    /// The place never held it, but the place in this buffer did from which the value should have been copied.
+    Source(usize, Option<usize>),
+    /// None of these.
+    Nowhere,
+}
+
+/// Says where a value at a place comes from, looking no further than a given operation.
 pub fn origin(
     program: &Program,
     order: &Order,
     (buffer, offset): (usize, usize),
     value: &[u8],
     until: usize,
-) -> Result<Option<usize>, ()> {
+) -> Origin {
+    let mut copied_from = None;
+    let found = last_holder(program, order, (buffer, offset), value, until, |action| {
+        copied_from = source_of(action, offset);
+    });
+    match (found, copied_from) {
+        (Some(None), _) => Origin::Start,
+        (Some(Some(op)), _) => Origin::Op(op),
+        (None, Some(place)) => last_holder(program, order, place, value, until, |_| {})
+            .map_or(Origin::Nowhere, |op| Origin::Source(place.0, op)),
+        (None, None) => Origin::Nowhere,
+    }
+}
+
+/// The last operation after which a place held a value, `Some(None)` if it was there from the start; tells of each write
+/// of the place.
+fn last_holder(
+    program: &Program,
+    order: &Order,
+    (buffer, offset): (usize, usize),
+    value: &[u8],
+    until: usize,
+    mut writes: impl FnMut(&Action),
+) -> Option<Option<usize>> {
     let mut memory = Memory::new(program);
     let holds = |memory: &Memory| memory.buffers[buffer].get(offset..offset + value.len()) == Some(value);
-    let mut found = if holds(&memory) { Ok(None) } else { Err(()) };
+    let mut found = holds(&memory).then_some(None);
+    let place = Region::linear(buffer, offset, value.len());
     for (number, action) in order.actions().iter().enumerate().filter(|(_, action)| action.op <= until) {
         memory.act(program, number, action);
-        let writes = action.effect.target().is_some_and(|to| to.buffer == buffer);
-        if writes && holds(&memory) {
-            found = Ok(Some(action.op));
+        if action.effect.target().is_some_and(|to| to.overlaps(&place)) {
+            writes(action);
+            if holds(&memory) {
+                found = Some(Some(action.op));
+            }
         }
     }
     found
+}
+
+/// From where a copy takes what it writes at an offset.
+fn source_of(action: &Action, offset: usize) -> Option<(usize, usize)> {
+    let Effect::Work(Work::Copy { to, from, .. }) = &action.effect else { return None };
+    let mut rows = to.rows().zip(from.rows());
+    let (to_row, from_row) = rows.find(|(row, _)| (*row..row + to.width).contains(&offset))?;
+    Some((from.buffer, from_row + offset - to_row))
 }

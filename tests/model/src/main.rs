@@ -37,7 +37,8 @@ struct Arguments {
     /// Devices to use at most.
     #[arg(long, default_value_t = 2)]
     devices: usize,
-    /// Leave something out: managed, pools, values.
+    /// Leave something out: managed, pools, values, or upload-waits (that a synchronous copy from locked memory to a
+    /// device returns when all is done).
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
     /// The driver's library.
@@ -87,7 +88,7 @@ impl Arguments {
         }
     }
 
-    fn options(&self) -> Options {
+    fn options(&self, limit: u64) -> Options {
         let mut arguments = vec![
             "--session".to_owned(),
             format!("--library={}", self.library.display()),
@@ -97,7 +98,7 @@ impl Arguments {
         if !self.without.is_empty() {
             arguments.push(format!("--without={}", self.without.join(",")));
         }
-        Options { arguments, limit: Duration::from_secs(self.limit) }
+        Options { arguments, limit: Duration::from_secs(limit) }
     }
 
     /// Prints a program, whose features are those of the command line.
@@ -108,6 +109,7 @@ impl Arguments {
             managed: has("managed"),
             pools: has("pools"),
             values: has("values"),
+            uploads_wait: has("upload-waits"),
             profile: self.profile(),
         };
         let program = generate(seed, &setting);

@@ -415,6 +415,8 @@ pub struct Program {
     pub graphs: Vec<GraphPlan>,
     /// Words for streams to wait for.
     pub words: usize,
+    /// Whether a synchronous copy from locked memory to a device returns when all is done, as CUDA says.
+    pub uploads_wait: bool,
     /// What is done, in the order of issue.
     pub ops: Vec<Op>,
 }

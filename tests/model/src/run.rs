@@ -6,7 +6,7 @@ mod host_code;
 mod machine;
 
 use crate::driver::{Error, Handle};
-use crate::interpret::{self, Expected};
+use crate::interpret::{self, Expected, Origin};
 use crate::order::Order;
 use crate::program::{Call, Program, Region, StreamKind};
 use buffers::Place;
@@ -88,9 +88,11 @@ fn describe(program: &Program, order: &Order, mismatch: &Mismatch) -> String {
     let kind = program.buffers[*buffer].kind;
     let when = if *op < program.ops.len() { format!("op {op}") } else { "the end".to_owned() };
     let of = |value: &[u8]| match interpret::origin(program, order, (*buffer, *offset), value, *op) {
-        Ok(Some(op)) => format!("of op {op}"),
-        Ok(None) => "from the start".to_owned(),
-        Err(()) => "of no op".to_owned(),
+        Origin::Op(op) => format!("of op {op}"),
+        Origin::Start => "from the start".to_owned(),
+        Origin::Source(buffer, Some(op)) => format!("of its source B{buffer} after op {op}"),
+        Origin::Source(buffer, None) => format!("of its source B{buffer} from the start"),
+        Origin::Nowhere => "of no op".to_owned(),
     };
     format!(
         "{when}: B{buffer} ({kind:?}) +{offset:#x}: expected {expected:02x?} ({}), found {found:02x?} ({}); {wrong} bytes wrong",

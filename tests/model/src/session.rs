@@ -106,12 +106,13 @@ pub fn serve(library: &Path, devices: usize, without: &[String], profile: Profil
         managed: has(machine.managed, "managed"),
         pools: has(machine.pools, "pools"),
         values: has(machine.values, "values"),
+        uploads_wait: has(true, "upload-waits"),
         profile,
     };
     let mut output = io::stdout();
-    let Setting { devices, managed, pools, values, .. } = setting;
+    let Setting { devices, managed, pools, values, uploads_wait, .. } = setting;
     let mut answer = |line: String| writeln!(output, "{line}").and_then(|()| output.flush());
-    answer(format!("ready {devices} {managed} {pools} {values}")).map_err(|error| error.to_string())?;
+    answer(format!("ready {devices} {managed} {pools} {values} {uploads_wait}")).map_err(|error| error.to_string())?;
     for line in io::stdin().lines() {
         let line = line.map_err(|error| error.to_string())?;
         let Some((seed, list)) = line.split_once(' ') else { continue };
@@ -134,7 +135,8 @@ fn parse_setting(line: &str, profile: Profile) -> Option<Setting> {
     let mut words = line.strip_prefix("ready ")?.split(' ');
     let devices = words.next()?.parse().ok()?;
     let mut flag = || words.next()?.parse().ok();
-    Some(Setting { devices, managed: flag()?, pools: flag()?, values: flag()?, profile })
+    let (managed, pools, values, uploads_wait) = (flag()?, flag()?, flag()?, flag()?);
+    Some(Setting { devices, managed, pools, values, uploads_wait, profile })
 }
 
 /// Numbers as ranges: `0-3,7`.

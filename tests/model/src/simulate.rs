@@ -228,7 +228,9 @@ impl<'a> Simulation<'a> {
             Call::Blocking { device, work } => {
                 let item = self.work(op, *device);
                 if let Work::Copy { to, from, .. } = work
-                    && (kind(to).is_locked() || kind(to) == BufferKind::Pageable || kind(from).is_locked())
+                    && (kind(to).is_locked()
+                        || kind(to) == BufferKind::Pageable
+                        || (kind(from).is_locked() && self.program.uploads_wait))
                 {
                     return vec![item];
                 }
@@ -308,7 +310,7 @@ mod tests {
 
     fn setting(seed: u64, profile: Profile) -> Setting {
         let devices = if seed % 3 == 0 { 2 } else { 1 };
-        Setting { devices, managed: true, pools: true, values: true, profile }
+        Setting { devices, managed: true, pools: true, values: true, uploads_wait: seed % 2 == 0, profile }
     }
 
     /// The results of a program under some schedules.

@@ -42,7 +42,7 @@ pub struct Stage {
 pub fn program(seed: u64, pattern: usize, setting: &Setting, rng: &mut Rng) -> Program {
     let (name, issue) = PATTERNS[pattern];
     let is_with_two = setting.devices > 1 && matches!(name, "turns" | "round-trip") && rng.bool();
-    let mut made = scenery::empty(seed, name, if is_with_two { 2 } else { 1 }, 1);
+    let mut made = scenery::empty(seed, name, if is_with_two { 2 } else { 1 }, 1, setting);
     let first = made.streams.len();
     for index in 0..rng.usize(2..=4) {
         let kind = match name {

@@ -31,7 +31,7 @@ pub fn locked_kind(rng: &mut Rng) -> BufferKind {
 }
 
 /// A program without operations: only the legacy default stream of each device.
-pub fn empty(seed: u64, kind: &'static str, devices: usize, threads: usize) -> Program {
+pub fn empty(seed: u64, kind: &'static str, devices: usize, threads: usize, setting: &Setting) -> Program {
     let legacy = |device| Stream { device, kind: StreamKind::Legacy };
     Program {
         seed,
@@ -43,6 +43,7 @@ pub fn empty(seed: u64, kind: &'static str, devices: usize, threads: usize) -> P
         buffers: Vec::new(),
         graphs: Vec::new(),
         words: 0,
+        uploads_wait: setting.uploads_wait,
         ops: Vec::new(),
     }
 }
@@ -51,7 +52,7 @@ pub fn empty(seed: u64, kind: &'static str, devices: usize, threads: usize) -> P
 pub fn random(seed: u64, setting: &Setting, rng: &mut Rng) -> Program {
     let devices = if setting.devices > 1 && rng.u32(..3) == 0 { 2 } else { 1 };
     let threads = if rng.u32(..5) == 0 { rng.usize(2..=3) } else { 1 };
-    let mut program = empty(seed, super::RANDOM, devices, threads);
+    let mut program = empty(seed, super::RANDOM, devices, threads, setting);
     for device in 0..devices {
         for _ in 0..rng.usize(if devices == 1 { 1..=4 } else { 1..=2 }) {
             let kind = if rng.u32(..3) == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking };
@@ -116,7 +117,7 @@ fn graph(program: &Program, device: usize, rng: &mut Rng) -> Option<GraphPlan> {
     let fits = |(_, buffer): &(usize, &Buffer)| {
         buffer.initial
             && buffer.kind != BufferKind::Pageable
-            && (!buffer.kind.is_device() || buffer.device == device)
+            && (!buffer.kind.has_device_pointer() || buffer.device == device)
     };
     let buffers: Vec<usize> = program.buffers.iter().enumerate().filter(fits).map(|(index, _)| index).collect();
     let mut steps: Vec<Step> = Vec::new();

@@ -174,7 +174,8 @@ impl Order<'_> {
             self.by_host(thread, Effect::Stage(*from), view)?;
             return self.in_stream(thread, device, Effect::Unstage(*to), view).map(drop);
         }
-        let waits = kinds.0.is_locked() || kinds.0 == BufferKind::Pageable || kinds.1.is_locked();
+        let is_down = kinds.0.is_locked() || kinds.0 == BufferKind::Pageable;
+        let waits = is_down || (kinds.1.is_locked() && self.program.uploads_wait);
         let done = self.in_stream(thread, device, Effect::Work(work.clone()), view)?;
         if waits && matches!(work, Work::Copy { .. }) { self.learn(&done, view) } else { Ok(()) }
     }
@@ -210,15 +211,23 @@ impl Order<'_> {
         if self.program.events[event] != self.program.streams[stream].device {
             return Err(Refusal::Invalid("an event of another device"));
         }
+        let mut recorded = self.end(stream, view);
+        // A driver may let the event wait for the legacy default stream, too, which can stand still.
+        if let Some((_, action)) = self.stopped.filter(|(_, action)| self.base(stream, view).has(*action)) {
+            recorded.add(action);
+        }
         self.records += 1;
-        view.events[event] = (self.records, Some(self.end(stream, view)));
+        view.events[event] = (self.records, Some(recorded));
         Ok(())
     }
 
     fn wait(&self, what: Await, view: &mut View) -> Result<(), Refusal> {
         let mut done = Set::default();
         match what {
-            Await::Stream(stream) | Await::StreamQueries(stream) => done.add_all(&view.streams[stream]),
+            Await::Stream(stream) | Await::StreamQueries(stream) => {
+                self.check_end(&self.base(stream, view))?;
+                done.add_all(&view.streams[stream]);
+            }
             Await::Event(event) | Await::EventQueries(event) => match &view.events[event].1 {
                 Some(recorded) => done.add_all(recorded),
                 None => return Err(Refusal::Invalid("an event never recorded")),
@@ -242,7 +251,8 @@ impl Order<'_> {
                 let mut regions = work.source().into_iter().chain(work.target());
                 if regions.any(|region| {
                     let buffer = &self.program.buffers[region.buffer];
-                    buffer.kind == BufferKind::Pageable || (buffer.kind.is_device() && buffer.device != plan.device)
+                    let is_of_one = buffer.kind.has_device_pointer();
+                    buffer.kind == BufferKind::Pageable || (is_of_one && buffer.device != plan.device)
                 }) {
                     return Err(Refusal::Invalid("memory that graphs do not have"));
                 }
