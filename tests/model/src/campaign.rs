@@ -120,7 +120,8 @@ fn report(results: &mut Results, session: &Session, seed: u64, verdict: &Verdict
 fn all(arguments: &Arguments, started: Instant) -> Result<Results, String> {
     let (next, stop) = (AtomicU64::new(arguments.seeds.0), AtomicBool::new(false));
     let results = Mutex::new(Results::default());
-    let has_time = || arguments.seconds.is_none_or(|seconds| started.elapsed() < Duration::from_secs(seconds));
+    let has_time =
+        || arguments.seconds.is_none_or(|seconds| started.elapsed() < Duration::from_secs(seconds));
     let job = || -> Result<(), String> {
         let mut session = start(arguments, arguments.limit)?;
         while has_time() && !stop.load(Ordering::Relaxed) {
@@ -177,7 +178,7 @@ fn shrink(arguments: &Arguments, seed: u64, verdict: &Verdict) -> Result<(), Str
     };
     // Faults come by chance: what fails in one of four tries is tried three times as often.
     let often = (0..12).filter(|_| fails(&everything, 1)).count();
-    let tries = if often == 0 { 40 } else { (36 / often).max(3) };
+    let tries = 36_usize.checked_div(often).unwrap_or(40).max(3);
     let kept = reduce(&program, everything, |kept| fails(kept, tries), || Instant::now() < end);
     println!("seed {seed}, which failed {often} of 12 times, reduced from {} operations:", program.ops.len());
     print!("{}", program.keep(&kept));

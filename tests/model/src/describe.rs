@@ -19,7 +19,9 @@ impl Display for Region {
 
 impl Display for Work {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let slow = |f: &mut Formatter<'_>, delay: u32| if delay > 0 { write!(f, " after {delay} steps") } else { Ok(()) };
+        let slow = |f: &mut Formatter<'_>, delay: u32| {
+            if delay > 0 { write!(f, " after {delay} steps") } else { Ok(()) }
+        };
         match self {
             Self::Copy { to, from, form } => {
                 let form = match form {
@@ -61,10 +63,14 @@ impl Display for Call {
             Self::Await(Await::StreamQueries(stream)) => write!(f, "query S{stream} until it is done"),
             Self::Await(Await::Event(event)) => write!(f, "synchronize with E{event}"),
             Self::Await(Await::EventQueries(event)) => write!(f, "query E{event} until it is done"),
-            Self::Await(Await::Context(device)) => write!(f, "synchronize with the context of device {device}"),
+            Self::Await(Await::Context(device)) => {
+                write!(f, "synchronize with the context of device {device}")
+            }
             Self::Capture { graph } => write!(f, "capture and instantiate G{graph}"),
             Self::Launch { graph, stream } => write!(f, "S{stream}: launch G{graph}"),
-            Self::Allocate { buffer, stream, value } => write!(f, "S{stream}: allocate B{buffer}, contents {value:#x}"),
+            Self::Allocate { buffer, stream, value } => {
+                write!(f, "S{stream}: allocate B{buffer}, contents {value:#x}")
+            }
             Self::Release { buffer, stream } => write!(f, "S{stream}: free B{buffer}"),
             Self::DestroyStream { stream } => write!(f, "destroy S{stream}"),
             Self::WaitValue { stream, word } => write!(f, "S{stream}: wait for word {word}"),
@@ -94,7 +100,10 @@ impl Display for Program {
             .collect();
         let is_named = |name: String| text.contains(&name) || steps.contains(&name);
         for (index, made) in self.buffers.iter().enumerate() {
-            if is_named(format!("B{index}[")) || is_named(format!("B{index},")) || is_named(format!("B{index} ")) {
+            if is_named(format!("B{index}["))
+                || is_named(format!("B{index},"))
+                || is_named(format!("B{index} "))
+            {
                 writeln!(f, "  B{index}: {}", buffer(made))?;
             }
         }

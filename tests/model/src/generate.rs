@@ -33,6 +33,8 @@ pub struct Setting {
     pub values: bool,
     /// That synchronous copies from locked memory to a device return when all is done.
     pub uploads_wait: bool,
+    /// That streams put what touches the same host memory in order.
+    pub host_order: bool,
     /// Lengths.
     pub profile: Profile,
 }

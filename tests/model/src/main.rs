@@ -37,8 +37,8 @@ struct Arguments {
     /// Devices to use at most.
     #[arg(long, default_value_t = 2)]
     devices: usize,
-    /// Leave something out: managed, pools, values, or upload-waits (that a synchronous copy from locked memory to a
-    /// device returns when all is done).
+    /// Leave something out: managed, pools, values; upload-waits (that a synchronous copy from locked memory to a device
+    /// returns when all is done); host-order (that streams put copies from and to the same host memory in order).
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
     /// The driver's library.
@@ -110,6 +110,7 @@ impl Arguments {
             pools: has("pools"),
             values: has("values"),
             uploads_wait: has("upload-waits"),
+            host_order: has("host-order"),
             profile: self.profile(),
         };
         let program = generate(seed, &setting);
@@ -127,7 +128,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let result = if arguments.session {
-        session::serve(&arguments.library, arguments.devices, &arguments.without, arguments.profile()).map(|()| true)
+        session::serve(&arguments.library, arguments.devices, &arguments.without, arguments.profile())
+            .map(|()| true)
     } else {
         campaign::run(&arguments)
     };

@@ -6,6 +6,8 @@
 
 mod calls;
 mod set;
+#[cfg(test)]
+mod tests;
 
 pub use set::Set;
 
@@ -58,8 +60,11 @@ impl Effect {
         }
     }
 
-    fn conflicts(&self, other: &Self) -> bool {
-        let meet = |a: Option<&Region>, b: Option<&Region>| a.zip(b).is_some_and(|(a, b)| a.overlaps(b));
+    /// Whether two effects touch the same bytes of a region that counts, and one writes them.
+    fn conflicts(&self, other: &Self, counts: &dyn Fn(&Region) -> bool) -> bool {
+        let meet = |a: Option<&Region>, b: Option<&Region>| {
+            a.zip(b).is_some_and(|(a, b)| counts(a) && a.overlaps(b))
+        };
         meet(self.target(), other.target())
             || meet(self.target(), other.source())
             || meet(self.source(), other.target())
@@ -238,7 +243,12 @@ impl<'a> Order<'a> {
             }
             Err(refusal) => {
                 self.actions.truncate(taken);
-                Err(refusal)
+                Err(match refusal {
+                    Refusal::Race(others) if others.iter().any(|&other| other >= taken) => {
+                        Refusal::Invalid("work that is not in order within one graph")
+                    }
+                    other => other,
+                })
             }
         }
     }
@@ -248,7 +258,8 @@ impl<'a> Order<'a> {
         for view in &self.views[1..] {
             all.host.add_all(&view.host);
             let streams = all.streams.iter_mut().zip(&view.streams);
-            let others = all.legacy.iter_mut().zip(&view.legacy).chain(all.graphs.iter_mut().zip(&view.graphs));
+            let others =
+                all.legacy.iter_mut().zip(&view.legacy).chain(all.graphs.iter_mut().zip(&view.graphs));
             streams.chain(others).for_each(|(mine, theirs)| mine.add_all(theirs));
             for (mine, theirs) in all.events.iter_mut().zip(&view.events) {
                 if theirs.0 > mine.0 {
@@ -281,6 +292,7 @@ impl<'a> Order<'a> {
         stream: Option<usize>,
         effect: Effect,
         before: Set,
+        host: &Set,
         (part, round): (usize, u32),
     ) -> Result<usize, Refusal> {
         for region in effect.source().into_iter().chain(effect.target()) {
@@ -296,8 +308,11 @@ impl<'a> Order<'a> {
                 return Err(Refusal::Invalid("a buffer that is not there"));
             }
         }
+        let is_host = |region: &Region| self.program.buffers[region.buffer].kind.is_host();
         let is_race = |(index, other): &(usize, &Action)| {
-            !before.has(*index) && effect.conflicts(&other.effect)
+            let meets = |accept: &dyn Fn(&Region) -> bool| effect.conflicts(&other.effect, accept);
+            !before.has(*index) && meets(&|_| true)
+                || !self.program.host_order && !host.has(*index) && meets(&is_host)
         };
         let races: Vec<usize> =
             self.actions.iter().enumerate().filter(is_race).map(|(index, _)| index).collect();

@@ -417,6 +417,8 @@ pub struct Program {
     pub words: usize,
     /// Whether a synchronous copy from locked memory to a device returns when all is done, as CUDA says.
     pub uploads_wait: bool,
+    /// Whether streams, events and graphs put what touches the same host memory in order; else the host waits between.
+    pub host_order: bool,
     /// What is done, in the order of issue.
     pub ops: Vec<Op>,
 }
@@ -441,4 +443,26 @@ impl Program {
 /// The word that a key gives at a place: what kernels and host code store.
 pub fn generated_word(key: u32, index: usize) -> u32 {
     key.wrapping_add((index as u32).wrapping_mul(0x9E37_79B9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Region;
+
+    #[test]
+    fn rows_overlap_only_where_they_have_bytes() {
+        let even =
+            Region { width: 4, pitch: 8, height: 3, depth: 1, slice_rows: 3, ..Region::linear(0, 0, 4) };
+        let odd = Region { offset: 4, ..even };
+        assert!(!even.overlaps(&odd) && even.overlaps(&even));
+        assert!(even.overlaps(&Region { offset: 3, ..even }));
+        assert!(even.overlaps(&Region::linear(0, 18, 1)) && !even.overlaps(&Region::linear(0, 20, 1)));
+        assert!(!even.overlaps(&Region { buffer: 1, ..even }));
+        let box_of_two = Region { depth: 2, slice_rows: 4, ..even };
+        assert_eq!(box_of_two.end(), 52);
+        assert!(
+            !box_of_two.overlaps(&Region::linear(0, 20, 12))
+                && box_of_two.overlaps(&Region::linear(0, 35, 1))
+        );
+    }
 }

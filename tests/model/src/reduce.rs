@@ -55,3 +55,51 @@ fn repair(program: &Program, mut kept: Vec<usize>) -> Option<Vec<usize>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::reduce;
+    use crate::generate::{Profile, Setting, generate};
+    use crate::order::Order;
+    use crate::program::{Call, Program, Work};
+
+    fn program() -> Program {
+        let setting = Setting {
+            devices: 1,
+            managed: true,
+            pools: true,
+            values: true,
+            uploads_wait: true,
+            host_order: true,
+            profile: Profile::Small,
+        };
+        let is_long = |program: &Program| program.kind == "host-functions" && program.ops.len() > 40;
+        (0..).map(|seed| generate(seed, &setting)).find(is_long).expect("there is one")
+    }
+
+    fn is_planted(call: &Call) -> bool {
+        matches!(call, Call::Enqueue { work: Work::HostWrite { .. }, .. })
+    }
+
+    #[test]
+    fn what_does_not_matter_goes() {
+        let program = program();
+        let planted: Vec<usize> =
+            (0..program.ops.len()).filter(|&op| is_planted(&program.ops[op].call)).collect();
+        let (first, last) = (planted[0], planted[planted.len() - 1]);
+        let fails = |kept: &[usize]| {
+            assert!(Order::of(&program.keep(kept)).is_ok(), "only programs without races are tried");
+            kept.contains(&first) && kept.contains(&last)
+        };
+        let kept = reduce(&program, (0..program.ops.len()).collect(), fails, || true);
+        // Both, and what puts them in order if their streams are two.
+        assert!(kept.contains(&first) && kept.contains(&last) && kept.len() <= 6, "{}", program.keep(&kept));
+    }
+
+    #[test]
+    fn nothing_goes_when_there_is_no_time() {
+        let program = program();
+        let everything: Vec<usize> = (0..program.ops.len()).collect();
+        assert_eq!(reduce(&program, everything.clone(), |_| true, || false), everything);
+    }
+}

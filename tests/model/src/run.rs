@@ -127,7 +127,9 @@ impl<'a> Run<'a> {
             run.enter(stream.device)?;
             let handle = match stream.kind {
                 StreamKind::Legacy => core::ptr::null_mut(),
-                StreamKind::PerThread(_) => core::ptr::without_provenance_mut(crate::driver::PER_THREAD_STREAM),
+                StreamKind::PerThread(_) => {
+                    core::ptr::without_provenance_mut(crate::driver::PER_THREAD_STREAM)
+                }
                 StreamKind::Blocking => machine.create_stream(0)?,
                 StreamKind::NonBlocking => machine.create_stream(crate::driver::NON_BLOCKING)?,
             };
@@ -186,11 +188,12 @@ impl<'a> Run<'a> {
         for (index, op) in self.program.ops.iter().enumerate() {
             if matches!(op.call, Call::Barrier) {
                 self.barrier.wait();
-            } else if op.thread == thread && !self.has_failed.load(Ordering::Relaxed) {
-                if let Err(error) = self.call(index, &op.call) {
-                    self.has_failed.store(true, Ordering::Relaxed);
-                    result = Err(format!("op {index}: {error}"));
-                }
+            } else if op.thread == thread
+                && !self.has_failed.load(Ordering::Relaxed)
+                && let Err(error) = self.call(index, &op.call)
+            {
+                self.has_failed.store(true, Ordering::Relaxed);
+                result = Err(format!("op {index}: {error}"));
             }
         }
         result

@@ -67,7 +67,8 @@ impl Session {
             }
         });
         // A connection may take a while.
-        let first = answers.recv_timeout(Duration::from_secs(60)).map_err(|_| "no driver was found".to_owned())?;
+        let first =
+            answers.recv_timeout(Duration::from_secs(60)).map_err(|_| "no driver was found".to_owned())?;
         let setting = parse_setting(&first, profile).ok_or(first)?;
         Ok(Self { child, requests, answers, limit: options.limit, setting })
     }
@@ -107,12 +108,14 @@ pub fn serve(library: &Path, devices: usize, without: &[String], profile: Profil
         pools: has(machine.pools, "pools"),
         values: has(machine.values, "values"),
         uploads_wait: has(true, "upload-waits"),
+        host_order: has(true, "host-order"),
         profile,
     };
     let mut output = io::stdout();
-    let Setting { devices, managed, pools, values, uploads_wait, .. } = setting;
+    let Setting { devices, managed, pools, values, uploads_wait, host_order, .. } = setting;
     let mut answer = |line: String| writeln!(output, "{line}").and_then(|()| output.flush());
-    answer(format!("ready {devices} {managed} {pools} {values} {uploads_wait}")).map_err(|error| error.to_string())?;
+    answer(format!("ready {devices} {managed} {pools} {values} {uploads_wait} {host_order}"))
+        .map_err(|error| error.to_string())?;
     for line in io::stdin().lines() {
         let line = line.map_err(|error| error.to_string())?;
         let Some((seed, list)) = line.split_once(' ') else { continue };
@@ -135,8 +138,8 @@ fn parse_setting(line: &str, profile: Profile) -> Option<Setting> {
     let mut words = line.strip_prefix("ready ")?.split(' ');
     let devices = words.next()?.parse().ok()?;
     let mut flag = || words.next()?.parse().ok();
-    let (managed, pools, values, uploads_wait) = (flag()?, flag()?, flag()?, flag()?);
-    Some(Setting { devices, managed, pools, values, uploads_wait, profile })
+    let (managed, pools, values, uploads_wait, host_order) = (flag()?, flag()?, flag()?, flag()?, flag()?);
+    Some(Setting { devices, managed, pools, values, uploads_wait, host_order, profile })
 }
 
 /// Numbers as ranges: `0-3,7`.
@@ -162,4 +165,18 @@ pub fn parse_list(text: &str) -> Option<Vec<usize>> {
         numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
     }
     Some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_list, write_list};
+
+    #[test]
+    fn lists_are_read_as_they_are_written() {
+        for numbers in [vec![], vec![4], vec![0, 1, 2, 7], vec![3, 5, 6]] {
+            assert_eq!(parse_list(&write_list(&numbers)), Some(numbers));
+        }
+        assert_eq!(write_list(&[0, 1, 2, 7]), "0-2,7");
+        assert_eq!(parse_list("all"), None);
+    }
 }

@@ -60,7 +60,8 @@ impl<'a> Builder<'a> {
 
     /// A barrier; after it other threads may use other streams.
     pub fn barrier(&mut self) {
-        if self.scenery.threads > 1 && !matches!(self.ops.last(), Some(Op { call: Call::Barrier, .. }) | None) {
+        if self.scenery.threads > 1 && !matches!(self.ops.last(), Some(Op { call: Call::Barrier, .. }) | None)
+        {
             let _ = self.issue(0, Call::Barrier);
             self.share_out();
         }
@@ -86,7 +87,8 @@ impl<'a> Builder<'a> {
     /// An event of a device, each in its turn, among those that no other thread uses now.
     pub fn event(&mut self, thread: usize, device: usize) -> Option<usize> {
         let threads = self.scenery.threads;
-        let fits = |(index, of): &(usize, &usize)| **of == device && (threads == 1 || index % threads == thread);
+        let fits =
+            |(index, of): &(usize, &usize)| **of == device && (threads == 1 || index % threads == thread);
         let events: Vec<usize> =
             self.scenery.events.iter().enumerate().filter(fits).map(|(index, _)| index).collect();
         self.next_event += 1;
@@ -129,14 +131,20 @@ impl<'a> Builder<'a> {
         }
         let Some(stream) = self.order.actions()[last].stream else { return };
         let own = match call {
-            Call::Enqueue { stream, .. } | Call::Launch { stream, .. } | Call::Allocate { stream, .. } => Some(*stream),
+            Call::Enqueue { stream, .. } | Call::Launch { stream, .. } | Call::Allocate { stream, .. } => {
+                Some(*stream)
+            }
             Call::Blocking { device, .. } => Some(*device),
             _ => None,
         };
         let is_mine = self.owners[stream] == thread && self.order.has_stream(stream);
         match own {
-            Some(own) if is_mine && own != stream && self.rng.u32(..10) < 7 => drop(self.join(thread, stream, own)),
-            _ if is_mine => drop(self.wait_for(thread, stream)),
+            Some(own) if is_mine && own != stream && self.rng.u32(..10) < 7 => {
+                self.join(thread, stream, own);
+            }
+            _ if is_mine => {
+                self.wait_for(thread, stream);
+            }
             _ => {
                 let device = self.scenery.streams[stream].device;
                 let _ = self.issue(thread, Call::Await(Await::Context(device)));

@@ -64,13 +64,18 @@ pub fn program(seed: u64, pattern: usize, setting: &Setting, rng: &mut Rng) -> P
     let second = made.devices - 1;
     let kinds =
         [(BufferKind::Device, 0), (BufferKind::Device, second), (locked, 0), (scenery::locked_kind(rng), 0)];
-    made.buffers =
-        kinds.map(|(kind, device)| Buffer { kind, size, device, initial: true }).to_vec();
+    made.buffers = kinds.map(|(kind, device)| Buffer { kind, size, device, initial: true }).to_vec();
     if name == "graph-rounds" {
         made.graphs.push(round_graph(size, rng));
     }
     // Long copies are repeated less, so that no program takes long.
-    let most = if size > 600_000 { 6 } else if size > 100_000 { 20 } else { 40 };
+    let most = if size > 600_000 {
+        6
+    } else if size > 100_000 {
+        20
+    } else {
+        40
+    };
     let stage = Stage { streams, size, repetitions: rng.usize(4..=most) };
     let mut builder = Builder::new(&made, rng);
     issue(&mut builder, &stage);
@@ -170,11 +175,7 @@ fn shifting_down(builder: &mut Builder<'_>, stage: &Stage) {
         let start = builder.rng.usize(..stage.size / 8) * 4;
         let width = builder.rng.usize(1..=(stage.size - start) / 4) * 4;
         let from = builder.rng.usize(..=(stage.size - width) / 4) * 4;
-        builder.copy(
-            stream,
-            Region::linear(HOST, start, width),
-            Region::linear(DEVICE, from, width),
-        );
+        builder.copy(stream, Region::linear(HOST, start, width), Region::linear(DEVICE, from, width));
     }
     builder.read(stage);
 }
@@ -189,14 +190,19 @@ fn round_graph(size: usize, rng: &mut Rng) -> GraphPlan {
     ];
     match rng.u32(..4) {
         0 => steps.push(Work::HostRead { from: whole(HOST) }),
-        1 => steps.push(Work::HostWrite { to: Region::linear(HOST, 0, (size / 8).max(1) * 4), key: rng.u32(..) }),
+        1 => steps
+            .push(Work::HostWrite { to: Region::linear(HOST, 0, (size / 8).max(1) * 4), key: rng.u32(..) }),
         _ => {}
     }
     steps.push(Work::Copy { to: whole(OTHER_DEVICE), from: whole(HOST), form });
     if rng.bool() {
         steps.push(Work::Copy { to: whole(OTHER_HOST), from: whole(OTHER_DEVICE), form });
     }
-    GraphPlan { device: 0, lanes: 1, steps: steps.into_iter().map(|work| Step::Work { lane: 0, work }).collect() }
+    GraphPlan {
+        device: 0,
+        lanes: 1,
+        steps: steps.into_iter().map(|work| Step::Work { lane: 0, work }).collect(),
+    }
 }
 
 /// A graph launched many times, in one stream or by turns.

@@ -115,15 +115,22 @@ impl Maker<'_> {
         let host = self.host_buffers();
         let Some(buffer) = self.builder.rng.choice(host) else { return };
         let size = self.builder.scenery.buffers[buffer].size & !3;
-        let used: Vec<Region> =
-            self.recent.iter().copied().filter(|region| region.buffer == buffer && region.is_linear()).collect();
+        let used: Vec<Region> = self
+            .recent
+            .iter()
+            .copied()
+            .filter(|region| region.buffer == buffer && region.is_linear())
+            .collect();
         let region = match self.builder.rng.choice(used) {
             Some(region) if self.builder.rng.bool() => region,
             _ => Region::linear(buffer, 0, size),
         };
         let key = self.builder.rng.u32(..);
-        let work =
-            if self.builder.rng.bool() { Work::HostRead { from: region } } else { Work::HostWrite { to: region, key } };
+        let work = if self.builder.rng.bool() {
+            Work::HostRead { from: region }
+        } else {
+            Work::HostWrite { to: region, key }
+        };
         if self.builder.settle(thread, Call::Host(work.clone())) {
             self.note(&work);
         }
@@ -150,7 +157,9 @@ impl Maker<'_> {
             return self.enqueue(thread, stream);
         }
         let graph = self.builder.rng.usize(..graphs);
-        if !self.builder.order.is_captured(graph) && self.builder.issue(thread, Call::Capture { graph }).is_err() {
+        if !self.builder.order.is_captured(graph)
+            && self.builder.issue(thread, Call::Capture { graph }).is_err()
+        {
             return;
         }
         for _ in 0..self.builder.rng.usize(1..=3) {

@@ -7,9 +7,8 @@ use crate::program::{
 use fastrand::Rng;
 
 /// Sizes around the limits at which drivers and transports change their ways.
-const SIZES: [usize; 14] = [
-    256, 1000, 4092, 4096, 4100, 12_288, 16_384, 65_280, 65_532, 65_536, 65_792, 131_072, 262_144, 263_168,
-];
+const SIZES: [usize; 14] =
+    [256, 1000, 4092, 4096, 4100, 12_288, 16_384, 65_280, 65_532, 65_536, 65_792, 131_072, 262_144, 263_168];
 const LONG_SIZES: [usize; 5] = [262_140, 1 << 20, (1 << 20) + 4096, 2 << 20, 4 << 20];
 
 /// A size for a buffer.
@@ -44,6 +43,7 @@ pub fn empty(seed: u64, kind: &'static str, devices: usize, threads: usize, sett
         graphs: Vec::new(),
         words: 0,
         uploads_wait: setting.uploads_wait,
+        host_order: setting.host_order,
         ops: Vec::new(),
     }
 }
@@ -119,7 +119,8 @@ fn graph(program: &Program, device: usize, rng: &mut Rng) -> Option<GraphPlan> {
             && buffer.kind != BufferKind::Pageable
             && (!buffer.kind.has_device_pointer() || buffer.device == device)
     };
-    let buffers: Vec<usize> = program.buffers.iter().enumerate().filter(fits).map(|(index, _)| index).collect();
+    let buffers: Vec<usize> =
+        program.buffers.iter().enumerate().filter(fits).map(|(index, _)| index).collect();
     let mut steps: Vec<Step> = Vec::new();
     for _ in 0..rng.usize(2..=6) {
         let lane = rng.usize(..lanes);
@@ -127,7 +128,8 @@ fn graph(program: &Program, device: usize, rng: &mut Rng) -> Option<GraphPlan> {
         // What touches the same bytes in another lane comes first.
         let meets = |step: &Step| match step {
             Step::Work { lane: other, work: earlier } if *other != lane => {
-                let regions = |work: &Work| work.source().into_iter().chain(work.target()).copied().collect::<Vec<_>>();
+                let regions =
+                    |work: &Work| work.source().into_iter().chain(work.target()).copied().collect::<Vec<_>>();
                 let overlap = regions(earlier).iter().any(|a| regions(&work).iter().any(|b| a.overlaps(b)));
                 overlap.then_some(*other)
             }
@@ -145,7 +147,13 @@ fn graph(program: &Program, device: usize, rng: &mut Rng) -> Option<GraphPlan> {
 }
 
 /// Work over some of the buffers, for a stream of a device; none if no buffer fits.
-pub fn work(program: &Program, device: usize, buffers: &[usize], recent: &[Region], rng: &mut Rng) -> Option<Work> {
+pub fn work(
+    program: &Program,
+    device: usize,
+    buffers: &[usize],
+    recent: &[Region],
+    rng: &mut Rng,
+) -> Option<Work> {
     let any = |accept: &dyn Fn(&Buffer) -> bool, rng: &mut Rng| {
         let fit: Vec<usize> =
             buffers.iter().copied().filter(|&buffer| accept(&program.buffers[buffer])).collect();
@@ -189,7 +197,13 @@ pub fn work(program: &Program, device: usize, buffers: &[usize], recent: &[Regio
     Some(if rng.bool() { Work::HostRead { from: at } } else { Work::HostWrite { to: at, key: rng.u32(..) } })
 }
 
-fn copy(program: &Program, device: usize, buffers: &[usize], recent: &[Region], rng: &mut Rng) -> Option<Work> {
+fn copy(
+    program: &Program,
+    device: usize,
+    buffers: &[usize],
+    recent: &[Region],
+    rng: &mut Rng,
+) -> Option<Work> {
     let (first, second) = (rng.choice(buffers.to_vec())?, rng.choice(buffers.to_vec())?);
     // Most copies are between a device and the host.
     let side = |index: usize| program.buffers[index].kind.is_device();
@@ -250,7 +264,8 @@ fn region(program: &Program, buffer: usize, recent: &[Region], align: usize, rng
 /// Makes rows, or slices of rows, of a linear range, with gaps between the rows or without.
 fn shape(range: Region, form: CopyForm, align: usize, rng: &mut Rng) -> Region {
     let length = range.width;
-    let (depth, gap_rows) = if form == CopyForm::Slices { (rng.usize(1..=3), rng.usize(..2)) } else { (1, 0) };
+    let (depth, gap_rows) =
+        if form == CopyForm::Slices { (rng.usize(1..=3), rng.usize(..2)) } else { (1, 0) };
     let height = rng.usize(1..=12);
     let slice_rows = height + gap_rows;
     let pitch = (length / (slice_rows * depth)) & !(align - 1);

@@ -22,13 +22,16 @@ impl Order<'_> {
             Call::Host(work) => self.host_code(thread, work, view)?,
             Call::Record { event, stream } => self.record(*event, *stream, view)?,
             Call::WaitEvent { stream, event } => {
-                let recorded = view.events[*event].1.clone().ok_or(Refusal::Invalid("an event never recorded"))?;
+                let recorded =
+                    view.events[*event].1.clone().ok_or(Refusal::Invalid("an event never recorded"))?;
                 view.streams[*stream].add_all(&recorded);
             }
             Call::Await(what) => self.wait(*what, view)?,
             Call::Capture { graph } => self.capture(*graph)?,
             Call::Launch { graph, stream } => self.launch(thread, *graph, *stream, view)?,
-            Call::Allocate { buffer, stream, value } => self.allocate(thread, *buffer, *stream, *value, view)?,
+            Call::Allocate { buffer, stream, value } => {
+                self.allocate(thread, *buffer, *stream, *value, view)?
+            }
             Call::Release { buffer, stream } => self.release(thread, *buffer, *stream, view)?,
             Call::DestroyStream { stream } => {
                 let kind = self.program.streams[*stream].kind;
@@ -102,14 +105,14 @@ impl Order<'_> {
         view: &mut View,
     ) -> Result<Set, Refusal> {
         let mut done = self.base(stream, view);
-        let action = self.act(thread, Some(stream), effect, done.clone(), (0, 0))?;
+        let action = self.act(thread, Some(stream), effect, done.clone(), &view.host, (0, 0))?;
         done.add(action);
         self.extend(stream, &done, view);
         Ok(done)
     }
 
     fn by_host(&mut self, thread: usize, effect: Effect, view: &mut View) -> Result<(), Refusal> {
-        let action = self.act(thread, None, effect, view.host.clone(), (0, 0))?;
+        let action = self.act(thread, None, effect, view.host.clone(), &view.host, (0, 0))?;
         view.host.add(action);
         Ok(())
     }
@@ -170,7 +173,9 @@ impl Order<'_> {
         // Whether or not CUDA says that the call waits, a driver may let it.
         self.check_end(&self.base(device, view))?;
         if kinds.1 == BufferKind::Pageable {
-            let Work::Copy { to, from, .. } = work else { return Err(Refusal::Invalid("a fill of the host")) };
+            let Work::Copy { to, from, .. } = work else {
+                return Err(Refusal::Invalid("a fill of the host"));
+            };
             self.by_host(thread, Effect::Stage(*from), view)?;
             return self.in_stream(thread, device, Effect::Unstage(*to), view).map(drop);
         }
@@ -203,7 +208,8 @@ impl Order<'_> {
             action.stream.is_some_and(|stream| self.program.streams[stream].device == device)
                 && !view.host.has(*index)
         };
-        let running: Vec<usize> = self.actions.iter().enumerate().filter(runs).map(|(index, _)| index).collect();
+        let running: Vec<usize> =
+            self.actions.iter().enumerate().filter(runs).map(|(index, _)| index).collect();
         if running.is_empty() { Ok(()) } else { Err(Refusal::Managed(running)) }
     }
 
@@ -256,7 +262,8 @@ impl Order<'_> {
                 }) {
                     return Err(Refusal::Invalid("memory that graphs do not have"));
                 }
-                if work.source().into_iter().chain(work.target()).any(|region| !self.is_alive(region.buffer)) {
+                if work.source().into_iter().chain(work.target()).any(|region| !self.is_alive(region.buffer))
+                {
                     return Err(Refusal::Invalid("a buffer that is not there"));
                 }
             }
@@ -278,7 +285,8 @@ impl Order<'_> {
             match step {
                 Step::Work { lane, work } => {
                     let effect = Effect::Work(work.clone());
-                    let action = self.act(thread, Some(stream), effect, lanes[*lane].clone(), (part, round))?;
+                    let before = lanes[*lane].clone();
+                    let action = self.act(thread, Some(stream), effect, before, &view.host, (part, round))?;
                     lanes[*lane].add(action);
                 }
                 Step::Join { from, to } => {
@@ -320,7 +328,13 @@ impl Order<'_> {
         Ok(())
     }
 
-    fn release(&mut self, thread: usize, buffer: usize, stream: usize, view: &mut View) -> Result<(), Refusal> {
+    fn release(
+        &mut self,
+        thread: usize,
+        buffer: usize,
+        stream: usize,
+        view: &mut View,
+    ) -> Result<(), Refusal> {
         let gone = &self.program.buffers[buffer];
         if self.stopped.is_some() || gone.device != self.program.streams[stream].device {
             return Err(Refusal::Invalid("a release by another device, or not now"));
@@ -382,7 +396,10 @@ impl Order<'_> {
                 };
                 let is_pageable = |kind| kind == Some(BufferKind::Pageable);
                 let is_device = |kind: Option<BufferKind>| kind.is_some_and(BufferKind::is_device);
-                if !fits || is_pageable(kinds.0) && !is_device(kinds.1) || is_pageable(kinds.1) && !is_device(kinds.0) {
+                if !fits
+                    || is_pageable(kinds.0) && !is_device(kinds.1)
+                    || is_pageable(kinds.1) && !is_device(kinds.0)
+                {
                     return Err(Refusal::Invalid("a copy that has no such form"));
                 }
                 if regions().all(|region| {

@@ -24,7 +24,9 @@ impl Run<'_> {
         match *call {
             Call::Enqueue { stream, ref work } => {
                 let device = self.enter_stream(stream)?;
-                let reads = self.reads(|action| action.op == op && matches!(action.effect, crate::order::Effect::Work(_)));
+                let reads = self.reads(|action| {
+                    action.op == op && matches!(action.effect, crate::order::Effect::Work(_))
+                });
                 self.work(op, work, device, Way::Stream(self.stream(stream)), reads)
             }
             Call::Blocking { device, ref work } => {
@@ -209,9 +211,14 @@ impl Run<'_> {
         match work {
             Work::Copy { to, from, form } => self.copy(to, from, *form, way),
             Work::Fill { to, value, element } => self.fill(to, *value, *element, way),
-            Work::Generate { to, key, delay } => {
-                self.machine.launch_generate(kernels.generate, self.device(to), words(to), *key, *delay, stream)
-            }
+            Work::Generate { to, key, delay } => self.machine.launch_generate(
+                kernels.generate,
+                self.device(to),
+                words(to),
+                *key,
+                *delay,
+                stream,
+            ),
             Work::Add { to, constant, delay } => {
                 let both = (self.device(to), self.device(to));
                 self.machine.launch_move(kernels.copy, both, words(to), *constant, *delay, stream)
@@ -283,10 +290,20 @@ impl Run<'_> {
         unsafe {
             match form {
                 CopyForm::Directed | CopyForm::Unified => match (way, to_device, from_device) {
-                    (Way::Stream(stream), true, true) if self.are_peers(to, from) && form == CopyForm::Directed => {
-                        let context =
-                            |region: &Region| self.machine.contexts[self.program.buffers[region.buffer].device];
-                        driver.cuMemcpyPeerAsync(to_address, context(to), from_address, context(from), size, stream)
+                    (Way::Stream(stream), true, true)
+                        if self.are_peers(to, from) && form == CopyForm::Directed =>
+                    {
+                        let context = |region: &Region| {
+                            self.machine.contexts[self.program.buffers[region.buffer].device]
+                        };
+                        driver.cuMemcpyPeerAsync(
+                            to_address,
+                            context(to),
+                            from_address,
+                            context(from),
+                            size,
+                            stream,
+                        )
                     }
                     (Way::Stream(stream), true, false) if form == CopyForm::Directed => {
                         driver.cuMemcpyHtoDAsync_v2(to_address, pointer(from_address), size, stream)

@@ -64,7 +64,8 @@ impl Machine {
         for ordinal in 0..count?.min(2) {
             let device: Result<c_int, Error> = give!(0, self.driver, cuDeviceGet(ordinal));
             let device = device?;
-            let context: Result<Handle, Error> = give!(null_mut(), self.driver, cuDevicePrimaryCtxRetain(device));
+            let context: Result<Handle, Error> =
+                give!(null_mut(), self.driver, cuDevicePrimaryCtxRetain(device));
             self.contexts.push(context?);
             self.enter(self.contexts.len() - 1)?;
             let module: Result<Handle, Error> =
