@@ -5,6 +5,7 @@
 //! that were taken has one result.
 
 mod calls;
+mod check;
 mod set;
 #[cfg(test)]
 mod tests;

@@ -1,70 +1,10 @@
 //! What a program is: buffers, streams, events, graphs, and operations in the order in which they are issued.
 
-/// A rectangle (or box) of bytes in a buffer; a linear range has one row in one slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// The buffer's number.
-    pub buffer: usize,
-    /// The first byte.
-    pub offset: usize,
-    /// Bytes in a row.
-    pub width: usize,
-    /// From the start of a row to the next.
-    pub pitch: usize,
-    /// Rows in a slice.
-    pub height: usize,
-    /// Slices.
-    pub depth: usize,
-    /// Rows from the start of a slice to the next.
-    pub slice_rows: usize,
-}
+mod region;
+mod work;
 
-impl Region {
-    /// A range of bytes.
-    pub fn linear(buffer: usize, offset: usize, width: usize) -> Self {
-        Self { buffer, offset, width, pitch: width, height: 1, depth: 1, slice_rows: 1 }
-    }
-
-    /// Whether it is one range of bytes.
-    pub fn is_linear(&self) -> bool {
-        self.height == 1 && self.depth == 1
-    }
-
-    /// Bytes that belong to it.
-    pub fn bytes(&self) -> usize {
-        self.width * self.height * self.depth
-    }
-
-    /// The end of its last row.
-    pub fn end(&self) -> usize {
-        self.offset + ((self.depth - 1) * self.slice_rows + self.height - 1) * self.pitch + self.width
-    }
-
-    /// The first byte of each row, ascending.
-    pub fn rows(self) -> impl Iterator<Item = usize> {
-        (0..self.depth).flat_map(move |slice| {
-            (0..self.height).map(move |row| self.offset + (slice * self.slice_rows + row) * self.pitch)
-        })
-    }
-
-    /// Whether both have a byte in common.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        if self.buffer != other.buffer || self.offset >= other.end() || other.offset >= self.end() {
-            return false;
-        }
-        let (mut mine, mut theirs) = (self.rows().peekable(), other.rows().peekable());
-        while let (Some(&a), Some(&b)) = (mine.peek(), theirs.peek()) {
-            if a + self.width <= b {
-                mine.next();
-            } else if b + other.width <= a {
-                theirs.next();
-            } else {
-                return true;
-            }
-        }
-        false
-    }
-}
+pub use region::Region;
+pub use work::{CopyForm, Work};
 
 /// Where a buffer's memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,117 +80,6 @@ pub struct Stream {
     pub device: usize,
     /// How it follows the legacy default stream.
     pub kind: StreamKind,
-}
-
-/// Which entry point makes a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyForm {
-    /// `cuMemcpyHtoD`, `cuMemcpyDtoH`, `cuMemcpyDtoD`, `cuMemcpyPeer`.
-    Directed,
-    /// `cuMemcpy`, whose directions come from the addresses.
-    Unified,
-    /// `cuMemcpy2D`.
-    Rows,
-    /// `cuMemcpy3D`.
-    Slices,
-}
-
-/// What is done with memory, by a stream or by the host.
-#[derive(Clone, Debug)]
-pub enum Work {
-    /// A copy between two regions of the same shape.
-    Copy {
-        /// Written.
-        to: Region,
-        /// Read.
-        from: Region,
-        /// The entry point.
-        form: CopyForm,
-    },
-    /// `cuMemsetD8`, `cuMemsetD32` or the two-dimensional forms.
-    Fill {
-        /// Written.
-        to: Region,
-        /// The value of each element.
-        value: u32,
-        /// Bytes of an element, 1 or 4.
-        element: usize,
-    },
-    /// A kernel that stores words made from a key.
-    Generate {
-        /// Written.
-        to: Region,
-        /// Decides the words.
-        key: u32,
-        /// Steps of a loop before the first store.
-        delay: u32,
-    },
-    /// A kernel that adds to words.
-    Add {
-        /// Read and written.
-        to: Region,
-        /// Added to each word.
-        constant: u32,
-        /// Steps of a loop before the first load.
-        delay: u32,
-    },
-    /// A kernel that copies words and adds to them.
-    Move {
-        /// Written.
-        to: Region,
-        /// Read.
-        from: Region,
-        /// Added to each word.
-        constant: u32,
-        /// Steps of a loop before the first load.
-        delay: u32,
-    },
-    /// The host reads and compares with the model: code of a thread, or a host function in a stream.
-    HostRead {
-        /// Read.
-        from: Region,
-    },
-    /// The host stores words made from a key: code of a thread, or a host function in a stream.
-    HostWrite {
-        /// Written.
-        to: Region,
-        /// Decides the words.
-        key: u32,
-    },
-}
-
-impl Work {
-    /// What it reads.
-    pub fn source(&self) -> Option<&Region> {
-        match self {
-            Self::Copy { from, .. } | Self::Move { from, .. } | Self::HostRead { from } => Some(from),
-            Self::Add { to, .. } => Some(to),
-            Self::Fill { .. } | Self::Generate { .. } | Self::HostWrite { .. } => None,
-        }
-    }
-
-    /// What it writes.
-    pub fn target(&self) -> Option<&Region> {
-        match self {
-            Self::Copy { to, .. }
-            | Self::Fill { to, .. }
-            | Self::Generate { to, .. }
-            | Self::Add { to, .. }
-            | Self::Move { to, .. }
-            | Self::HostWrite { to, .. } => Some(to),
-            Self::HostRead { .. } => None,
-        }
-    }
-
-    /// Whether it is a kernel.
-    pub fn is_kernel(&self) -> bool {
-        matches!(self, Self::Generate { .. } | Self::Add { .. } | Self::Move { .. })
-    }
-
-    /// Whether it is code of the host.
-    pub fn is_host_code(&self) -> bool {
-        matches!(self, Self::HostRead { .. } | Self::HostWrite { .. })
-    }
 }
 
 /// A step of a capture. Lane 0 is the stream in which the capture begins and ends; the others are forked from it at the
@@ -443,26 +272,4 @@ impl Program {
 /// The word that a key gives at a place: what kernels and host code store.
 pub fn generated_word(key: u32, index: usize) -> u32 {
     key.wrapping_add((index as u32).wrapping_mul(0x9E37_79B9))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Region;
-
-    #[test]
-    fn rows_overlap_only_where_they_have_bytes() {
-        let even =
-            Region { width: 4, pitch: 8, height: 3, depth: 1, slice_rows: 3, ..Region::linear(0, 0, 4) };
-        let odd = Region { offset: 4, ..even };
-        assert!(!even.overlaps(&odd) && even.overlaps(&even));
-        assert!(even.overlaps(&Region { offset: 3, ..even }));
-        assert!(even.overlaps(&Region::linear(0, 18, 1)) && !even.overlaps(&Region::linear(0, 20, 1)));
-        assert!(!even.overlaps(&Region { buffer: 1, ..even }));
-        let box_of_two = Region { depth: 2, slice_rows: 4, ..even };
-        assert_eq!(box_of_two.end(), 52);
-        assert!(
-            !box_of_two.overlaps(&Region::linear(0, 20, 12))
-                && box_of_two.overlaps(&Region::linear(0, 35, 1))
-        );
-    }
 }

@@ -2,6 +2,7 @@
 
 mod buffers;
 mod calls;
+mod copies;
 mod host_code;
 mod machine;
 

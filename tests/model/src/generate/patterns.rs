@@ -10,7 +10,7 @@ use fastrand::Rng;
 type Issue = fn(&mut Builder<'_>, &Stage);
 
 /// The patterns by name.
-pub const PATTERNS: [(&str, Issue); 11] = [
+pub const PATTERNS: [(&str, Issue); 14] = [
     ("repeat-down", repeat_down),
     ("turns", turns),
     ("rows-down", rows_down),
@@ -22,6 +22,9 @@ pub const PATTERNS: [(&str, Issue); 11] = [
     ("host-functions", host_functions),
     ("stopped-stream", stopped_stream),
     ("mapped", mapped),
+    ("reused-source", reused_source),
+    ("within-host", within_host),
+    ("synchronous", synchronous),
 ];
 
 /// The buffers of a pattern: two of a device, then two of the host (a mapped one among them for that pattern).
@@ -46,7 +49,7 @@ pub fn program(seed: u64, pattern: usize, setting: &Setting, rng: &mut Rng) -> P
     let first = made.streams.len();
     for index in 0..rng.usize(2..=4) {
         let kind = match name {
-            "legacy" => StreamKind::Blocking,
+            "legacy" | "synchronous" => StreamKind::Blocking,
             "stopped-stream" => StreamKind::NonBlocking,
             _ if rng.u32(..3) == 0 => StreamKind::Blocking,
             _ => StreamKind::NonBlocking,
@@ -321,6 +324,56 @@ fn mapped(builder: &mut Builder<'_>, stage: &Stage) {
             builder.put(stream, Work::Move { to, from, constant, delay: 0 });
         }
         builder.copy(stream, stage.whole(OTHER_HOST), stage.whole(OTHER_DEVICE));
+    }
+    builder.read(stage);
+}
+
+/// What copies take up is overwritten by copies down, once they have taken it.
+fn reused_source(builder: &mut Builder<'_>, stage: &Stage) {
+    for index in 0..stage.repetitions {
+        let (up, down) = (stage.stream(index), stage.stream(index + 1));
+        builder.copy(up, stage.whole(OTHER_DEVICE), stage.whole(HOST));
+        builder.generate(down, stage.whole(DEVICE));
+        builder.join(0, up, down);
+        builder.copy(down, stage.whole(HOST), stage.whole(DEVICE));
+        if builder.rng.bool() {
+            builder.copy(up, stage.whole(OTHER_HOST), stage.whole(OTHER_DEVICE));
+        }
+    }
+    builder.read(stage);
+}
+
+/// Copies from one place of the host to another, between copies from the device to both.
+fn within_host(builder: &mut Builder<'_>, stage: &Stage) {
+    for index in 0..stage.repetitions.min(16) {
+        let stream = stage.stream(index / 2);
+        builder.generate(stream, stage.whole(DEVICE));
+        builder.copy(stream, stage.whole(HOST), stage.whole(DEVICE));
+        builder.copy(stream, stage.whole(OTHER_HOST), stage.whole(HOST));
+        if builder.rng.bool() {
+            builder.generate(stream, stage.whole(DEVICE));
+            builder.copy(stream, stage.whole(OTHER_HOST), stage.whole(DEVICE));
+        }
+    }
+    builder.read(stage);
+}
+
+/// Synchronous copies after asynchronous ones that touch the same memory of the host.
+fn synchronous(builder: &mut Builder<'_>, stage: &Stage) {
+    for index in 0..stage.repetitions {
+        let stream = stage.stream(index);
+        builder.generate(stream, stage.whole(DEVICE));
+        builder.copy(stream, stage.whole(HOST), stage.whole(DEVICE));
+        let (to, from) = match builder.rng.u32(..3) {
+            0 => (HOST, OTHER_DEVICE),
+            1 => (OTHER_DEVICE, HOST),
+            _ => (OTHER_HOST, DEVICE),
+        };
+        let work = Work::Copy { to: stage.whole(to), from: stage.whole(from), form: CopyForm::Directed };
+        builder.settle(0, Call::Blocking { device: 0, work });
+        if to != OTHER_DEVICE {
+            let _ = builder.issue(0, Call::Host(Work::HostRead { from: stage.whole(to) }));
+        }
     }
     builder.read(stage);
 }

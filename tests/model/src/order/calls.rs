@@ -1,7 +1,7 @@
 //! What each call does to the order of things.
 
 use super::{Contents, Effect, Life, Order, Refusal, Set, View};
-use crate::program::{Await, BufferKind, Call, CopyForm, GraphPlan, Region, Step, Stream, StreamKind, Work};
+use crate::program::{Await, BufferKind, Call, GraphPlan, Region, Step, Stream, StreamKind, Work};
 
 /// The kinds of objects that one thread has to itself between two barriers.
 const STREAM: usize = 0;
@@ -25,6 +25,7 @@ impl Order<'_> {
                 let recorded =
                     view.events[*event].1.clone().ok_or(Refusal::Invalid("an event never recorded"))?;
                 view.streams[*stream].add_all(&recorded);
+                self.stand_still(*stream, view);
             }
             Call::Await(what) => self.wait(*what, view)?,
             Call::Capture { graph } => self.capture(*graph)?,
@@ -129,7 +130,7 @@ impl Order<'_> {
         Ok(())
     }
 
-    fn kind(&self, region: &Region) -> BufferKind {
+    pub(super) fn kind(&self, region: &Region) -> BufferKind {
         self.program.buffers[region.buffer].kind
     }
 
@@ -224,7 +225,19 @@ impl Order<'_> {
         }
         self.records += 1;
         view.events[event] = (self.records, Some(recorded));
+        self.stand_still(stream, view);
         Ok(())
+    }
+
+    /// A record or a wait in the legacy default stream is no work that others are in order with, but a driver may make
+    /// blocking streams stand still behind it.
+    fn stand_still(&self, stream: usize, view: &mut View) {
+        let Stream { device, kind } = self.program.streams[stream];
+        if let Some((_, action)) = self.stopped.filter(|_| kind == StreamKind::Legacy)
+            && self.base(stream, view).has(action)
+        {
+            view.legacy[device].add(action);
+        }
     }
 
     fn wait(&self, what: Await, view: &mut View) -> Result<(), Refusal> {
@@ -376,68 +389,6 @@ impl Order<'_> {
             self.words_used.push(word);
         }
         Ok(())
-    }
-
-    /// Refuses work that no driver would do.
-    fn check(&self, work: &Work, device: usize) -> Result<(), Refusal> {
-        let (source, target) = (work.source(), work.target());
-        let kinds = (source.map(|region| self.kind(region)), target.map(|region| self.kind(region)));
-        let regions = || source.into_iter().chain(target);
-        match work {
-            Work::Copy { to, from, form } => {
-                let shape = |region: &Region| (region.width, region.height, region.depth);
-                if shape(to) != shape(from) || to.overlaps(from) {
-                    return Err(Refusal::Invalid("regions that do not fit each other"));
-                }
-                let fits = match form {
-                    CopyForm::Directed | CopyForm::Unified => to.is_linear(),
-                    CopyForm::Rows => to.depth == 1,
-                    CopyForm::Slices => true,
-                };
-                let is_pageable = |kind| kind == Some(BufferKind::Pageable);
-                let is_device = |kind: Option<BufferKind>| kind.is_some_and(BufferKind::is_device);
-                if !fits
-                    || is_pageable(kinds.0) && !is_device(kinds.1)
-                    || is_pageable(kinds.1) && !is_device(kinds.0)
-                {
-                    return Err(Refusal::Invalid("a copy that has no such form"));
-                }
-                if regions().all(|region| {
-                    let buffer = &self.program.buffers[region.buffer];
-                    buffer.kind.is_device() && buffer.device != device
-                }) || (!to.is_linear() && regions().any(|region| self.is_of_other(region, device)))
-                {
-                    return Err(Refusal::Invalid("memory of another device"));
-                }
-            }
-            Work::HostRead { .. } | Work::HostWrite { .. } => {
-                if regions().any(|region| {
-                    let kind = self.kind(region);
-                    !region.is_linear() || kind.is_device() || kind == BufferKind::Managed
-                }) {
-                    return Err(Refusal::Invalid("memory that a host function does not have"));
-                }
-            }
-            Work::Fill { .. } | Work::Generate { .. } | Work::Add { .. } | Work::Move { .. } => {
-                if regions().any(|region| {
-                    let buffer = &self.program.buffers[region.buffer];
-                    !buffer.kind.has_device_pointer() || buffer.device != device
-                }) {
-                    return Err(Refusal::Invalid("memory that a kernel does not have"));
-                }
-                if let Work::Move { to, from, .. } = work
-                    && (to.overlaps(from) || to.width != from.width)
-                {
-                    return Err(Refusal::Invalid("regions that do not fit each other"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn is_of_other(&self, region: &Region, device: usize) -> bool {
-        let buffer = &self.program.buffers[region.buffer];
-        buffer.kind.is_device() && buffer.device != device
     }
 }
 
