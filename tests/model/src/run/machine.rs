@@ -44,7 +44,11 @@ macro_rules! give {
 impl Machine {
     /// Opens a driver.
     pub fn open(library: &Path) -> Result<Self, String> {
-        let driver = Driver::open(library).map_err(|error| error.to_string())?;
+        let driver = Driver::open(library).map_err(|error| {
+            let cause =
+                core::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
+            format!("{}: {error}{cause}", library.display())
+        })?;
         let mut machine = Self {
             driver,
             contexts: Vec::new(),
