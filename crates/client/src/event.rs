@@ -11,6 +11,7 @@ use crate::exchange::{self, Kind};
 use crate::handles::{self, Registry};
 use crate::session::{self, callbacks, transfers};
 use crate::stream::{Ahead, StreamState};
+use crate::visible;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult};
@@ -319,8 +320,8 @@ pub fn join(stream: &StreamState, other: &StreamState) -> Result<(), CUresult> {
     session::post_in(other.context, &calls::event_destroy { event })
 }
 
-/// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go on when the bytes before
-/// the event are in the program's memory too, where the stream's device may find them.
+/// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go on when the bytes that lie
+/// before the event are in the program's memory too, where the stream's device may find them.
 fn wait_elsewhere(
     stream: &StreamState,
     context: Handle<Context>,
@@ -328,9 +329,15 @@ fn wait_elsewhere(
     ahead: &Ahead,
 ) -> Result<(), CUresult> {
     let token = callbacks::hold(stream)?;
-    let server = stream.context.server();
-    let transfers = ahead.transfers.clone();
-    let let_go = move || callbacks::let_go(server, token);
-    completion::when_recorded(context, event, move || transfers::when_done(&transfers, let_go))
-        .inspect_err(|_| callbacks::let_go(server, token))
+    // The other server's device may write to the program's memory before the event.
+    stream.add_hazard();
+    let (server, other, ahead) = (stream.context.server(), context.server(), ahead.clone());
+    completion::when_recorded(context, event, move || {
+        if visible::is_any() {
+            callbacks::let_go_behind(server, token, ahead, other);
+        } else {
+            transfers::when_done(&ahead.transfers, move || callbacks::let_go(server, token));
+        }
+    })
+    .inspect_err(|_| callbacks::let_go(server, token))
 }

@@ -29,12 +29,21 @@ pub struct StreamState {
     pub(crate) capture: AtomicU64,
     /// Transfers that its copies began, and those that other streams had begun before what it waits for.
     transfers: Mutex<Transfers>,
-    /// For a legacy default stream: those of blocking streams that were destroyed.
-    left_behind: Mutex<Transfers>,
+    /// For a legacy default stream: those of streams that were destroyed.
+    left_behind: LeftBehind,
     /// How far its work is known to be done.
     watermark: Arc<Watermark>,
     /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there was none.
     hazard: AtomicU64,
+}
+
+/// What streams of a context held when they were destroyed.
+#[derive(Default)]
+struct LeftBehind {
+    /// Blocking ones, which the legacy default stream is in order with.
+    in_order: Mutex<Transfers>,
+    /// Non-blocking ones.
+    apart: Mutex<Transfers>,
 }
 
 /// Unfinished transfers of a stream, each with a ticket that no command behind it has and none before it exceeds.
@@ -130,7 +139,7 @@ impl StreamState {
             id: next_id(),
             capture: AtomicU64::new(0),
             transfers: Mutex::default(),
-            left_behind: Mutex::default(),
+            left_behind: LeftBehind::default(),
             watermark: Arc::default(),
             hazard: AtomicU64::new(0),
         })
@@ -205,7 +214,7 @@ impl StreamState {
         if self.is_legacy() {
             // In this order: a stream that is destroyed meanwhile leaves behind what it holds before it is out of sight.
             self.others_in_order().iter().for_each(|(_, stream)| stream.add_own(&mut ahead));
-            ahead.take_in(&self.left_behind);
+            ahead.take_in(&self.left_behind.in_order);
         } else if self.is_blocking()
             && let Ok(context) = context::state(self.context)
         {
@@ -234,7 +243,7 @@ impl StreamState {
                 self.hazard.fetch_max(stream.hazard.load(Ordering::Acquire), Ordering::AcqRel);
             }
         }
-        self.take_over(&self.left_behind, newest);
+        self.take_over(&self.left_behind.in_order, newest);
         let mut transfers = self.transfers.lock();
         transfers.taken_over = transfers.taken_over.max(newest);
     }
@@ -259,16 +268,18 @@ impl StreamState {
             return Ok(());
         }
         let context = context::state(self.context)?;
-        if !self.is_blocking() {
-            context.leave_behind(newest);
-            return Ok(());
-        }
         let legacy = &context.legacy_stream;
+        let left_behind = if self.is_blocking() {
+            &legacy.left_behind.in_order
+        } else {
+            context.leave_behind(newest);
+            &legacy.left_behind.apart
+        };
         let held: Vec<_> = self.transfers.lock().unfinished().cloned().collect();
-        let mut left_behind = legacy.left_behind.lock();
+        let mut left_behind = left_behind.lock();
         held.into_iter().for_each(|(ticket, transfer)| left_behind.add(ticket, transfer));
         drop(left_behind);
-        if self.has_hazard() {
+        if self.is_blocking() && self.has_hazard() {
             legacy.hazard.fetch_max(self.hazard.load(Ordering::Acquire), Ordering::AcqRel);
         }
         Ok(())
@@ -422,6 +433,21 @@ pub fn of_thread() -> Result<Handle<Stream>, CUresult> {
         // The thread is ending, its streams with it.
         Err(_) => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
     }
+}
+
+/// The copies that lie before the end of any stream of a context and whose bytes are not there yet, those of other contexts among
+/// them that its streams wait for.
+pub fn ahead_of_all(context: &ContextState) -> Ahead {
+    let mut ahead = Ahead::default();
+    if transfers::any_pending() {
+        let streams = STREAMS.select(|stream| stream.context == context.handle);
+        streams.iter().for_each(|(_, stream)| ahead.take_in(&stream.transfers));
+        let legacy = &context.legacy_stream;
+        for held in [&legacy.transfers, &legacy.left_behind.in_order, &legacy.left_behind.apart] {
+            ahead.take_in(held);
+        }
+    }
+    ahead
 }
 
 /// Whether all streams of a context that its legacy default stream does not wait for are known to have done their work.

@@ -1,7 +1,7 @@
 //! Is the work of a context done, and who waits until it is?
 
 use super::ContextState;
-use crate::session::{self, transfers};
+use crate::session;
 use crate::{handles, stream};
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
@@ -61,7 +61,7 @@ impl ContextState {
 
     /// Waits until everything in it is done and its bytes are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
-        let transfers = transfers::of_context(self.handle);
+        let ahead = stream::ahead_of_all(self);
         let newest = handles::ticket(self.handle);
         if self.is_idle() {
             session::of(self.handle)?.faults().take()?;
@@ -69,7 +69,7 @@ impl ContextState {
             session::call_in(self.handle, &calls::context_synchronize {})?;
             self.watermark.reach(newest);
         }
-        transfers.iter().try_for_each(|transfer| transfer.wait())?;
+        ahead.wait()?;
         self.watermark.fetch(self.handle.server(), newest)
     }
 }

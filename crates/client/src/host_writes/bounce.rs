@@ -2,7 +2,6 @@
 
 use core::ptr::NonNull;
 use parking_lot::Mutex;
-use std::sync::OnceLock;
 
 /// Bytes of free buffers that are kept for the next ones: a row of pieces of the usual size.
 const MOST_KEPT: usize = 32 << 20;
@@ -41,40 +40,34 @@ fn give_back(buffer: Vec<u8>) {
     }
 }
 
-/// Memory for a transfer that may have to wait for others, taken from the pool when it is first asked for.
-#[derive(Default)]
-pub struct Bounce(OnceLock<Taken>);
-
-struct Taken {
+/// Memory of the pool in which a transfer waits for others.
+pub struct Bounce {
     buffer: Vec<u8>,
     start: NonNull<u8>,
 }
 
-// SAFETY: `start` points into `buffer`, which moves with it and is read only once nobody writes any more.
-unsafe impl Send for Taken {}
+// SAFETY: `start` points into `buffer`, which moves with it.
+unsafe impl Send for Bounce {}
 // SAFETY: as above; sharing gives out the address alone.
-unsafe impl Sync for Taken {}
+unsafe impl Sync for Bounce {}
 
-impl Drop for Taken {
+impl Drop for Bounce {
     fn drop(&mut self) {
         give_back(core::mem::take(&mut self.buffer));
     }
 }
 
 impl Bounce {
-    /// The first of at least `length` bytes, the same at every call.
-    pub fn memory(&self, length: usize) -> *mut u8 {
-        let taken = self.0.get_or_init(|| {
-            let mut buffer = take(length);
-            let start = NonNull::new(buffer.as_mut_ptr()).unwrap_or(NonNull::dangling());
-            Taken { buffer, start }
-        });
-        taken.start.as_ptr()
+    /// Memory of at least `length` bytes, whatever they hold.
+    pub fn of(length: usize) -> Self {
+        let mut buffer = take(length);
+        let start = NonNull::new(buffer.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        Self { buffer, start }
     }
 
-    /// Whether memory was asked for.
-    pub fn is_used(&self) -> bool {
-        self.0.get().is_some()
+    /// Its first byte.
+    pub fn memory(&self) -> *mut u8 {
+        self.start.as_ptr()
     }
 }
 
@@ -83,26 +76,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_taken_once_and_used_again() {
+    fn memory_is_used_again_and_never_twice_at_a_time() {
         let length = 12_345;
-        let bounce = Bounce::default();
-        assert!(!bounce.is_used());
-        let memory = bounce.memory(length);
-        assert_eq!(memory, bounce.memory(length));
+        let bounce = Bounce::of(length);
+        let memory = bounce.memory();
         // SAFETY: the buffer is ours and has as many bytes.
         unsafe { memory.write_bytes(7, length) };
-        let other = Bounce::default();
-        assert_ne!(memory, other.memory(length));
+        assert_ne!(memory, Bounce::of(length).memory());
         drop(bounce);
-        let again = Bounce::default();
-        assert_eq!(again.memory(length), memory);
+        let buffers = [(); 2].map(|()| Bounce::of(length));
+        assert!(buffers.iter().any(|again| again.memory() == memory));
     }
 
     #[test]
     fn what_is_too_much_is_not_kept() {
-        let bounce = Bounce::default();
-        bounce.memory(MOST_KEPT + 1);
-        drop(bounce);
+        drop(Bounce::of(MOST_KEPT + 1));
         assert!(POOL.lock().bytes <= MOST_KEPT);
     }
 }

@@ -119,6 +119,18 @@ pub fn let_go(server: usize, token: u64) {
     let _ = unsafe { session.link().post_transfer(transfer, &raw const DONE, 1, carriage, ()) };
 }
 
+/// The same, once the bytes of copies before it are there and what kernels of another server have written to the program's memory has
+/// come. So the stream finds it. Never blocks.
+pub fn let_go_behind(server: usize, token: u64, after: Ahead, other: usize) {
+    let run = Box::new(move || {
+        // An error means a lost link, which has been reported.
+        let _ = visible::fetch(other);
+    });
+    if ACCESSES.send(Due { task: Task::Access { run, after }, waiting: Some((server, token)) }).is_err() {
+        error!("a stream cannot go on, because no thread for copies could be started");
+    }
+}
+
 /// Runs a function of the program soon, after those that wait to be run.
 pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
     if crate::process::is_ready()

@@ -12,11 +12,11 @@ use crate::session;
 use crate::stream::{Ahead, StreamState};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Awaited, ChooseMemory, Destination, TransferError, awake, copiers};
+use causeway_fabric::{Awaited, ChooseMemory, Destination, TransferError, awake, copiers, delays};
 use core::ops::Range;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 /// One device-to-host transfer.
 pub struct Transfer {
@@ -189,18 +189,15 @@ unsafe fn destination(
         },
         Landing::Direct(address, length) => {
             let place =
-                Arc::new(InTurn { number: transfer.number, address, length, bounce: Bounce::default() });
+                Arc::new(InTurn { number: transfer.number, address, length, bounce: OnceLock::new() });
             let on_end = {
                 let place = place.clone();
-                move |outcome: Result<(), TransferError>| {
-                    if outcome.is_err() || !place.bounce.is_used() {
-                        return transfer.ended(outcome);
-                    }
-                    transfer.clone().store(move || {
-                        // SAFETY: the buffer has as many bytes, all of which have arrived; the memory is valid until the transfer
-                        // is done, which is said behind this.
-                        unsafe { copiers::copy(place.address, place.bounce.memory(length), length, threads) };
-                    });
+                move |outcome: Result<(), TransferError>| match (outcome, place.is_bounced()) {
+                    (Ok(()), true) => transfer.clone().store(move || {
+                        // SAFETY: the transfer is not done yet, and all its bytes have arrived.
+                        unsafe { place.store(threads) };
+                    }),
+                    (outcome, _) => transfer.ended(outcome),
                 }
             };
             // SAFETY: the program's memory is valid until the transfer is done, as this function demands, and the bounce buffer as long
@@ -221,7 +218,8 @@ struct InTurn {
     number: u64,
     address: *mut u8,
     length: usize,
-    bounce: Bounce,
+    /// Decided once, when the first bytes come: chunks come on several threads at a time, and all go the same way. Nothing in it is in place.
+    bounce: OnceLock<Option<Bounce>>,
 }
 
 // SAFETY: an address of the program, which whoever expects the transfer allows any thread to write behind.
@@ -229,11 +227,31 @@ unsafe impl Send for InTurn {}
 // SAFETY: as above.
 unsafe impl Sync for InTurn {}
 
+impl InTurn {
+    fn is_bounced(&self) -> bool {
+        matches!(self.bounce.get(), Some(Some(_)))
+    }
+
+    /// Copies what lies in the bounce buffer to where it belongs.
+    ///
+    /// # Safety
+    /// The program's memory must be writable, and nobody may write to the bounce buffer any more.
+    unsafe fn store(&self, threads: usize) {
+        if let Some(Some(bounce)) = self.bounce.get() {
+            // SAFETY: the buffer has as many bytes; for the rest as this function demands.
+            unsafe { copiers::copy(self.address, bounce.memory(), self.length, threads) };
+        }
+    }
+}
+
 impl ChooseMemory for InTurn {
     fn memory(&self) -> *mut u8 {
-        // Chosen once: chunks that come later go where the first one went.
-        let is_bounced = self.bounce.is_used() || !PENDING.lock().is_next(self.number);
-        if is_bounced { self.bounce.memory(self.length) } else { self.address }
+        let bounce = self.bounce.get_or_init(|| {
+            let is_next = PENDING.lock().is_next(self.number);
+            delays::inject();
+            (!is_next).then(|| Bounce::of(self.length))
+        });
+        bounce.as_ref().map_or(self.address, Bounce::memory)
     }
 }
 
@@ -267,14 +285,6 @@ pub fn failed(number: u64, status: CUresult) {
         // Runs the callback; only then is it certain that nothing writes to the program's memory any more.
         session.link().cancel_transfer(number);
     }
-}
-
-/// Every transfer of a context that is on its way.
-pub fn of_context(context: Handle<Context>) -> Vec<Arc<Transfer>> {
-    if !any_pending() {
-        return Vec::new();
-    }
-    PENDING.lock().owners().filter(|transfer| transfer.context == context).cloned().collect()
 }
 
 /// Waits for every transfer into or from this range of the program's memory, which is about to be freed.

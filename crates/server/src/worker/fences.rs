@@ -5,7 +5,7 @@
 //! of another context: it must find the bytes, as it does with a GPU that is near. So the end of such a copy is marked by an
 //! event of ours, a *fence*, and the first command that each other stream gets afterwards waits for it on the device.
 
-use super::order::StreamKinds;
+use super::order::{self, StreamKinds};
 use causeway_api::handle::{Context, Event, Handle, Native, Stream};
 use causeway_api::sys::CUevent_flags;
 use causeway_gpu::{CuResult, Gpu};
@@ -14,10 +14,10 @@ use rustc_hash::FxHashSet;
 /// The end of the newest synchronous copy of a stream.
 struct Fence {
     context: Handle<Context>,
-    /// The copy's stream; 0 is the legacy default stream.
+    /// The [key](order::key) of the copy's stream.
     stream: u64,
     event: Native<Event>,
-    /// The streams that have waited for it, with their contexts, of which each has a default stream.
+    /// The streams that have waited for it, with the contexts of their commands.
     passed: FxHashSet<(u64, u64)>,
 }
 
@@ -41,13 +41,14 @@ impl Fences {
         handle: Handle<Stream>,
         stream: Native<Stream>,
     ) -> CuResult<()> {
-        let known = self.0.iter_mut().find(|fence| fence.is_of(context, handle.value()));
+        let key = order::key(handle, context);
+        let known = self.0.iter_mut().find(|fence| fence.is_of(context, key));
         let fence = match known {
             Some(fence) => fence,
             None => {
                 let event = gpu.event_create(CUevent_flags::CU_EVENT_DISABLE_TIMING.0)?;
                 let passed = FxHashSet::default();
-                self.0.push(Fence { context, stream: handle.value(), event, passed });
+                self.0.push(Fence { context, stream: key, event, passed });
                 self.0.last_mut().expect("one was just added")
             }
         };

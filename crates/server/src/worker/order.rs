@@ -22,9 +22,9 @@ const NON_BLOCKING: u32 = 1;
 pub enum Place {
     /// Depends on nothing that can be parked.
     Free,
-    /// Belongs into a stream; 0 is the legacy default stream.
+    /// Belongs into a stream.
     InStream {
-        /// The stream's handle.
+        /// The stream's [key](key).
         stream: u64,
         /// An event that the command records or waits for, or the executable graph that it launches: launches
         /// and changes of it come one after the other, as records do.
@@ -40,7 +40,7 @@ pub enum Place {
     },
     /// Looks at a stream and changes nothing: parked behind the stream's commands, holds up none.
     Watches {
-        /// The stream's handle.
+        /// The stream's [key](key).
         stream: u64,
     },
     /// Looks at or destroys an event.
@@ -54,8 +54,9 @@ pub enum Place {
     Barrier,
 }
 
-/// Finds the place of a request.
-pub fn place(request: &Request<'_>) -> Place {
+/// Finds the place of a request that works in `context`.
+pub fn place(request: &Request<'_>, context: Handle<Context>) -> Place {
+    let legacy = |stream: Option<Handle<Stream>>| key(stream.unwrap_or(Handle::NULL), context);
     match request {
         Request::stream_create(_) | Request::green_stream_create(_) | Request::event_create(_) => Place::Free,
         Request::stream_synchronize(_) | Request::stream_query(_) => {
@@ -122,37 +123,55 @@ pub fn place(request: &Request<'_>) -> Place {
     }
 }
 
-/// `CU_STREAM_LEGACY` (1) and the null stream are one.
-fn legacy(stream: Option<Handle<Stream>>) -> u64 {
-    stream.map_or(0, |stream| if stream.value() == 1 { 0 } else { stream.value() })
+/// Marks the keys of legacy default streams; no kind of handle has this tag.
+const LEGACY: u64 = 0xff << 56;
+
+/// A number for a stream that a command of `context` names. Each context has a legacy default stream of its own, and all of these have
+/// the same handle: null or `CU_STREAM_LEGACY` (1).
+pub fn key(stream: Handle<Stream>, context: Handle<Context>) -> u64 {
+    if stream.is_null() || stream.value() == 1 {
+        LEGACY | (context.value() & !LEGACY)
+    } else {
+        stream.value()
+    }
 }
 
-/// Which streams of the session are non-blocking; every other takes part in the order of the legacy stream.
+/// The handle of the stream with this key, for commands of its context.
+pub fn handle(key: u64) -> Handle<Stream> {
+    if is_legacy(key) { Handle::NULL } else { Handle::from_value(key) }
+}
+
+fn is_legacy(key: u64) -> bool {
+    key & LEGACY == LEGACY
+}
+
+/// To which legacy default stream of the session each stream belongs, and whether it takes part in that one's order.
 #[derive(Default)]
 pub struct StreamKinds {
-    non_blocking: HashSet<u64>,
+    /// The key of the legacy default stream of the stream's context; nothing for a non-blocking stream.
+    legacy_of: HashMap<u64, Option<u64>>,
 }
 
 impl StreamKinds {
-    /// Notes a stream when its creation is received.
-    pub fn created(&mut self, stream: Handle<Stream>, flags: u32) {
-        if flags & NON_BLOCKING != 0 {
-            self.non_blocking.insert(stream.value());
-        }
+    /// Notes a stream when its creation in `context` is received.
+    pub fn created(&mut self, stream: Handle<Stream>, context: Handle<Context>, flags: u32) {
+        let legacy = (flags & NON_BLOCKING == 0).then(|| key(Handle::NULL, context));
+        self.legacy_of.insert(stream.value(), legacy);
     }
 
     /// Forgets a stream when its destruction has been issued.
     pub fn destroyed(&mut self, stream: Handle<Stream>) {
-        self.non_blocking.remove(&stream.value());
+        self.legacy_of.remove(&stream.value());
     }
 
-    fn is_blocking(&self, stream: u64) -> bool {
-        stream != 0 && !self.non_blocking.contains(&stream)
+    /// The legacy default stream that a stream is in order with, if it is not one itself.
+    fn legacy_of(&self, stream: u64) -> Option<u64> {
+        self.legacy_of.get(&stream).copied().flatten()
     }
 
-    /// Whether commands of one stream and the other are always in order, being in the same context.
+    /// Whether commands of one stream and the other are always in order.
     pub fn are_in_order(&self, one: u64, other: u64) -> bool {
-        one == other || (one == 0 && self.is_blocking(other)) || (other == 0 && self.is_blocking(one))
+        one == other || self.legacy_of(one) == Some(other) || self.legacy_of(other) == Some(one)
     }
 }
 
@@ -174,8 +193,9 @@ pub struct Blockers {
     /// Objects that parked commands will make.
     unmade: HashSet<u64>,
     any: bool,
-    any_blocking_stream: bool,
     streams: HashSet<u64>,
+    /// Legacy default streams with which some of these are in order.
+    legacy_streams: HashSet<u64>,
     /// Events that a parked command records (`true`) or waits for; graphs that one changes or launches.
     events: HashMap<u64, bool>,
 }
@@ -221,8 +241,8 @@ impl Blockers {
 
     fn holds_up_stream(&self, stream: u64, kinds: &StreamKinds) -> bool {
         self.streams.contains(&stream)
-            || (stream == 0 && self.any_blocking_stream)
-            || (kinds.is_blocking(stream) && self.streams.contains(&0))
+            || self.legacy_streams.contains(&stream)
+            || kinds.legacy_of(stream).is_some_and(|legacy| self.streams.contains(&legacy))
     }
 
     /// Forgets every parked command; those that are carried out aside stay.
@@ -258,7 +278,7 @@ impl Blockers {
         }
         if let Place::InStream { stream, event, records } = place {
             self.streams.insert(stream);
-            self.any_blocking_stream |= kinds.is_blocking(stream);
+            self.legacy_streams.extend(kinds.legacy_of(stream));
             if let Some(event) = event {
                 *self.events.entry(event).or_default() |= records;
             }
@@ -273,6 +293,14 @@ mod tests {
     const A: u64 = 6 << 56 | 10;
     const B: u64 = 6 << 56 | 11;
     const E: u64 = 7 << 56 | 1;
+
+    /// Two contexts, and their legacy default streams.
+    fn contexts() -> [(Handle<Context>, u64); 2] {
+        [1, 2].map(|index| {
+            let context = Handle::new(index, 0);
+            (context, key(Handle::NULL, context))
+        })
+    }
 
     fn work(stream: u64) -> Place {
         Place::InStream { stream, event: None, records: false }
@@ -305,14 +333,23 @@ mod tests {
     }
 
     #[test]
-    fn the_legacy_stream_is_in_order_with_blocking_streams_only() {
+    fn the_legacy_stream_is_in_order_with_blocking_streams_of_its_context_only() {
+        let [(context, legacy), (_, other)] = contexts();
+        assert_ne!(legacy, other);
+        assert_eq!((handle(legacy), handle(A)), (Handle::NULL, Handle::from_value(A)));
         let mut kinds = StreamKinds::default();
-        kinds.created(Handle::from_value(B), NON_BLOCKING);
-        let blockers = blocked_by(&[work(0)], &kinds);
+        kinds.created(Handle::from_value(A), context, 0);
+        kinds.created(Handle::from_value(B), context, NON_BLOCKING);
+        let blockers = blocked_by(&[work(legacy)], &kinds);
         assert!(blockers.holds_up_place(work(A), &kinds));
         assert!(!blockers.holds_up_place(work(B), &kinds));
-        assert!(blocked_by(&[work(A)], &kinds).holds_up_place(work(0), &kinds));
-        assert!(!blocked_by(&[work(B)], &kinds).holds_up_place(work(0), &kinds));
+        assert!(!blockers.holds_up_place(work(other), &kinds));
+        let blockers = blocked_by(&[work(A)], &kinds);
+        assert!(blockers.holds_up_place(work(legacy), &kinds));
+        assert!(!blockers.holds_up_place(work(other), &kinds), "another context's stands still for nothing");
+        assert!(!blocked_by(&[work(B)], &kinds).holds_up_place(work(legacy), &kinds));
+        assert!(kinds.are_in_order(A, legacy) && kinds.are_in_order(legacy, A));
+        assert!(!kinds.are_in_order(A, other) && !kinds.are_in_order(B, legacy));
     }
 
     #[test]
@@ -372,13 +409,14 @@ mod tests {
         };
         let kinds = StreamKinds::default();
         let mut blockers = Blockers::default();
-        let held =
-            |blockers: &Blockers, request: &Request<'_>| blockers.holds_up(place(request), request, &kinds);
+        let held = |blockers: &Blockers, request: &Request<'_>| {
+            blockers.holds_up(place(request, Handle::NULL), request, &kinds)
+        };
         assert!(!held(&blockers, &load));
         blockers.begin_making(&load);
         blockers.forget_parked();
         assert!(held(&blockers, &find) && !held(&blockers, &start(function(kernel.value()))));
-        blockers.add(place(&find), &find, &kinds);
+        blockers.add(place(&find, Handle::NULL), &find, &kinds);
         assert!(held(&blockers, &start(function(kernel.value()))) && !held(&blockers, &start(function(5))));
         let release = primary_context_release { context: Handle::<Context>::new(0, 0), device: 0 };
         assert!(held(&blockers, &Request::primary_context_release(release.clone())));

@@ -3,7 +3,7 @@
 use super::{Engine, Head, State};
 use crate::worker::execute::Answer;
 use crate::worker::incoming::Buffer;
-use crate::worker::order::Place;
+use crate::worker::order::{self, Place};
 use crate::worker::status;
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle};
@@ -73,7 +73,7 @@ impl Engine {
     /// Puts a command that goes into a stream behind the synchronous copies before it.
     fn pass_fences(&self, state: &mut State, context: Handle<Context>, place: Place) -> CuResult<()> {
         let (Place::InStream { stream, .. }, false) = (place, state.fences.is_empty()) else { return Ok(()) };
-        let native = || self.objects.native(Handle::from_value(stream));
+        let native = || self.objects.native(order::handle(stream));
         state.fences.pass(&*self.gpu, context, stream, &state.kinds, native)
     }
 

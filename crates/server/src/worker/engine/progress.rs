@@ -1,8 +1,7 @@
 //! How far is a stream, and does it hold as much as the driver takes?
 
 use super::{Engine, State};
-use crate::worker::order::Place;
-use causeway_api::handle::Handle;
+use crate::worker::order::{self, Place};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,7 +41,7 @@ impl Engine {
         }
         progress.marked = progress.issued;
         let (mark, completed) = (progress.issued, Arc::clone(&progress.completed));
-        let Ok(native) = self.objects.native(Handle::from_value(stream)) else { return };
+        let Ok(native) = self.objects.native(order::handle(stream)) else { return };
         let engine = Arc::clone(self);
         let asked = self.gpu.after_a_while(
             native,
