@@ -13,6 +13,7 @@ use crate::stream::StreamState;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
+use causeway_fabric::delays;
 use causeway_fabric::pipeline::{Direction, Plan};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -139,8 +140,9 @@ unsafe fn expect_piece(
     let posting = session.copies_from_device.lock();
     // SAFETY: as this function demands.
     let Expected { transfer, flow, is_held } = unsafe { transfers::expect(stream, landing, plan.threads) }?;
-    // Before the command is in line: whoever posts one behind it finds the transfer.
+    // Before the command is in line: whoever posts one behind it finds the transfer, as soon as it is posted.
     stream.add_transfer(transfer.clone());
+    delays::inject();
     // A network card would not wait for others.
     let into = if is_direct && !is_held { session.link().lend(part.address, part.bytes()) } else { None };
     let (number, lanes) = (transfer.number(), plan.lanes as u32);
@@ -148,7 +150,7 @@ unsafe fn expect_piece(
         calls::copy_from_device { source, stream: stream.handle, transfer: number, flow, lanes, into };
     // A posted copy that is waited for may stand behind what another thread's copy ends.
     let posting = (!session.is_synchronous()).then_some(posting);
-    let posted = session::post_in(stream.context, &request);
+    let posted = session::post_and(stream.context, &request, || transfer.posted());
     drop(posting);
     posted.inspect_err(|status| transfers::failed(number, *status))?;
     Ok(transfer)

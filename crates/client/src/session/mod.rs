@@ -145,17 +145,33 @@ pub fn post<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
 /// Sends a command of `context`; nobody waits for its outcome.
 #[inline]
 pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
+    post_and(context, request, || ())
+}
+
+/// The same. `in_line` is called when the command has its place, before any later command gets its own; it may not use the link.
+#[inline]
+pub fn post_and<C: Call<Reply = ()>>(
+    context: Handle<Context>,
+    request: &C,
+    in_line: impl FnOnce(),
+) -> Result<(), CUresult> {
     let session = of(context)?;
     if capture::take(context, request)? {
         return Ok(());
     }
     if session.synchronous {
-        return call_in(context, request);
+        let outcome = call_in(context, request);
+        in_line();
+        return outcome;
     }
     session.faults.check()?;
     visible::before(session.server, C::OPCODE)?;
     entry::mark(Carried::Posted);
-    session.link.append(|out| session.encode(out, 0, context, request)).map_err(|_| LOST)
+    let encode = |out: &mut Vec<u8>| {
+        session.encode(out, 0, context, request);
+        in_line();
+    };
+    session.link.append(encode).map_err(|_| LOST)
 }
 
 /// Sends a command of the calling thread's current context and waits for its reply.

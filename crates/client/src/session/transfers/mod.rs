@@ -4,19 +4,24 @@
 //! order that [`host_writes`](crate::host_writes) keeps. So a stream keeps the transfers that its copies began, an event those that lie before it,
 //! and whoever says "done" waits for them.
 
+mod landing;
+
+pub use landing::Landing;
+
 use super::faults::LOST;
 use super::uploads;
-use crate::host_writes::{self, Bounce, Key, MOST_OVERLAPPING, Store, Writes};
+use crate::completion;
+use crate::host_writes::{self, Key, MOST_OVERLAPPING, Store, Writes};
 use crate::log::info;
 use crate::session;
 use crate::stream::{Ahead, StreamState};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Awaited, ChooseMemory, Destination, TransferError, awake, copiers, delays};
+use causeway_fabric::{Awaited, TransferError, awake};
 use core::ops::Range;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 /// One device-to-host transfer.
 pub struct Transfer {
@@ -30,6 +35,9 @@ pub struct Transfer {
     is_held: bool,
     /// Whether something lay before one that is held which the program's own code has to end.
     is_behind_hazard: bool,
+    /// The ticket of its command, [`UNPOSTED`] until it has its place among the session's commands. Until then it lies before nothing:
+    /// what another thread posts meanwhile is before it, and may be what it waits for.
+    ticket: AtomicU64,
     /// The error that the server reported for it, 0 while there is none.
     failure: AtomicU32,
     outcome: Mutex<Outcome>,
@@ -44,6 +52,9 @@ struct Outcome {
     /// What is to be called when there is one.
     then: Vec<Box<dyn FnOnce() + Send>>,
 }
+
+/// Stands for the ticket of a command that is not posted yet.
+const UNPOSTED: u64 = u64::MAX;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Those that are pending. No other lock is taken while this one is held.
@@ -67,28 +78,6 @@ pub fn any_pending() -> bool {
 /// Whether any thread waits for a transfer.
 pub fn are_awaited() -> bool {
     AWAITED.load(Ordering::Relaxed) != 0
-}
-
-/// Spreads the bytes of a transfer over the program's memory.
-pub type Spread = Box<dyn FnOnce(&[u8]) + Send>;
-
-/// Where a transfer's bytes go.
-pub enum Landing {
-    /// Straight into memory of the program: address and length.
-    Direct(*mut u8, usize),
-    /// Into a buffer of this many bytes that is then given to the function, which spreads it over the program's
-    /// memory from the first address to the second.
-    Spread { length: usize, start: usize, end: usize, spread: Spread },
-}
-
-impl Landing {
-    /// The addresses from its first byte to behind its last.
-    fn range(&self) -> Range<usize> {
-        match self {
-            Self::Direct(address, length) => *address as usize..*address as usize + length,
-            Self::Spread { start, end, .. } => *start..*end,
-        }
-    }
 }
 
 /// A transfer that is expected.
@@ -153,6 +142,7 @@ pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> 
         flow,
         is_held: !before.is_empty(),
         is_behind_hazard: before.is_behind_hazard,
+        ticket: AtomicU64::new(UNPOSTED),
         failure: AtomicU32::new(0),
         outcome: Mutex::default(),
         over: AtomicBool::new(false),
@@ -163,96 +153,12 @@ pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> 
     let is_held = PENDING.lock().begin(range, number, transfer.clone(), keys);
     COUNT.fetch_add(1, Ordering::AcqRel);
     // SAFETY: valid until the transfer is done, as this function demands.
-    let destination = unsafe { destination(&transfer, landing, is_held, threads) };
+    let destination = unsafe { landing::destination(&transfer, landing, is_held, threads) };
     if session.link().expect_transfer(number, destination.with_threads(threads)).is_err() {
         transfer.finish(Err(LOST));
         return Err(LOST);
     }
     Ok(Expected { transfer, flow, is_held })
-}
-
-/// Where the bytes of a transfer are received, and how they get to where they belong.
-///
-/// # Safety
-/// The memory that `landing` means must be valid for writes until the transfer is done.
-unsafe fn destination(
-    transfer: &Arc<Transfer>,
-    landing: Landing,
-    is_held: bool,
-    threads: usize,
-) -> Destination {
-    let transfer = transfer.clone();
-    match landing {
-        // SAFETY: valid until the transfer is done, as this function demands; it is done when the callback has run.
-        Landing::Direct(address, length) if !is_held => unsafe {
-            Destination::raw(address, length, move |outcome| transfer.ended(outcome))
-        },
-        Landing::Direct(address, length) => {
-            let place =
-                Arc::new(InTurn { number: transfer.number, address, length, bounce: OnceLock::new() });
-            let on_end = {
-                let place = place.clone();
-                move |outcome: Result<(), TransferError>| match (outcome, place.is_bounced()) {
-                    (Ok(()), true) => transfer.clone().store(move || {
-                        // SAFETY: the transfer is not done yet, and all its bytes have arrived.
-                        unsafe { place.store(threads) };
-                    }),
-                    (outcome, _) => transfer.ended(outcome),
-                }
-            };
-            // SAFETY: the program's memory is valid until the transfer is done, as this function demands, and the bounce buffer as long
-            // as `place`, which the callback holds.
-            unsafe { Destination::chosen(place, length, on_end) }
-        }
-        Landing::Spread { length, spread, .. } => {
-            Destination::buffer(vec![0; length], move |outcome| match outcome {
-                Ok(bytes) if is_held => transfer.clone().store(move || spread(&bytes)),
-                outcome => transfer.ended(outcome.map(|bytes| spread(&bytes))),
-            })
-        }
-    }
-}
-
-/// Memory of the program, or a bounce buffer if the transfer's turn has not come when its first bytes do.
-struct InTurn {
-    number: u64,
-    address: *mut u8,
-    length: usize,
-    /// Decided once, when the first bytes come: chunks come on several threads at a time, and all go the same way. Nothing in it is in place.
-    bounce: OnceLock<Option<Bounce>>,
-}
-
-// SAFETY: an address of the program, which whoever expects the transfer allows any thread to write behind.
-unsafe impl Send for InTurn {}
-// SAFETY: as above.
-unsafe impl Sync for InTurn {}
-
-impl InTurn {
-    fn is_bounced(&self) -> bool {
-        matches!(self.bounce.get(), Some(Some(_)))
-    }
-
-    /// Copies what lies in the bounce buffer to where it belongs.
-    ///
-    /// # Safety
-    /// The program's memory must be writable, and nobody may write to the bounce buffer any more.
-    unsafe fn store(&self, threads: usize) {
-        if let Some(Some(bounce)) = self.bounce.get() {
-            // SAFETY: the buffer has as many bytes; for the rest as this function demands.
-            unsafe { copiers::copy(self.address, bounce.memory(), self.length, threads) };
-        }
-    }
-}
-
-impl ChooseMemory for InTurn {
-    fn memory(&self) -> *mut u8 {
-        let bounce = self.bounce.get_or_init(|| {
-            let is_next = PENDING.lock().is_next(self.number);
-            delays::inject();
-            (!is_next).then(|| Bounce::of(self.length))
-        });
-        bounce.as_ref().map_or(self.address, Bounce::memory)
-    }
 }
 
 /// Waits while a program has posted so many overlapping copies that their bytes would take too much memory here, unless its own code has to
@@ -327,6 +233,21 @@ impl Transfer {
     /// Its number on the wire.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Its command, the calling thread's newest, has its place among the session's commands.
+    pub fn posted(&self) {
+        self.ticket.store(completion::of_thread(), Ordering::Release);
+    }
+
+    /// The ticket of its command, larger than any other while it has none.
+    pub fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Acquire)
+    }
+
+    /// Whether it lies before what is posted from now on, and its bytes are not there yet.
+    pub fn is_ahead(&self) -> bool {
+        self.ticket() != UNPOSTED && !self.is_done()
     }
 
     /// Whether its bytes are there, or will never be.

@@ -1,18 +1,26 @@
-//! Streams as the client knows them: what their work may still write to or read from the program's memory.
+//! Streams as the client knows them.
+//!
+//! | Module  | Question it answers |
+//! |---------|---|
+//! | `ahead` | What lies before a point of a stream, as far as the program's memory is concerned? |
+
+mod ahead;
+
+pub use ahead::{Ahead, ahead_of_all};
 
 use crate::capture;
-use crate::completion::{self, Watermark};
+use crate::completion::Watermark;
 use crate::context::{self, ContextState};
 use crate::handles::{self, Registry};
 use crate::session;
-use crate::session::transfers::{self, Transfer};
+use ahead::{LeftBehind, Transfers};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 use core::cell::RefCell;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// What the client keeps of a stream.
 pub struct StreamState {
@@ -37,71 +45,7 @@ pub struct StreamState {
     hazard: AtomicU64,
 }
 
-/// What streams of a context held when they were destroyed.
-#[derive(Default)]
-struct LeftBehind {
-    /// Blocking ones, which the legacy default stream is in order with.
-    in_order: Mutex<Transfers>,
-    /// Non-blocking ones.
-    apart: Mutex<Transfers>,
-}
-
-/// Unfinished transfers of a stream, each with a ticket that no command behind it has and none before it exceeds.
-#[derive(Default)]
-struct Transfers {
-    entries: Vec<(u64, Arc<Transfer>)>,
-    /// For a legacy default stream: up to which ticket it has taken over those of blocking streams.
-    taken_over: u64,
-}
-
-impl Transfers {
-    fn add(&mut self, ticket: u64, transfer: Arc<Transfer>) {
-        // Looked through each time that the list has no room, and so not for every transfer.
-        if self.entries.len() == self.entries.capacity() {
-            self.entries.retain(|(_, transfer)| !transfer.is_done());
-        }
-        self.entries.push((ticket, transfer));
-    }
-
-    fn unfinished(&self) -> impl Iterator<Item = &(u64, Arc<Transfer>)> {
-        self.entries.iter().filter(|(_, transfer)| !transfer.is_done())
-    }
-}
-
-/// What lies before a point of a stream, as far as the program's memory is concerned.
-#[derive(Clone, Default)]
-pub struct Ahead {
-    /// Copies from the device whose bytes are not there yet.
-    pub transfers: Vec<Arc<Transfer>>,
-    /// Whether the program's own code may run before the point is reached: a host function, or whatever another
-    /// thread does before it lets a wait-value end.
-    pub hazard: bool,
-}
-
-impl Ahead {
-    fn take_in(&mut self, held: &Mutex<Transfers>) {
-        self.transfers.extend(held.lock().unfinished().map(|(_, transfer)| transfer.clone()));
-    }
-
-    /// Waits until the bytes of every copy are there.
-    pub fn wait(&self) -> Result<(), CUresult> {
-        self.transfers.iter().try_for_each(|transfer| transfer.wait())
-    }
-
-    /// Whether the bytes of every copy are there.
-    pub fn is_done(&self) -> bool {
-        self.transfers.iter().all(|transfer| transfer.is_done())
-    }
-
-    /// Whether memory of the program may still change before the point is reached.
-    pub fn is_unsettled(&self) -> bool {
-        self.hazard || !self.is_done()
-    }
-}
-
 static STREAMS: Registry<Stream, StreamState> = Registry::new();
-/// Whether any stream ever had a hazard, so that programs without pay one load.
-static ANY_HAZARD: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static OF_THREAD: RefCell<ThreadStreams> = const { RefCell::new(ThreadStreams(Vec::new())) };
@@ -168,126 +112,6 @@ impl StreamState {
     /// Whether it and the legacy default stream wait for each other.
     pub fn is_blocking(&self) -> bool {
         self.flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0
-    }
-
-    /// Notes a copy from the device whose command is about to be posted.
-    pub fn add_transfer(&self, transfer: Arc<Transfer>) {
-        self.add_transfers(core::iter::once(transfer));
-    }
-
-    fn add_transfers(&self, added: impl Iterator<Item = Arc<Transfer>>) {
-        let mut transfers = self.transfers.lock();
-        // Read under the lock: what is added behind a look by `take_over_blocking` has a newer ticket than that looked for.
-        let ticket = session::of(self.context).map_or(0, |session| session.tickets.newest()) + 1;
-        added.for_each(|transfer| transfers.add(ticket, transfer));
-    }
-
-    /// Notes that the calling thread's newest command, which is in this stream, lets the program's own code run before later work.
-    pub fn add_hazard(&self) {
-        ANY_HAZARD.store(true, Ordering::Release);
-        self.hazard.fetch_max(completion::of_thread(), Ordering::AcqRel);
-    }
-
-    /// Whether the program's own code may have to run before the stream's end is reached.
-    fn has_hazard(&self) -> bool {
-        let newest = self.hazard.load(Ordering::Acquire);
-        newest != 0 && !self.has_done(newest)
-    }
-
-    /// Makes what lies before an event, for which the calling thread's newest command waits, lie before this stream's later work too.
-    pub fn inherit(&self, ahead: &Ahead) {
-        if !ahead.is_done() {
-            self.add_transfers(ahead.transfers.iter().filter(|transfer| !transfer.is_done()).cloned());
-        }
-        if ahead.hazard {
-            self.add_hazard();
-        }
-    }
-
-    /// What lies before the stream's end now. For a blocking stream that includes the legacy default stream and what lay before its
-    /// newest command, and for that one all blocking streams.
-    pub fn ahead(&self) -> Ahead {
-        let mut ahead = Ahead::default();
-        if !transfers::any_pending() && !ANY_HAZARD.load(Ordering::Acquire) {
-            return ahead;
-        }
-        if self.is_legacy() {
-            // In this order: a stream that is destroyed meanwhile leaves behind what it holds before it is out of sight.
-            self.others_in_order().iter().for_each(|(_, stream)| stream.add_own(&mut ahead));
-            ahead.take_in(&self.left_behind.in_order);
-        } else if self.is_blocking()
-            && let Ok(context) = context::state(self.context)
-        {
-            context.legacy_stream.take_over_blocking();
-            context.legacy_stream.add_own(&mut ahead);
-        }
-        self.add_own(&mut ahead);
-        ahead
-    }
-
-    /// For a legacy default stream: the streams that it is in order with.
-    fn others_in_order(&self) -> Vec<(Handle<Stream>, Arc<Self>)> {
-        STREAMS.select(|stream| stream.context == self.context && stream.is_blocking())
-    }
-
-    /// For a legacy default stream: what blocking streams held when its newest command came lies before all that blocking streams get
-    /// afterwards.
-    fn take_over_blocking(&self) {
-        let newest = handles::legacy_ticket(self.context);
-        if newest <= self.transfers.lock().taken_over {
-            return;
-        }
-        for (_, stream) in self.others_in_order() {
-            self.take_over(&stream.transfers, newest);
-            if stream.has_hazard() {
-                self.hazard.fetch_max(stream.hazard.load(Ordering::Acquire), Ordering::AcqRel);
-            }
-        }
-        self.take_over(&self.left_behind.in_order, newest);
-        let mut transfers = self.transfers.lock();
-        transfers.taken_over = transfers.taken_over.max(newest);
-    }
-
-    /// Takes over what a stream holds up to a ticket, unless that was done before.
-    fn take_over(&self, held: &Mutex<Transfers>, newest: u64) {
-        // One lock at a time: what two threads take over at once is there twice, which does no harm.
-        let held: Vec<_> =
-            held.lock().unfinished().filter(|(ticket, _)| *ticket <= newest).cloned().collect();
-        let mut transfers = self.transfers.lock();
-        for (ticket, transfer) in held {
-            if ticket > transfers.taken_over {
-                transfers.add(ticket, transfer);
-            }
-        }
-    }
-
-    /// The stream is about to be destroyed. What it holds stays in order with the legacy default stream, if it is.
-    fn leave_behind(&self) -> Result<(), CUresult> {
-        let newest = self.newest();
-        if self.has_done(newest) && !transfers::any_pending() {
-            return Ok(());
-        }
-        let context = context::state(self.context)?;
-        let legacy = &context.legacy_stream;
-        let left_behind = if self.is_blocking() {
-            &legacy.left_behind.in_order
-        } else {
-            context.leave_behind(newest);
-            &legacy.left_behind.apart
-        };
-        let held: Vec<_> = self.transfers.lock().unfinished().cloned().collect();
-        let mut left_behind = left_behind.lock();
-        held.into_iter().for_each(|(ticket, transfer)| left_behind.add(ticket, transfer));
-        drop(left_behind);
-        if self.is_blocking() && self.has_hazard() {
-            legacy.hazard.fetch_max(self.hazard.load(Ordering::Acquire), Ordering::AcqRel);
-        }
-        Ok(())
-    }
-
-    fn add_own(&self, ahead: &mut Ahead) {
-        ahead.take_in(&self.transfers);
-        ahead.hazard |= self.has_hazard();
     }
 
     /// Waits until everything in the stream is done and its bytes are in the program's memory.
@@ -433,21 +257,6 @@ pub fn of_thread() -> Result<Handle<Stream>, CUresult> {
         // The thread is ending, its streams with it.
         Err(_) => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
     }
-}
-
-/// The copies that lie before the end of any stream of a context and whose bytes are not there yet, those of other contexts among
-/// them that its streams wait for.
-pub fn ahead_of_all(context: &ContextState) -> Ahead {
-    let mut ahead = Ahead::default();
-    if transfers::any_pending() {
-        let streams = STREAMS.select(|stream| stream.context == context.handle);
-        streams.iter().for_each(|(_, stream)| ahead.take_in(&stream.transfers));
-        let legacy = &context.legacy_stream;
-        for held in [&legacy.transfers, &legacy.left_behind.in_order, &legacy.left_behind.apart] {
-            ahead.take_in(held);
-        }
-    }
-    ahead
 }
 
 /// Whether all streams of a context that its legacy default stream does not wait for are known to have done their work.
