@@ -62,7 +62,7 @@ pub fn cuda_program(name: &str) -> PathBuf {
     path
 }
 
-/// The folder that the running executable's profile is built into, with `causeway` and the client library built.
+/// The folder that the running executable's profile is built into, with `causeway`, the client library and the model test built.
 ///
 /// `cargo test` builds neither for a package that only starts them, so they are built here; that costs a fraction of
 /// a second when they are up to date.
@@ -88,6 +88,8 @@ fn profile_folder() -> PathBuf {
             "causeway-client",
             "-p",
             "causeway-nvml",
+            "-p",
+            "causeway-model",
             "--profile",
             profile,
         ])
@@ -95,6 +97,6 @@ fn profile_folder() -> PathBuf {
         .env("CARGO_TARGET_DIR", target)
         .status()
         .expect("cargo can be started; without it, set CAUSEWAY_BIN");
-    assert!(status.success(), "`causeway` and its client libraries could not be built");
+    assert!(status.success(), "`causeway`, its client libraries or the model test could not be built");
     folder.to_owned()
 }

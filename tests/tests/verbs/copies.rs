@@ -1,6 +1,7 @@
 //! Do programs do what they must, and do all bytes come?
 
 use crate::setup::{Far, LIMIT, hosts, is_roce, runs_all};
+use causeway_tests::built;
 use causeway_tests::client::through_run;
 use causeway_tests::network::{Network, SERVER, Side};
 use causeway_tests::process::{Running, run};
@@ -9,6 +10,9 @@ use serde_json::Value;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
+
+/// How long random programs may take, all together.
+const MODEL_LIMIT: Duration = Duration::from_secs(1200);
 
 #[test]
 fn the_hosts_reach_each_other_by_verbs() {
@@ -71,6 +75,21 @@ fn every_program_does_what_it_must() {
         command.args(&case.arguments);
         hosts.inside(Side::Client, &command)
     });
+    far.server.must_be_well();
+}
+
+#[test]
+fn random_programs_are_in_order() {
+    let Some(hosts) = hosts() else { return };
+    let delays = ("CAUSEWAY_TEST_DELAYS", "60:1500");
+    let far = Far::start(&hosts, &[("CAUSEWAY_SOFTWARE_GPU_DEVICES", "2"), delays]);
+    let model = built::causeway().with_file_name("causeway-model");
+    let seeds = std::env::var("CAUSEWAY_MODEL_SEEDS");
+    let seeds = seeds.unwrap_or_else(|_| if runs_all() { "6000..9000" } else { "6000..6200" }.to_owned());
+    let mut command = through_run(Some(&far.server.connect_string()), &model);
+    // One processor has to do for both hosts.
+    command.args(["--seeds", &seeds, "--limit", "60"]).envs([delays]);
+    run(&mut hosts.inside(Side::Client, &command), MODEL_LIMIT).must_succeed();
     far.server.must_be_well();
 }
 

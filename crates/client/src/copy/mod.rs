@@ -125,6 +125,10 @@ pub unsafe fn copy(
     if let (Place::Host(host), Place::Device(_)) = (asked.0, destination) {
         copies::count(Direction::FromDevice, By::Common, &host);
     }
+    if mode == Mode::Synchronous && uses_source && !is_settled(stream) {
+        // The driver reads so short a source as soon as its own stream is idle, even if others that it is in order with write to it.
+        stream.synchronize()?;
+    }
     // SAFETY: as this function demands, for all of these.
     unsafe {
         match (destination, source) {

@@ -3,8 +3,9 @@
 //! A copy can be *published* instead: the server puts all that it gets afterwards behind it, in whichever stream. Its call
 //! returns when the source may change, and whoever asks how far the work before it is waits for it, so that the program
 //! finds what it would find had the copy been waited for. That holds for what this program can ask for: memory that another
-//! process or another server may use is not published. And CUDA's synchronous copies of more than 64 KiB wait for what lies
-//! before them in their stream, so that such a one is published only where nothing but published copies is under way.
+//! process or another server may use is not published. And CUDA's synchronous copies, short ones too, wait for what lies before them
+//! in their stream (4 B to 1 MiB behind a kernel of 20 ms, from pinned, registered and pageable memory; H100, driver 580.159.04, 2026-11-24), so that
+//! such a one is published only where nothing but published copies is under way.
 //!
 //! Long copies are published over shared memory alone, where the server has the bytes as soon as they have left the program's
 //! memory: there the call of a pageable copy returns in half the time. Elsewhere it has to be told that they have come, and who

@@ -76,12 +76,12 @@ unsafe fn send_with_command(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    // CUDA's own synchronous copies do not wait for the device either when they are so small.
-    let publish = mode == Mode::Synchronous && publication::is_possible(&destination);
-    if publish && !publication::has_room(stream, 1) {
-        stream.synchronize()?;
-    }
-    let publication = if publish { Publication::begin(stream) } else { None };
+    // Behind other work the call waits for that, as CUDA's does, however short the copy is.
+    let is_possible = mode == Mode::Synchronous
+        && publication::is_possible(&destination)
+        && publication::has_room(stream, 1);
+    let publication = if is_possible { Publication::begin(stream) } else { None };
+    let publish = publication.is_some();
     let post = |bytes: &[u8]| {
         let data = Payload::Inline(bytes);
         let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
@@ -95,10 +95,8 @@ unsafe fn send_with_command(
             post(&source.pack())?;
         }
     }
-    if let Some(publication) = publication {
-        publication.end(1);
-    }
-    if mode == Mode::Synchronous && !publish { stream.synchronize() } else { Ok(()) }
+    let is_published = publication.is_some_and(|publication| publication.end(1));
+    if mode == Mode::Synchronous && !is_published { stream.synchronize() } else { Ok(()) }
 }
 
 /// Posts the command of a piece whose bytes come as a transfer.

@@ -98,6 +98,8 @@ pub struct Driver {
     resources: green::Resources,
     /// The addresses kept for memory that host and device share.
     window: Arc<shared::Window>,
+    /// Memory of this process that kernels reach.
+    host_ranges: Arc<copy::HostRanges>,
     /// The range of addresses that the client gives out.
     device_window: virtual_memory::WindowState,
     /// The compute capabilities of all devices, times ten, once code was loaded.
@@ -147,6 +149,7 @@ impl Driver {
             textures: texture::Textures::default(),
             resources: green::Resources::default(),
             window,
+            host_ranges: Arc::default(),
             device_window: virtual_memory::WindowState::default(),
             capabilities: OnceLock::new(),
             asking_context: OnceLock::new(),

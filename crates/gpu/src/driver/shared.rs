@@ -13,6 +13,7 @@ use causeway_api::sys::{
 };
 use core::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems put
 /// libraries and stacks. GPUs reach all of the 47 bits that processes have.
@@ -183,8 +184,10 @@ impl Driver {
             asked?;
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let (functions, memory) = (self.functions, pages.address());
+        let (functions, memory, ranges) = (self.functions, pages.address(), Arc::clone(&self.host_ranges));
+        ranges.add(found, bytes, memory);
         let release = move |_, _| {
+            ranges.remove(found);
             pages.unregister(functions);
             drop(pages);
         };

@@ -50,6 +50,11 @@ pub enum Place {
         /// A second event, of `event_elapsed`.
         other: Option<u64>,
     },
+    /// Looks at a whole context and changes nothing: parked behind the commands of that context.
+    WatchesContext {
+        /// The context's handle.
+        context: u64,
+    },
     /// Comes after everything before it, and holds up nothing.
     Barrier,
 }
@@ -70,8 +75,8 @@ pub fn place(request: &Request<'_>, context: Handle<Context>) -> Place {
         Request::event_elapsed(elapsed) => {
             Place::UsesEvent { event: elapsed.start.value(), other: Some(elapsed.end.value()) }
         }
-        Request::context_synchronize(_)
-        | Request::context_destroy(_)
+        Request::context_synchronize(_) => Place::WatchesContext { context: context.value() },
+        Request::context_destroy(_)
         | Request::primary_context_release(_)
         | Request::primary_context_reset(_)
         | Request::memory_free(_)
@@ -196,6 +201,8 @@ pub struct Blockers {
     streams: HashSet<u64>,
     /// Legacy default streams with which some of these are in order.
     legacy_streams: HashSet<u64>,
+    /// In which contexts parked commands work.
+    contexts: HashSet<u64>,
     /// Events that a parked command records (`true`) or waits for; graphs that one changes or launches.
     events: HashMap<u64, bool>,
 }
@@ -222,6 +229,7 @@ impl Blockers {
         match place {
             Place::Free => false,
             Place::Barrier => true,
+            Place::WatchesContext { context } => self.contexts.contains(&context),
             Place::Watches { stream } => self.holds_up_stream(stream, kinds),
             Place::InStream { stream, event, records } => {
                 self.holds_up_stream(stream, kinds)
@@ -262,17 +270,26 @@ impl Blockers {
         self.making.remove(&handle);
     }
 
-    /// Adds a command that is parked.
-    pub fn add(&mut self, place: Place, request: &Request<'_>, kinds: &StreamKinds) {
+    /// Adds a command of `context` that is parked.
+    pub fn add(
+        &mut self,
+        place: Place,
+        context: Handle<Context>,
+        request: &Request<'_>,
+        kinds: &StreamKinds,
+    ) {
         request.makes(|handle| {
             self.unmade.insert(handle);
         });
-        self.add_place(place, kinds);
+        self.add_place(place, context, kinds);
     }
 
-    fn add_place(&mut self, place: Place, kinds: &StreamKinds) {
+    fn add_place(&mut self, place: Place, context: Handle<Context>, kinds: &StreamKinds) {
         // What is free to be issued in any order holds up only those who name what it makes.
-        self.any |= place != Place::Free;
+        if place != Place::Free {
+            self.any = true;
+            self.contexts.insert(context.value());
+        }
         if let Place::Changes { graph } = place {
             self.events.insert(graph, true);
         }
@@ -316,7 +333,7 @@ mod tests {
 
     fn blocked_by(parked: &[Place], kinds: &StreamKinds) -> Blockers {
         let mut blockers = Blockers::default();
-        parked.iter().for_each(|place| blockers.add_place(*place, kinds));
+        parked.iter().for_each(|place| blockers.add_place(*place, contexts()[0].0, kinds));
         blockers
     }
 
@@ -330,6 +347,8 @@ mod tests {
         assert!(!blockers.holds_up_place(Place::Free, &kinds));
         assert!(blockers.holds_up_place(Place::Barrier, &kinds));
         assert!(!Blockers::default().holds_up_place(Place::Barrier, &kinds));
+        let [own, other] = contexts().map(|(context, _)| Place::WatchesContext { context: context.value() });
+        assert!(blockers.holds_up_place(own, &kinds) && !blockers.holds_up_place(other, &kinds));
     }
 
     #[test]
@@ -416,7 +435,7 @@ mod tests {
         blockers.begin_making(&load);
         blockers.forget_parked();
         assert!(held(&blockers, &find) && !held(&blockers, &start(function(kernel.value()))));
-        blockers.add(place(&find, Handle::NULL), &find, &kinds);
+        blockers.add(place(&find, Handle::NULL), Handle::NULL, &find, &kinds);
         assert!(held(&blockers, &start(function(kernel.value()))) && !held(&blockers, &start(function(5))));
         let release = primary_context_release { context: Handle::<Context>::new(0, 0), device: 0 };
         assert!(held(&blockers, &Request::primary_context_release(release.clone())));

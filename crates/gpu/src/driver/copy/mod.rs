@@ -1,6 +1,9 @@
 //! Copies between memory and arrays: which of the driver's copy calls fits, and its arguments.
 
+mod host;
 mod shape;
+
+pub(super) use host::HostRanges;
 
 use super::Driver;
 use crate::calls::CopyCalls;
@@ -116,6 +119,10 @@ impl Driver {
     /// # Safety
     /// Host memory must be valid for the shape's bytes until the copy is done.
     unsafe fn copy(&self, shape: Shape, to: Start, from: Start, stream: Native<Stream>) -> CuResult<()> {
+        // SAFETY: as this function demands.
+        if unsafe { self.copy_within_host(shape, to, from, stream)? } {
+            return Ok(());
+        }
         let (driver, stream) = (self.functions, stream.as_raw());
         // SAFETY: descriptors are locals that the driver reads during the call; the caller vouches for host
         // memory, and the driver checks device addresses.

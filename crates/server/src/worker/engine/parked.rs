@@ -107,7 +107,7 @@ impl Engine {
         if state.parked_bytes > MOST_PARKED {
             return Err(ProtocolError::TooMuchParked(state.parked_bytes));
         }
-        state.blockers.add(parked.place, request, &state.kinds);
+        state.blockers.add(parked.place, parked.head.context, request, &state.kinds);
         state.parked.push_back(parked);
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Engine {
                 self.issue(state, parked.head, parked.place, &request, &parked.payload);
             } else {
                 state.parked_bytes += parked.payload.len() + size_of::<Parked>();
-                state.blockers.add(parked.place, &request, &state.kinds);
+                state.blockers.add(parked.place, parked.head.context, &request, &state.kinds);
                 state.parked.push_back(parked);
             }
         }
