@@ -13,15 +13,21 @@ use crate::link::{FunctionId, Image};
 use crate::lower::{self, Placement};
 use crate::program::KernelLayout;
 use crate::run::Entry;
+use crate::signature::SignatureId;
 
 /// An entry of the table for indirect calls: one for each function of the program.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct CallTarget {
     /// Address of the machine code.
     pub(crate) code: u64,
-    /// [`lower::signature_hash`] of the function; 0 when it cannot be called through a pointer.
-    pub(crate) signature: u64,
+    /// The number of the function's signature.
+    pub(crate) signature: SignatureId,
+}
+
+impl CallTarget {
+    /// Of a function that cannot be called through a pointer.
+    const NONE: Self = Self { code: 0, signature: SignatureId::NOT_CALLABLE };
 }
 
 /// A kernel that can run.
@@ -78,7 +84,7 @@ impl CompiledKernel {
                 .push(module.declare_anonymous_function(&signature).map_err(|error| error.to_string())?);
         }
         let entries = if layout.calls_indirectly { image.functions.len() } else { 0 };
-        let mut call_table = vec![CallTarget::default(); entries].into_boxed_slice();
+        let mut call_table = vec![CallTarget::NONE; entries].into_boxed_slice();
         let mut placed = variables.to_vec();
         for &(variable, offset) in &layout.shared_variables {
             placed[variable] = offset;
@@ -103,13 +109,9 @@ impl CompiledKernel {
         module.finalize_definitions().map_err(|error| error.to_string())?;
         if layout.calls_indirectly {
             for &function in layout.functions.iter().filter(|&&function| function != kernel) {
-                let description = &image.functions[function].function;
                 call_table[function] = CallTarget {
                     code: module.get_finalized_function(identifiers[function]) as u64,
-                    signature: lower::signature_hash(
-                        description.parameters.iter().map(|parameter| parameter.size),
-                        description.returns.iter().map(|value| value.size),
-                    ),
+                    signature: image.functions[function].signature,
                 };
             }
         }

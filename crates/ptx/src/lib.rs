@@ -18,6 +18,7 @@ mod parse;
 mod pool;
 mod program;
 mod run;
+mod signature;
 
 pub use fault::{Fault, Place};
 pub use load::{LaunchConfig, LoadError, Loaded};

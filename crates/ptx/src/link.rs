@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::parse::syntax::{
     Base, Function, Instruction, Linkage, Module, Name, Operand, Space, Statement, Variable,
 };
+use crate::signature::{Signature, SignatureId, Signatures};
 
 /// Index in [`Image::functions`].
 pub(crate) type FunctionId = usize;
@@ -35,14 +36,14 @@ impl Builtin {
         })
     }
 
-    /// Bytes of the parameters and of the returned value.
-    pub(crate) fn signature(self) -> (&'static [u64], &'static [u64]) {
-        match self {
+    pub(crate) fn signature(self) -> Signature {
+        let (parameters, results): (&[u64], &[u64]) = match self {
             Self::Print => (&[8, 8], &[4]),
             Self::Assert => (&[8, 8, 4, 8, 8], &[]),
             Self::Allocate => (&[8], &[8]),
             Self::Free => (&[8], &[]),
-        }
+        };
+        Signature { parameters: parameters.into(), results: results.into() }
     }
 }
 
@@ -60,6 +61,8 @@ pub(crate) struct LinkedFunction {
     pub(crate) function: Function,
     /// Index of its source.
     pub(crate) module: usize,
+    /// The number of its signature.
+    pub(crate) signature: SignatureId,
     /// Functions named anywhere in the body: called, or their address taken.
     pub(crate) references: Vec<FunctionId>,
     /// Variables of the sources named in the body.
@@ -73,6 +76,7 @@ pub(crate) struct LinkedFunction {
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) functions: Vec<LinkedFunction>,
+    pub(crate) signatures: Signatures,
     pub(crate) variables: Vec<Variable>,
     /// For each source, what its names stand for.
     pub(crate) names: Vec<HashMap<String, Symbol>>,
@@ -117,6 +121,7 @@ fn waits_for_others(instruction: &Instruction) -> bool {
 pub(crate) fn link(modules: Vec<Module>) -> Result<Image, LinkError> {
     let mut image = Image {
         functions: Vec::new(),
+        signatures: Signatures::default(),
         variables: Vec::new(),
         names: Vec::new(),
         variable_modules: Vec::new(),
@@ -141,8 +146,10 @@ pub(crate) fn link(modules: Vec<Module>) -> Result<Image, LinkError> {
                 if function.is_kernel && linkage == Linkage::Internal { Linkage::Visible } else { linkage };
             if publish_name(&mut shared_names, &name, symbol, publish)? {
                 names.insert(name, symbol);
+                let signature = image.signatures.intern(Signature::of(&function));
                 image.functions.push(LinkedFunction {
                     function,
+                    signature,
                     module: index,
                     references: Vec::new(),
                     variables: Vec::new(),

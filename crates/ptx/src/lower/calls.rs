@@ -2,8 +2,8 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
-    AbiParam, ArgumentPurpose, ExtFuncData, ExternalName, InstBuilder, MemFlagsData, Signature,
-    StackSlotData, StackSlotKind, Type, UserExternalName, Value, types,
+    self, AbiParam, ArgumentPurpose, ExtFuncData, ExternalName, InstBuilder, MemFlagsData, StackSlotData,
+    StackSlotKind, Type, UserExternalName, Value, types,
 };
 use cranelift_codegen::isa::CallConv;
 
@@ -14,6 +14,7 @@ use crate::jit::CallTarget;
 use crate::link::{Builtin, FunctionId, LinkedFunction, Symbol};
 use crate::parse::syntax::{Instruction, Name, Operand, Space};
 use crate::run::functions as runtime;
+use crate::signature::{Signature, SignatureId};
 
 /// Added to a function's index times 16 to make its "address". The bits say "PTX" and keep it from looking like memory.
 const FUNCTION_ADDRESS: u64 = 0x0050_5458_0000_0000;
@@ -24,7 +25,7 @@ pub(crate) fn function_address(function: FunctionId) -> u64 {
 }
 
 /// The native signature of a PTX function.
-pub(crate) fn signature(linked: &LinkedFunction, convention: CallConv) -> Signature {
+pub(crate) fn signature(linked: &LinkedFunction, convention: CallConv) -> ir::Signature {
     let pointers = if linked.function.is_kernel {
         0
     } else {
@@ -33,21 +34,11 @@ pub(crate) fn signature(linked: &LinkedFunction, convention: CallConv) -> Signat
     pointer_signature(pointers, convention)
 }
 
-fn pointer_signature(pointers: usize, convention: CallConv) -> Signature {
-    let mut signature = Signature::new(convention);
+fn pointer_signature(pointers: usize, convention: CallConv) -> ir::Signature {
+    let mut signature = ir::Signature::new(convention);
     signature.params.push(AbiParam::special(types::I64, ArgumentPurpose::VMContext));
     signature.params.extend(std::iter::repeat_n(AbiParam::new(types::I64), pointers));
     signature
-}
-
-/// A number that two functions share exactly when they pass parameters and results of the same sizes.
-pub(crate) fn signature_hash(
-    parameters: impl Iterator<Item = u64>,
-    returns: impl Iterator<Item = u64>,
-) -> u64 {
-    // FNV-1a over the sizes, with a separator between parameters and results.
-    let sizes = parameters.chain(std::iter::once(u64::MAX)).chain(returns);
-    sizes.fold(0xcbf2_9ce4_8422_2325, |hash, size| (hash ^ size).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 impl Translator<'_, '_> {
@@ -58,7 +49,7 @@ impl Translator<'_, '_> {
         arguments: &[Value],
         result: Option<Type>,
     ) -> Option<Value> {
-        let mut signature = Signature::new(self.convention);
+        let mut signature = ir::Signature::new(self.convention);
         for &argument in arguments {
             let ty = self.b.func.dfg.value_type(argument);
             signature.params.push(AbiParam::new(ty));
@@ -91,8 +82,7 @@ impl Translator<'_, '_> {
             [Operand::List(items), ..] => items,
             _ => &[],
         };
-        let argument_sizes = self.slot_sizes(arguments)?;
-        let result_sizes = self.slot_sizes(results)?;
+        let given = Signature { parameters: self.slot_sizes(arguments)?, results: self.slot_sizes(results)? };
         let mut pointers = vec![self.thread()];
         for operand in arguments.iter().chain(results) {
             pointers.push(self.slot_pointer(operand)?);
@@ -104,10 +94,7 @@ impl Translator<'_, '_> {
                     if function.is_kernel {
                         return unsupported("calling a kernel");
                     }
-                    let parameters = function.parameters.iter().map(|parameter| parameter.size);
-                    let returns = function.returns.iter().map(|value| value.size);
-                    check_sizes(name, &argument_sizes, parameters)?;
-                    check_sizes(name, &result_sizes, returns)?;
+                    check_signature(name, &given, &Signature::of(function))?;
                     let signature = signature(&self.image.functions[callee], self.convention);
                     let signature = self.b.import_signature(signature);
                     let name = UserExternalName { namespace: 0, index: callee as u32 };
@@ -122,18 +109,16 @@ impl Translator<'_, '_> {
                     Ok(())
                 }
                 Symbol::Builtin(builtin) => {
-                    let (parameters, returns) = builtin.signature();
-                    check_sizes(name, &argument_sizes, parameters.iter().copied())?;
-                    check_sizes(name, &result_sizes, returns.iter().copied())?;
+                    check_signature(name, &given, &builtin.signature())?;
                     self.call_builtin(builtin, &pointers);
                     Ok(())
                 }
                 Symbol::Variable(_) => invalid(format!("`{name}` is not a function")),
             },
             Operand::Register(register) => {
-                let hash = signature_hash(argument_sizes.iter().copied(), result_sizes.iter().copied());
+                let wanted = self.image.signatures.find(&given);
                 let target = self.register(*register);
-                self.call_indirectly(target, hash, &pointers)
+                self.call_indirectly(target, wanted, &pointers)
             }
             _ => invalid("the target of the call is not a function"),
         }
@@ -150,7 +135,7 @@ impl Translator<'_, '_> {
     }
 
     /// A call through a pointer: the pointer is an index into a table, whose entry must have the same signature.
-    fn call_indirectly(&mut self, target: Value, hash: u64, pointers: &[Value]) -> Lowered {
+    fn call_indirectly(&mut self, target: Value, wanted: SignatureId, pointers: &[Value]) -> Lowered {
         let target = self.narrow(target, types::I64)?;
         let (table, entries) = self.placement.call_table;
         let offset = self.b.ins().iadd_imm_s(target, (FUNCTION_ADDRESS as i64).wrapping_neg());
@@ -161,7 +146,7 @@ impl Translator<'_, '_> {
         let entry = self.b.ins().iadd_imm_s(offset, table as i64);
         let signature_offset = std::mem::offset_of!(CallTarget, signature) as i32;
         let found = self.b.ins().load(types::I64, MemFlagsData::trusted(), entry, signature_offset);
-        let wanted = self.constant(types::I64, hash as i64);
+        let wanted = self.constant(types::I64, wanted.number() as i64);
         let different = self.b.ins().icmp(IntCC::NotEqual, found, wanted);
         self.fault_if(different, FaultSite::CallTarget, target);
         let code_offset = std::mem::offset_of!(CallTarget, code) as i32;
@@ -203,11 +188,12 @@ impl Translator<'_, '_> {
     }
 }
 
-fn check_sizes(name: &str, given: &[u64], wanted: impl Iterator<Item = u64>) -> Lowered {
-    let wanted: Vec<u64> = wanted.collect();
+fn check_signature(name: &str, given: &Signature, wanted: &Signature) -> Lowered {
     if given == wanted {
-        Ok(())
-    } else {
-        invalid(format!("`{name}` takes or returns values of {wanted:?} bytes, and the call has {given:?}"))
+        return Ok(());
     }
+    let (Signature { parameters, results }, passed, returned) = (wanted, &given.parameters, &given.results);
+    invalid(format!(
+        "`{name}` takes values of {parameters:?} bytes and returns {results:?}; the call passes {passed:?} and expects {returned:?}"
+    ))
 }

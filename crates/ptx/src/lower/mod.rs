@@ -27,7 +27,7 @@ mod special;
 mod table;
 mod warp;
 
-pub(crate) use calls::{function_address, signature, signature_hash};
+pub(crate) use calls::{function_address, signature};
 pub(crate) use control::PATIENCE;
 pub(crate) use frame::frame_layout;
 
