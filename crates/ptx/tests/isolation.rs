@@ -2,7 +2,7 @@
 
 mod common;
 
-use causeway_ptx::Fault;
+use causeway_ptx::{CompileOptions, Fault, Program};
 use common::{Device, Params};
 
 const HEAD: &str = ".version 8.0\n.target sm_75\n.address_size 64\n";
@@ -62,4 +62,154 @@ fn an_indirect_call_of_the_same_signature_goes_through() {
             ret;
         }")
     .unwrap();
+}
+
+/// Runs the kernel `k` of a source, which stores to the 64-bit words that its only parameter points at.
+fn words(body: &str, count: usize) -> Vec<u64> {
+    let device = Device::new(&[&format!("{HEAD}{body}")]);
+    let out = device.zeros::<u64>(count);
+    device.launch("k", 1, 1, Params::default().with(out));
+    device.download(out, count)
+}
+
+/// What the compiler says to a source.
+fn refusal(body: &str) -> String {
+    let source = format!("{HEAD}{body}");
+    match Program::compile(&[&source], &CompileOptions::default()) {
+        Ok(_) => panic!("accepted: {body}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_parameter_that_was_not_written_reads_as_zero() {
+    // Without clearing, the slots hold what the calls before left on the worker's native stack.
+    let source = "
+        .extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
+        .func (.param .b64 r) f(.param .b8 p[64]) {
+            .reg .b64 a, b; ld.param.b64 a, [p+56]; ld.param.b64 b, [r]; or.b64 a, a, b; st.param.b64 [r], a; ret;
+        }
+        .func (.param .b64 r) g() { ret; }
+        .func reads(.param .b64 to) {
+            .reg .b64 o, v; .reg .pred p;
+            .param .align 8 .b8 big[512]; .param .b8 argument[64]; .param .b64 r, s, guarded;
+            ld.param.b64 o, [to];
+            setp.eq.u64 p, o, 0;
+            @p st.param.b64 [guarded], o;
+            ld.param.b64 v, [guarded]; st.global.b64 [o+512], v;
+            call (r), f, (argument); ld.param.b64 v, [r]; st.global.b64 [o+520], v;
+            call (s), g; ld.param.b64 v, [s]; st.global.b64 [o+528], v;
+            LOADS ret;
+        }
+        .global .b8 text[4] = {37, 102, 10, 0};
+        .visible .entry k(.param .u64 out) {
+            .reg .b64 o, v; .reg .b32 x; .local .align 8 .b8 numbers[16];
+            mov.u64 v, text; mov.u64 o, numbers; cvta.local.u64 o, o;
+            call (x), vprintf, (v, o);
+            ld.param.u64 o, [out];
+            call reads, (o);
+            ret;
+        }";
+    let loads: String = (0..64)
+        .map(|word| format!("ld.param.b64 v, [big+{0}]; st.global.b64 [o+{0}], v;\n", 8 * word))
+        .collect();
+    assert_eq!(words(&source.replace("LOADS", &loads), 67), [0; 67]);
+}
+
+#[test]
+fn registers_of_128_bits_do_not_fit_the_slot_of_an_argument() {
+    let reason = refusal(
+        ".func f(.param .b128 p) { .reg .b64 a; mov.b64 a, -1; st.param.b64 [p+8], a; ret; }
+        .visible .entry k() { .reg .b128 q; call f, (q); ret; }",
+    );
+    assert!(reason.contains("register of up to 64 bits"), "{reason}");
+}
+
+#[test]
+fn results_come_back_in_registers() {
+    let source = ".func (.param .b32 r) f(.param .b32 a) {
+            .reg .b32 x; ld.param.b32 x, [a]; add.u32 x, x, 1; st.param.b32 [r], x; ret; }
+        .visible .entry k(.param .u64 out) {
+            .reg .b64 o; .reg .b32 x; ld.param.u64 o, [out]; mov.u32 x, 41;
+            call (x), f, (x); st.global.u32 [o], x; ret; }";
+    assert_eq!(words(source, 1), [42]);
+}
+
+#[test]
+fn local_variables_outside_of_functions_are_refused() {
+    // Their place was taken for a part of whatever frame the function had, of any size.
+    let source = ".local .b8 big[2000000000];
+        .visible .entry k() { .local .b8 own[16]; st.local.u8 [big+1999999999], 1; st.local.u8 [own], 1; ret; }";
+    let reason = refusal(source);
+    assert!(reason.contains("line 4: variable `big`"), "{reason}");
+}
+
+#[test]
+fn types_that_an_instruction_does_not_have_are_refused() {
+    // A floating-point argument of a runtime function that takes integers would be whatever the register held.
+    for (declarations, instruction) in [
+        (".reg .f32 a;", "prmt.f32 a, a, a, a"),
+        (".reg .f32 a;", "bmsk.clamp.f32 a, a, a"),
+        (".reg .f64 a;", "match.any.sync.f64 a, a, 1"),
+        (".reg .f32 a;", "rem.f32 a, a, a"),
+        (".reg .f32 a;", "shl.f32 a, a, 1"),
+        (".reg .b64 a;", "prmt.b64 a, a, a, a"),
+        (".reg .b64 a;", "shf.l.wrap.b64 a, a, a, 3"),
+        (".reg .b16 a; .shared .b64 s;", "atom.shared.add.u8 a, [s], 1"),
+        (".reg .b64 a; .shared .b64 s;", "atom.shared.inc.u64 a, [s], 1"),
+        (".reg .b32 a;", "mov.b32 a, !a"),
+        (".reg .b16 a;", "@a bra L; L: ret"),
+        (".reg .f64 a;", "mov.f64 a, %tid.x"),
+        (".reg .f32 a;", "min.f32 a"),
+        (".reg .f32 a;", "max.f32 a, a"),
+        (".reg .b32 a;", "mov.b32 a, %laneid.y"),
+    ] {
+        let reason = refusal(&format!(".visible .entry k() {{ {declarations}\n{instruction};\nret; }}"));
+        assert!(
+            reason.contains("line 5") && reason.contains(instruction.split(';').next().unwrap()),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn declarations_that_contradict_each_other_are_refused() {
+    for (source, reason) in [
+        (".visible .entry (.param .b32 r) k() { st.param.b32 [r], 1; ret; }", "kernel `k` returns a value"),
+        (
+            ".func f(.param .b64 a) { .reg .b64 x; atom.param.add.u64 x, [a], 1; ret; }",
+            "parameters have no atomic operations",
+        ),
+        (
+            ".func f() { .reg .b64 x; t: .callprototype _ (.param .b64 a); call x, (x, x), t; ret; }",
+            "it has 2 arguments and 0 results, and its prototype 1 and 0",
+        ),
+        (
+            ".func f() { .reg .b64 x; L: t: .branchtargets L; call x, (x), t; ret; }",
+            "`t` is not a `.callprototype`",
+        ),
+        (
+            ".func f(.param .b64 a) { ret; } .func g() { .param .b32 s; call f, (s); ret; }",
+            "`f` takes values of [8]",
+        ),
+    ] {
+        let found = refusal(source);
+        assert!(found.contains(reason), "{found}");
+    }
+}
+
+#[test]
+fn sizes_that_add_up_to_more_than_64_bits_are_refused() {
+    let shared: String = (0..3).map(|index| format!(".shared .b8 s{index}[1099511627776];\n")).collect();
+    let shared = format!(".visible .entry k() {{ {shared} ret; }}");
+    assert!(refusal(&shared).contains("bytes of `.shared` variables"));
+    let local = ".visible .entry k() { .local .b8 a[1000000000]; .local .b8 b[1000000000]; ret; }";
+    assert!(refusal(local).contains("2000000000 bytes of `.local` variables"));
+    let slots = ".visible .entry k() { .param .b8 a[1000000000]; .param .b8 b[1000000000]; ret; }";
+    assert!(refusal(slots).contains("bytes of `.param` variables"));
+}
+
+#[test]
+fn empty_local_variables_have_an_address() {
+    run(".visible .entry k() { .reg .b64 a; .local .b8 none[0]; mov.u64 a, none; ret; }").unwrap();
 }

@@ -25,6 +25,10 @@ impl Translator<'_, '_> {
         form.finish()?;
         let first = usize::from(gives_old);
         self.expect_operands(instruction, first + if operation == "cas" { 3 } else { 2 })?;
+        // Only memory that several threads can reach has atomic operations, and alignment to make them so.
+        if space == AccessSpace::Param {
+            return invalid("parameters have no atomic operations");
+        }
         let value = self.read(instruction, first + 1, scalar)?;
         let place = self.place(space, &instruction.operands[first], scalar.size())?;
         let Place::Memory(address, offset) = place else { return invalid("the address is a parameter") };

@@ -2,8 +2,8 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
-    self, AbiParam, ArgumentPurpose, ExtFuncData, ExternalName, InstBuilder, MemFlagsData, StackSlotData,
-    StackSlotKind, Type, UserExternalName, Value, types,
+    self, AbiParam, ArgumentPurpose, ExtFuncData, ExternalName, InstBuilder, MemFlagsData, StackSlot,
+    StackSlotData, StackSlotKind, Type, UserExternalName, Value, types,
 };
 use cranelift_codegen::isa::CallConv;
 
@@ -84,9 +84,28 @@ impl Translator<'_, '_> {
         };
         let given = Signature { parameters: self.slot_sizes(arguments)?, results: self.slot_sizes(results)? };
         let mut pointers = vec![self.thread()];
-        for operand in arguments.iter().chain(results) {
-            pointers.push(self.slot_pointer(operand)?);
+        for operand in arguments {
+            pointers.push(self.slot_pointer(operand)?.1);
         }
+        let mut result_slots = Vec::with_capacity(results.len());
+        for operand in results {
+            let (slot, pointer) = self.slot_pointer(operand)?;
+            pointers.push(pointer);
+            result_slots.push(slot);
+        }
+        self.call_target(target, &given, &pointers)?;
+        for (operand, slot) in results.iter().zip(result_slots) {
+            if let Operand::Register(register) = operand {
+                let ty = self.register_types[*register];
+                let value = self.b.ins().stack_load(types::I64, ty, slot, 0);
+                self.b.def_var(self.registers[*register], value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls what `target` names with pointers to arguments and results, which have the sizes of `given`.
+    fn call_target(&mut self, target: &Operand, given: &Signature, pointers: &[Value]) -> Lowered {
         match target {
             Operand::Symbol(Name::Module(name), 0) => match self.symbol(name)? {
                 Symbol::Function(callee) => {
@@ -94,7 +113,7 @@ impl Translator<'_, '_> {
                     if function.is_kernel {
                         return unsupported("calling a kernel");
                     }
-                    check_signature(name, &given, &Signature::of(function))?;
+                    check_signature(name, given, &Signature::of(function))?;
                     let signature = signature(&self.image.functions[callee], self.convention);
                     let signature = self.b.import_signature(signature);
                     let name = UserExternalName { namespace: 0, index: callee as u32 };
@@ -105,20 +124,20 @@ impl Translator<'_, '_> {
                         colocated: false,
                         patchable: false,
                     });
-                    self.b.ins().call(callee, &pointers);
+                    self.b.ins().call(callee, pointers);
                     Ok(())
                 }
                 Symbol::Builtin(builtin) => {
-                    check_signature(name, &given, &builtin.signature())?;
-                    self.call_builtin(builtin, &pointers);
+                    check_signature(name, given, &builtin.signature())?;
+                    self.call_builtin(builtin, pointers);
                     Ok(())
                 }
                 Symbol::Variable(_) => invalid(format!("`{name}` is not a function")),
             },
             Operand::Register(register) => {
-                let wanted = self.image.signatures.find(&given);
+                let wanted = self.image.signatures.find(given);
                 let target = self.register(*register);
-                self.call_indirectly(target, wanted, &pointers)
+                self.call_indirectly(target, wanted, pointers)
             }
             _ => invalid("the target of the call is not a function"),
         }
@@ -169,19 +188,22 @@ impl Translator<'_, '_> {
             .collect()
     }
 
-    /// A pointer to the caller's copy of an argument or result.
-    fn slot_pointer(&mut self, operand: &Operand) -> Result<Value, Refusal> {
+    /// The caller's copy of an argument or result, and a pointer to it.
+    fn slot_pointer(&mut self, operand: &Operand) -> Result<(StackSlot, Value), Refusal> {
         match operand {
             Operand::Symbol(Name::Own(index), 0) => match self.slots[*index] {
-                Some(slot) => Ok(self.b.ins().stack_addr(types::I64, slot, 0)),
+                Some(slot) => Ok((slot, self.b.ins().stack_addr(types::I64, slot, 0))),
                 None => invalid("an argument is not a `.param` variable"),
             },
             Operand::Register(register) => {
                 let value = self.register(*register);
+                if self.b.func.dfg.value_type(value).bytes() > 8 {
+                    return unsupported("arguments in registers of more than 64 bits");
+                }
                 let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);
                 let slot = self.b.create_sized_stack_slot(data);
                 self.b.ins().stack_store(types::I64, value, slot, 0);
-                Ok(self.b.ins().stack_addr(types::I64, slot, 0))
+                Ok((slot, self.b.ins().stack_addr(types::I64, slot, 0)))
             }
             _ => unsupported("arguments other than `.param` variables and registers"),
         }

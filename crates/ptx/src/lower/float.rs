@@ -5,7 +5,7 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::form::{Form, Rounding};
 use super::half::half_of;
-use super::{Lowered, Refusal, Translator, unsupported};
+use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Scalar};
 use crate::run::rounding;
 
@@ -322,6 +322,9 @@ impl Translator<'_, '_> {
                 result
             };
             return self.write(instruction, scalar, result);
+        }
+        if !matches!(instruction.operands.len(), 3 | 4) {
+            return invalid("it has neither two nor three operands");
         }
         let options = Options { rounding: Rounding::NearestEven, ftz, saturate: false, relu };
         let nearest: FloatOperation = match (maximum, keep_nan) {

@@ -5,6 +5,7 @@ use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, types};
 
 use super::Translator;
 use super::faults::FaultSite;
+use super::slots::written_first;
 use crate::parse::syntax::{Body, Space};
 use crate::run::context::ThreadContext;
 
@@ -31,23 +32,31 @@ pub(crate) fn frame_layout(body: &Body) -> FrameLayout {
                 continue;
             }
         };
-        let start = end.next_multiple_of(u64::from(variable.align.max(1)));
-        *end = start + variable.size;
+        // The verifier bounds sizes, but lays nothing out. An empty variable has an address, so it takes a byte.
+        let start = end.checked_next_multiple_of(u64::from(variable.align.max(1))).unwrap_or(u64::MAX);
+        *end = start.saturating_add(variable.size.max(1));
         layout.offsets.push(start);
     }
-    layout.size = layout.size.next_multiple_of(16);
-    layout.shared = layout.shared.next_multiple_of(16);
+    for end in [&mut layout.size, &mut layout.shared] {
+        *end = end.checked_next_multiple_of(16).unwrap_or(u64::MAX);
+    }
     layout
 }
 
 impl Translator<'_, '_> {
     /// Gives the body's own variables their places and opens the frame of local memory.
     pub(super) fn place_variables(&mut self) {
-        for variable in &self.body.variables {
+        let written = written_first(self.body);
+        for (variable, written) in self.body.variables.iter().zip(written) {
             let slot = (variable.space == Space::Param).then(|| {
-                let align = variable.align.max(8).trailing_zeros() as u8;
-                let size = variable.size.max(1) as u32;
-                self.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, size, align))
+                // Whole words, so that clearing can write words. Nothing relies on more alignment than theirs.
+                let size = variable.size.max(1).next_multiple_of(8);
+                let data = StackSlotData::new(StackSlotKind::ExplicitSlot, size as u32, 3);
+                let slot = self.b.create_sized_stack_slot(data);
+                if !written {
+                    self.clear_slot(slot, size);
+                }
+                slot
             });
             self.slots.push(slot);
         }

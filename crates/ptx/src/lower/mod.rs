@@ -22,6 +22,7 @@ mod memory;
 mod moves;
 mod operands;
 mod place;
+mod slots;
 mod spaces;
 mod special;
 mod table;
@@ -31,8 +32,10 @@ pub(crate) use calls::{function_address, signature};
 pub(crate) use control::PATIENCE;
 pub(crate) use frame::frame_layout;
 
+use std::collections::HashMap;
+
 use cranelift_codegen::ir::{
-    self, Block, GlobalValueData, InstBuilder, MemFlagsData, StackSlot, Type, Value, types,
+    self, Block, GlobalValueData, InstBuilder, MemFlagsData, SourceLoc, StackSlot, Type, Value, types,
 };
 use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
@@ -69,7 +72,7 @@ pub(crate) struct Placement<'a> {
     /// Address of each variable; for shared ones the offset in the block's memory.
     pub(crate) variables: &'a [u64],
     /// For each function, where its own shared variables start in the block's memory.
-    pub(crate) own_shared: &'a [u64],
+    pub(crate) own_shared: &'a HashMap<FunctionId, u64>,
     /// Base of the address space, a multiple of its size.
     pub(crate) space_base: u64,
     /// Size of the address space as a power of two.
@@ -109,6 +112,7 @@ pub(crate) fn translate<'a>(
             Statement::Label(label) => translator.start_label(*label),
             Statement::Instruction(instruction) => {
                 translator.position = index as u64;
+                translator.b.set_srcloc(SourceLoc::new(index as u32));
                 translator.instruction(instruction).map_err(|refusal| (instruction, refusal))?;
             }
         }

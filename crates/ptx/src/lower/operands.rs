@@ -302,7 +302,8 @@ impl Translator<'_, '_> {
 
     /// Offset of a shared variable of this body in the block's memory.
     pub(super) fn own_shared_offset(&self, index: usize) -> u64 {
-        self.placement.own_shared[self.function] + self.offsets[index]
+        let start = self.placement.own_shared.get(&self.function).copied().unwrap_or(0);
+        start.saturating_add(self.offsets[index])
     }
 
     /// Offset of a kernel's parameter among its parameters.

@@ -6,14 +6,21 @@ use super::{Refusal, Translator, unsupported};
 use crate::run::context::ThreadContext;
 use crate::run::functions as runtime;
 
+/// The special registers that have components, each three fields of the context in a row.
+const VECTORS: [&str; 8] =
+    ["tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid"];
+
 impl Translator<'_, '_> {
     /// The value of `%name`.
     pub(super) fn special_register(&mut self, name: &str) -> Result<Value, Refusal> {
         let (base, component) = match name.rsplit_once('.') {
-            Some((base, "x")) => (base, 0),
-            Some((base, "y")) => (base, 1),
-            Some((base, "z")) => (base, 2),
-            Some((_, "w")) => return Ok(self.constant(types::I32, 0)),
+            Some((base, component)) if VECTORS.contains(&base) => match component {
+                "x" => (base, 0),
+                "y" => (base, 1),
+                "z" => (base, 2),
+                "w" => return Ok(self.constant(types::I32, 0)),
+                _ => return unsupported(format!("the special register `%{name}`")),
+            },
             _ => (name, 0),
         };
         let word =

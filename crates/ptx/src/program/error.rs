@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::LAST_MAJOR_VERSION;
+use crate::verify::VerifyError;
 
 /// Why a program was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -25,6 +26,14 @@ pub enum CompileError {
         source_index: usize,
         /// Major times ten plus minor.
         version: u32,
+    },
+    /// Something that the verifier refuses.
+    #[error("{}{error}", source_prefix(*.source_index))]
+    Refused {
+        /// Which of the sources, from 0.
+        source_index: usize,
+        /// What it is.
+        error: VerifyError,
     },
     /// An instruction that the software GPU does not have.
     #[error("{}line {line}: `{instruction}` is not supported by the software GPU ({reason})", source_prefix(*.source_index))]

@@ -1,5 +1,7 @@
 //! What a kernel's code and memory are made of: the functions that it reaches, shared and local memory.
 
+use std::collections::HashMap;
+
 use super::CompileError;
 use crate::link::{FunctionId, Image, Reach, VariableId};
 use crate::lower::frame_layout;
@@ -14,8 +16,8 @@ pub(crate) struct KernelLayout {
     pub(crate) function: FunctionId,
     /// The kernel and all it can call.
     pub(crate) functions: Vec<FunctionId>,
-    /// For each function of the program, where its own shared variables start.
-    pub(crate) own_shared: Vec<u64>,
+    /// For each of the functions, where its own shared variables start.
+    pub(crate) own_shared: HashMap<FunctionId, u64>,
     /// Offsets of the shared variables that sources declare.
     pub(crate) shared_variables: Vec<(VariableId, u64)>,
     pub(crate) static_shared: u64,
@@ -44,7 +46,7 @@ pub(super) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
         own_shared: shared.own,
         shared_variables: shared.variables,
         static_shared: shared.bytes,
-        local: (depth + recursion).next_multiple_of(16),
+        local: aligned(depth.saturating_add(recursion), 16),
         waits: reach.waits,
         calls_indirectly: reach.calls_indirectly,
     })
@@ -52,8 +54,8 @@ pub(super) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
 
 /// Where the static shared variables of a kernel, and of all that it can call, lie in a block's shared memory.
 struct SharedLayout {
-    /// For each function of the program, where its own variables start.
-    own: Vec<u64>,
+    /// For each function, where its own variables start.
+    own: HashMap<FunctionId, u64>,
     /// Offsets of the variables that sources declare; those without bounds begin where the others end.
     variables: Vec<(VariableId, u64)>,
     bytes: u64,
@@ -61,7 +63,7 @@ struct SharedLayout {
 
 impl SharedLayout {
     fn new(image: &Image, reach: &Reach) -> Self {
-        let mut own = vec![0; image.functions.len()];
+        let mut own = HashMap::new();
         let mut end = 0_u64;
         for &id in &reach.functions {
             let Some(body) = &image.functions[id].function.body else { continue };
@@ -73,9 +75,9 @@ impl SharedLayout {
                 .max()
                 .unwrap_or(1)
                 .max(16);
-            end = end.next_multiple_of(align);
-            own[id] = end;
-            end += frame_layout(body).shared;
+            end = aligned(end, align);
+            own.insert(id, end);
+            end = end.saturating_add(frame_layout(body).shared);
         }
         let mut variables = Vec::new();
         let mut dynamic = Vec::new();
@@ -88,15 +90,20 @@ impl SharedLayout {
                 dynamic.push(id);
                 continue;
             }
-            end = end.next_multiple_of(u64::from(variable.align.max(1)));
+            end = aligned(end, u64::from(variable.align));
             variables.push((id, end));
             end = end.saturating_add(variable.size);
         }
         let dynamic_align = dynamic.iter().map(|&id| u64::from(image.variables[id].align)).max().unwrap_or(1);
-        let bytes = end.next_multiple_of(dynamic_align.max(1));
+        let bytes = aligned(end, dynamic_align);
         variables.extend(dynamic.into_iter().map(|id| (id, bytes)));
         Self { own, variables, bytes }
     }
+}
+
+/// The first multiple of `align` from `end` on; the sizes in a text may add up to anything.
+fn aligned(end: u64, align: u64) -> u64 {
+    end.checked_next_multiple_of(align.max(1)).unwrap_or(u64::MAX)
 }
 
 /// Bytes of local memory on the deepest chain of calls from a function, and whether there is a deepest one.

@@ -7,13 +7,18 @@ mod layout;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use cranelift_codegen::ir::Function;
+use cranelift_codegen::ir::entities::AnyEntity;
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_codegen::verify_function;
 use cranelift_frontend::FunctionBuilderContext;
 
 use crate::jit;
-use crate::link::{self, Image, LinkError, VariableId};
+use crate::link::{self, Image, LinkError, LinkedFunction, VariableId};
 use crate::lower::{self, Placement, Refusal};
 use crate::parse;
-use crate::parse::syntax::{Linkage, Space};
+use crate::parse::syntax::{Linkage, Space, Statement};
+use crate::verify;
 
 pub use error::CompileError;
 pub(crate) use kernel::parameter_offsets;
@@ -75,6 +80,7 @@ impl Program {
     pub fn compile(sources: &[&str], _options: &CompileOptions) -> Result<Self, CompileError> {
         let mut modules = Vec::with_capacity(sources.len());
         for (source_index, source) in sources.iter().enumerate() {
+            verify::check_source(source).map_err(|error| CompileError::Refused { source_index, error })?;
             let module = parse::parse(source).map_err(|error| CompileError::Syntax {
                 source_index,
                 line: error.line,
@@ -89,6 +95,8 @@ impl Program {
             LinkError::Unresolved(names) => CompileError::Unresolved(names),
             LinkError::Duplicate(name) => CompileError::Duplicate(name),
         })?;
+        verify::verify(&image)
+            .map_err(|(source_index, error)| CompileError::Refused { source_index, error })?;
         check_instructions(&image)?;
         let mut kernels = Vec::new();
         let mut layouts = Vec::new();
@@ -157,7 +165,7 @@ impl Program {
 fn check_instructions(image: &Image) -> Result<(), CompileError> {
     let target = jit::native_target().map_err(CompileError::Machine)?;
     let variables = vec![0; image.variables.len()];
-    let own_shared = vec![0; image.functions.len()];
+    let own_shared = HashMap::new();
     let placement = Placement {
         variables: &variables,
         own_shared: &own_shared,
@@ -167,8 +175,8 @@ fn check_instructions(image: &Image) -> Result<(), CompileError> {
     };
     let mut context = FunctionBuilderContext::new();
     for (id, linked) in image.functions.iter().enumerate() {
-        lower::translate(image, id, &placement, target.frontend_config(), &mut context).map_err(
-            |(instruction, refusal)| {
+        let translated = lower::translate(image, id, &placement, target.frontend_config(), &mut context)
+            .map_err(|(instruction, refusal)| {
                 // The translator was interrupted, so what it left behind must not be used again.
                 let (source_index, line) = (linked.module, instruction.line);
                 let text = instruction.text.clone();
@@ -180,8 +188,29 @@ fn check_instructions(image: &Image) -> Result<(), CompileError> {
                         CompileError::InvalidInstruction { source_index, line, instruction: text, reason }
                     }
                 }
-            },
-        )?;
+            })?;
+        check_types(linked, &translated, &*target)?;
     }
     Ok(())
+}
+
+/// Refuses an instruction that became operations on the wrong types.
+fn check_types(
+    linked: &LinkedFunction,
+    function: &Function,
+    target: &dyn TargetIsa,
+) -> Result<(), CompileError> {
+    let Err(errors) = verify_function(function, target) else { return Ok(()) };
+    let error = &errors.0[0];
+    let position = match error.location {
+        AnyEntity::Inst(instruction) => function.srcloc(instruction).bits() as usize,
+        _ => usize::MAX,
+    };
+    let statement = linked.function.body.as_ref().and_then(|body| body.statements.get(position));
+    let (line, instruction) = match statement {
+        Some(Statement::Instruction(instruction)) => (instruction.line, instruction.text.clone()),
+        _ => (1, linked.function.name.clone()),
+    };
+    let reason = format!("its operands do not have the types it needs ({})", error.message);
+    Err(CompileError::InvalidInstruction { source_index: linked.module, line, instruction, reason })
 }

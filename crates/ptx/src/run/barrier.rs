@@ -28,10 +28,12 @@ impl Barriers {
     /// Counts a thread.
     pub(super) fn arrive(&mut self, request: &BarrierRequest) {
         let barrier = &mut self.barriers[request.barrier as usize % COUNT];
-        barrier.arrived += 1;
+        // `bar.arrive` in a loop counts without end.
+        barrier.arrived = barrier.arrived.saturating_add(1);
         barrier.expected = request.threads;
-        barrier.voting += u32::from(request.reduction != Reduction::None);
-        barrier.holding += u32::from(request.reduction != Reduction::None && request.predicate);
+        let votes = request.reduction != Reduction::None;
+        barrier.voting = barrier.voting.saturating_add(u32::from(votes));
+        barrier.holding = barrier.holding.saturating_add(u32::from(votes && request.predicate));
     }
 
     /// The barriers (a bit each) that everyone expected has reached, with `alive` threads in the block.

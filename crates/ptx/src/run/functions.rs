@@ -169,6 +169,15 @@ runtime_functions! {
     }
 }
 
+/// Clears the caller's slot of so many bytes.
+///
+/// # Safety
+/// `address` and `size` are those of a slot of the compiled code that calls.
+pub(crate) unsafe extern "C" fn clear(address: *mut u8, size: u64) {
+    // SAFETY: as the caller promises.
+    unsafe { address.write_bytes(0, size as usize) };
+}
+
 /// `%clock64`: nanoseconds, so that a program sees a clock of 1 GHz.
 pub(crate) extern "C" fn clock() -> u64 {
     global_timer()

@@ -1,0 +1,111 @@
+//! Which of a body's `.param` variables must be cleared before the program can read them?
+//!
+//! They lie on the native stack, where the runtime's own calls leave pointers of the worker. A program that reads what
+//! it did not write must find zeros. Compilers write every argument in full right before the call, in one run of
+//! instructions without labels; such variables need no clearing, which would cost time in every call.
+
+use cranelift_codegen::ir::{InstBuilder, StackSlot, types};
+
+use super::Translator;
+use crate::parse::syntax::{Base, Body, Name, Operand, Scalar, Space, Statement};
+use crate::run::functions as runtime;
+
+/// Slots up to this size are cleared by stores, larger ones by a call.
+const INLINE: u64 = 64;
+
+/// For each of the body's variables, whether it is written in full before anything can read it.
+pub(super) fn written_first(body: &Body) -> Vec<bool> {
+    let mut progress: Vec<Progress> = body
+        .variables
+        .iter()
+        .map(|variable| Progress {
+            missing: if variable.size <= 4096 { vec![true; variable.size as usize] } else { Vec::new() },
+            run: None,
+            fails: variable.space != Space::Param || variable.size > 4096,
+        })
+        .collect();
+    let mut run = 0_u64;
+    for statement in &body.statements {
+        let instruction = match statement {
+            Statement::Label(_) => {
+                run += 1;
+                continue;
+            }
+            Statement::Instruction(instruction) => instruction,
+        };
+        let is_store = instruction.opcode == "st" && instruction.guard.is_none();
+        for (position, operand) in instruction.operands.iter().enumerate() {
+            for_each_own(operand, &mut |index, offset| {
+                let scalars = instruction.modifiers.iter().filter_map(|name| Scalar::named(name));
+                let lanes = match &instruction.operands.get(1) {
+                    Some(Operand::Vector(parts)) => parts.len() as u64,
+                    _ => 1,
+                };
+                let bytes = scalars.map(|scalar| u64::from(scalar.size())).min().unwrap_or(0) * lanes;
+                let stored = offset.filter(|_| is_store && position == 0).map(|offset| (offset, bytes));
+                progress[index].mention(run, stored);
+            });
+        }
+    }
+    progress.into_iter().map(|progress| !progress.fails).collect()
+}
+
+/// What is known about one variable so far.
+struct Progress {
+    /// For each byte whether nothing was written to it yet.
+    missing: Vec<bool>,
+    /// The run of instructions without labels that all mentions so far are in.
+    run: Option<u64>,
+    fails: bool,
+}
+
+impl Progress {
+    /// A mention in `run`: a store of so many bytes at an offset, or anything else.
+    fn mention(&mut self, run: u64, stored: Option<(i64, u64)>) {
+        // Another run may be reached without this one, and then finds what was there before.
+        self.fails |= *self.run.get_or_insert(run) != run;
+        match stored {
+            Some((offset, bytes)) => {
+                let end = usize::try_from(offset).ok().and_then(|start| start.checked_add(bytes as usize));
+                match end.and_then(|end| self.missing.get_mut(end - bytes as usize..end)) {
+                    Some(written) => written.fill(false),
+                    None => self.fails = true,
+                }
+            }
+            None => self.fails |= self.missing.contains(&true),
+        }
+    }
+}
+
+/// Visits the body's own variables in an operand, with the offset where it is an address.
+fn for_each_own(operand: &Operand, visit: &mut impl FnMut(usize, Option<i64>)) {
+    match operand {
+        Operand::Address(Base::Symbol(Name::Own(index)), offset) => visit(*index, Some(*offset)),
+        Operand::Symbol(Name::Own(index), _) => visit(*index, None),
+        Operand::List(items) | Operand::Vector(items) => {
+            items.iter().for_each(|item| for_each_own(item, visit));
+        }
+        Operand::Pair(first, second) => {
+            for_each_own(first, visit);
+            for_each_own(second, visit);
+        }
+        _ => {}
+    }
+}
+
+impl Translator<'_, '_> {
+    /// Fills a slot of the native stack with zeros.
+    pub(super) fn clear_slot(&mut self, slot: StackSlot, size: u64) {
+        if size > INLINE {
+            let address = self.b.ins().stack_addr(types::I64, slot, 0);
+            let size = self.constant(types::I64, size as i64);
+            self.call_runtime(runtime::clear as *const () as usize, &[address, size], None);
+            return;
+        }
+        // Slots are made in whole words.
+        let zero = self.constant(types::I64, 0);
+        for offset in (0..size).step_by(8) {
+            self.b.ins().stack_store(types::I64, zero, slot, offset as i32);
+        }
+    }
+}
