@@ -213,3 +213,39 @@ fn sizes_that_add_up_to_more_than_64_bits_are_refused() {
 fn empty_local_variables_have_an_address() {
     run(".visible .entry k() { .reg .b64 a; .local .b8 none[0]; mov.u64 a, none; ret; }").unwrap();
 }
+
+#[test]
+fn a_kernel_frees_only_what_a_kernel_allocated() {
+    let device = Device::new(&[&format!(
+        "{HEAD}.extern .func free(.param .b64 p);
+        .extern .func (.param .b64 r) malloc(.param .b64 s);
+        .visible .entry k(.param .u64 pointer) {{
+            .reg .b64 a; .param .b64 p; ld.param.u64 a, [pointer]; st.param.b64 [p], a; call free, (p); ret; }}
+        .visible .entry own() {{
+            .reg .b64 a; mov.b64 a, 100; call (a), malloc, (a); st.u64 [a], a; call free, (a); ret; }}
+        .visible .entry twice() {{
+            .reg .b64 a; mov.b64 a, 100; call (a), malloc, (a); call free, (a); call free, (a); ret; }}"
+    )]);
+    let buffer = device.upload(&[1_u64]);
+    let fault = device.try_launch("k", [1; 3], [1; 3], 0, &Params::default().with(buffer));
+    assert!(matches!(fault, Err(Fault::IllegalAddress { address, .. }) if address == buffer), "{fault:?}");
+    assert_eq!(device.download::<u64>(buffer, 1), [1]);
+    device.launch("own", 1, 1, Params::default());
+    let fault = device.try_launch("twice", [1; 3], [1; 3], 0, &Params::default());
+    assert!(matches!(fault, Err(Fault::IllegalAddress { .. })), "{fault:?}");
+}
+
+#[test]
+fn a_short_format_prints_no_more_than_the_buffer_holds() {
+    let device = Device::new(&[&format!(
+        "{HEAD}.extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
+        .visible .entry k(.param .u64 format, .param .u64 arguments) {{
+            .reg .b64 f, a; .reg .b32 r;
+            ld.param.u64 f, [format]; ld.param.u64 a, [arguments]; call (r), vprintf, (f, a); ret; }}"
+    )]);
+    let text = device.upload(&vec![b'x'; 1 << 20]);
+    let format = device.upload("%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s\0".as_bytes());
+    let arguments = device.upload(&[text; 16]);
+    device.launch("k", 1, 1, Params::default().with(format).with(arguments));
+    assert_eq!(device.output.text.lock().unwrap().len(), 4 << 20);
+}

@@ -62,7 +62,7 @@ impl AddressSpace {
         {
             return Err(not_free);
         }
-        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages });
+        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages, by_kernel: false });
         allocations.allocated += pages;
         Ok(())
     }

@@ -78,6 +78,8 @@ struct Live {
     pages: u64,
     /// Bytes of address taken from `start`: the pages, and a guard page where it was allocated anywhere.
     span: u64,
+    /// Whether a kernel allocated it, so that kernels may free it.
+    by_kernel: bool,
 }
 
 impl AddressSpace {
@@ -145,6 +147,15 @@ impl AddressSpace {
     /// # Errors
     /// [`OutOfMemory`] when the capacity or the range is used up, or the machine refuses the pages.
     pub fn allocate(&self, size: u64, align: u64) -> Result<u64, OutOfMemory> {
+        self.allocate_as(size, align, false)
+    }
+
+    /// The device's `malloc`.
+    pub(crate) fn allocate_for_kernel(&self, size: u64) -> Result<u64, OutOfMemory> {
+        self.allocate_as(size, 256, true)
+    }
+
+    fn allocate_as(&self, size: u64, align: u64, by_kernel: bool) -> Result<u64, OutOfMemory> {
         let mut allocations = self.allocations.write();
         let out_of_memory =
             OutOfMemory { requested: size, allocated: allocations.allocated, capacity: self.capacity };
@@ -158,7 +169,7 @@ impl AddressSpace {
             allocations.free.give_back(start, pages + PAGE);
             return Err(out_of_memory);
         }
-        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages + PAGE });
+        allocations.live.insert(start, Live { size: size.max(1), pages, span: pages + PAGE, by_kernel });
         allocations.allocated += pages;
         Ok(start)
     }
@@ -168,8 +179,23 @@ impl AddressSpace {
     /// # Errors
     /// [`MemoryError::NotAllocated`] when no live allocation starts there.
     pub fn free(&self, address: u64) -> Result<(), MemoryError> {
+        self.free_where(address, |_| true)
+    }
+
+    /// The device's `free`: of what its `malloc` gave, and nothing else. Variables, what the host allocated and the
+    /// memory that it shares are not a kernel's to take away from under the host.
+    pub(crate) fn free_for_kernel(&self, address: u64) -> Result<(), MemoryError> {
+        self.free_where(address, |live| live.by_kernel)
+    }
+
+    fn free_where(&self, address: u64, may_free: impl FnOnce(&Live) -> bool) -> Result<(), MemoryError> {
         let mut allocations = self.allocations.write();
-        let live = allocations.live.remove(&address).ok_or(MemoryError::NotAllocated { address })?;
+        let live = *allocations
+            .live
+            .get(&address)
+            .filter(|live| may_free(live))
+            .ok_or(MemoryError::NotAllocated { address })?;
+        allocations.live.remove(&address);
         discard(address, live.span);
         allocations.allocated -= live.pages;
         if !self.host_window().contains(&address) {

@@ -157,13 +157,13 @@ runtime_functions! {
 
     /// `malloc(size) -> pointer`.
     fn allocate(thread, size: *const u64, result: *mut u64) {
-        *result = (*(*thread).launch).space.allocate(*size, 256).unwrap_or(0);
+        *result = (*(*thread).launch).space.allocate_for_kernel(*size).unwrap_or(0);
     }
 
     /// `free(pointer)`.
     fn free(thread, pointer: *const u64) {
         let address = *pointer;
-        if address != 0 && (*(*thread).launch).space.free(address).is_err() {
+        if address != 0 && (*(*thread).launch).space.free_for_kernel(address).is_err() {
             raise(thread, Raised::IllegalAddress(address));
         }
     }

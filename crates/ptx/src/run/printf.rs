@@ -7,6 +7,10 @@ const LONGEST_STRING: usize = 1 << 20;
 /// Largest width or precision that is obeyed.
 const WIDEST_FIELD: usize = 4096;
 
+/// Bytes that one call prints at most; CUDA's own buffer for all calls of a launch has 1 MiB. The rest is lost, as it is
+/// there: a format of a few bytes can ask for any number of copies of a long string.
+const LONGEST_OUTPUT: usize = 4 << 20;
+
 /// Reads memory that a kernel points at.
 ///
 /// Addresses outside of the space are refused; memory inside that is not mapped raises the signal any access of the
@@ -90,7 +94,7 @@ impl Arguments<'_> {
 pub(crate) fn format(reader: &DeviceReader<'_>, format: u64, arguments: u64) -> Result<Formatted, u64> {
     let format = reader.string(format)?;
     let mut arguments = Arguments { reader, address: arguments, count: 0 };
-    let mut output = Vec::with_capacity(format.len() * 2);
+    let mut output = Vec::with_capacity(format.len());
     let mut rest = format.as_slice();
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
@@ -101,6 +105,10 @@ pub(crate) fn format(reader: &DeviceReader<'_>, format: u64, arguments: u64) -> 
         let (conversion, letter, tail) = parse_conversion(rest, &mut arguments)?;
         rest = tail;
         convert(&mut output, &conversion, letter, &mut arguments)?;
+        if output.len() >= LONGEST_OUTPUT {
+            output.truncate(LONGEST_OUTPUT);
+            break;
+        }
     }
     Ok(Formatted { text: output, arguments: arguments.count })
 }
