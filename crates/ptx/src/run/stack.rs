@@ -86,3 +86,64 @@ impl Drop for StackSlab {
         unsafe { libc::munmap(self.start as *mut libc::c_void, self.size) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::memory::AddressSpace;
+    use crate::{CompileOptions, Host, LaunchConfig, Pool, Program};
+
+    struct Nobody;
+
+    impl Host for Nobody {
+        fn print(&self, _: &[u8]) {}
+        fn assertion(&self, _: &str) {}
+    }
+
+    /// Bytes of its stack that a thread used at most.
+    fn used(stack: &SlabStack) -> usize {
+        let (limit, base) = (stack.limit.get(), stack.base.get());
+        // SAFETY: the stack is memory of a slab that is alive, and its coroutine is gone.
+        let bytes = unsafe { std::slice::from_raw_parts(limit as *const u8, base - limit) };
+        bytes.len() - bytes.iter().position(|&byte| byte != 0).unwrap_or(bytes.len())
+    }
+
+    #[test]
+    fn the_runtime_needs_less_stack_than_is_reserved_for_it() {
+        let source = ".version 8.0\n.target sm_75\n.address_size 64
+            .extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
+            .extern .func __assertfail (.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 c);
+            .extern .func (.param .b64 r) malloc (.param .b64 s);
+            .extern .func free (.param .b64 p);
+            .visible .entry k(.param .u64 format, .param .u64 arguments) {
+                .reg .b64 f, a; .reg .b32 r;
+                ld.param.u64 f, [format]; ld.param.u64 a, [arguments];
+                call (r), vprintf, (f, a);
+                call (a), malloc, (a); call (a), malloc, (f); call free, (a); mov.u32 r, 7;
+                call __assertfail, (f, f, r, f, f);
+            }";
+        let program = Program::compile(&[source], &CompileOptions::default()).unwrap();
+        let space = Arc::new(AddressSpace::new(64 << 20).unwrap());
+        let loaded = program.load(&space, None).unwrap();
+        let format = space.allocate(4096, 256).unwrap();
+        let arguments = space.allocate(4096, 256).unwrap();
+        let text = "%.4096f %4096.4096e %.4096g %a %s %s %lld %4096c %p %*.*f\0";
+        space.write(format, text.as_bytes()).unwrap();
+        for (index, number) in (0..).zip([1e308_f64, 1e-308, 1e-308, 1e-308]) {
+            space.write(arguments + 8 * index, &number.to_le_bytes()).unwrap();
+        }
+        for string in [4, 5] {
+            space.write(arguments + 8 * string, &format.to_le_bytes()).unwrap();
+        }
+        let params: Vec<u8> = [format, arguments].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let config = LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0, params: &params };
+        assert!(loaded.launch("k", config, &Pool::new(1), &Nobody).is_err());
+        let arena = space.take_arena().unwrap();
+        // SAFETY: the launch is over, so that nothing uses the stacks of its arena.
+        let used = used(&unsafe { arena.stacks.as_ref().unwrap().stack(0) });
+        // The rest is for a system library whose functions need more than those of this one.
+        assert!(used > 0 && used < RESERVE / 2, "{used} bytes");
+    }
+}
