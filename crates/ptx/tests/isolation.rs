@@ -64,6 +64,21 @@ fn an_indirect_call_of_the_same_signature_goes_through() {
     .unwrap();
 }
 
+#[test]
+fn pointers_that_are_no_functions_are_not_called() {
+    for offset in [-16_i64, -1, 1, 8, 16 * 3, 1 << 20, 1 << 40, i64::MIN] {
+        let fault = run(&format!(
+            ".func f() {{ ret; }}
+            .func g(.param .b64 a) {{ ret; }}
+            .global .b64 f_pointer = f;
+            .visible .entry k() {{
+                .reg .b64 f; ld.global.b64 f, [f_pointer]; add.s64 f, f, {offset};
+                shape: .callprototype _ (); call f, (), shape; ret; }}"
+        ));
+        assert!(matches!(fault, Err(Fault::IllegalInstruction { .. })), "{offset}: {fault:?}");
+    }
+}
+
 /// Runs the kernel `k` of a source, which stores to the 64-bit words that its only parameter points at.
 fn words(body: &str, count: usize) -> Vec<u64> {
     let device = Device::new(&[&format!("{HEAD}{body}")]);
