@@ -225,6 +225,23 @@ fn sizes_that_add_up_to_more_than_64_bits_are_refused() {
 }
 
 #[test]
+fn kernels_that_would_take_gigabytes_to_translate_are_refused() {
+    let many = |count, line: fn(usize) -> String| (0..count).map(line).collect::<String>();
+    let begin = many(10_000, |index| format!(".reg .b64 r{index}; mov.b64 r{index}, %clock64;\n"));
+    let end = many(10_000, |index| format!("st.global.b64 [r{index}], r{index};\n"));
+    let reason = refusal(&format!(".visible .entry k() {{ {begin} {end} ret; }}"));
+    assert!(reason.contains("function `k` has 100010000 pairs of a register and an instruction"), "{reason}");
+    let ranges = many(2000, |index| format!(".reg .b32 a{index}_<2>;\n"));
+    let reason = refusal(&format!(".visible .entry k() {{ {ranges} ret; }}"));
+    assert!(reason.contains("more than 1024 ranges"), "{reason}");
+    let kernels = many(30_000, |index| format!(".entry k{index}() {{ }}\n"));
+    assert!(refusal(&kernels).contains("the program has 900000000 pairs of a kernel and a function"));
+    let labels = many(200_000, |index| format!("L{index}:\n"));
+    let reason = refusal(&format!(".visible .entry k() {{ {labels} ret; }}"));
+    assert!(reason.contains("has 200000 labels, and at most 131072 are possible"), "{reason}");
+}
+
+#[test]
 fn empty_local_variables_have_an_address() {
     run(".visible .entry k() { .reg .b64 a; .local .b8 none[0]; mov.u64 a, none; ret; }").unwrap();
 }
@@ -248,6 +265,23 @@ fn a_kernel_frees_only_what_a_kernel_allocated() {
     device.launch("own", 1, 1, Params::default());
     let fault = device.try_launch("twice", [1; 3], [1; 3], 0, &Params::default());
     assert!(matches!(fault, Err(Fault::IllegalAddress { .. })), "{fault:?}");
+}
+
+#[test]
+fn kernels_run_out_of_allocations_before_the_worker_runs_out_of_mappings() {
+    let device = Device::new(&[&format!(
+        "{HEAD}.extern .func (.param .b64 r) malloc(.param .b64 s);
+        .visible .entry k(.param .u64 out) {{
+            .reg .b64 o, a, n; .reg .pred p;
+            ld.param.u64 o, [out]; mov.b64 n, 0;
+            AGAIN: mov.b64 a, 1; call (a), malloc, (a); setp.eq.u64 p, a, 0; @p bra DONE;
+            add.u64 n, n, 1; bra AGAIN;
+            DONE: st.global.u64 [o], n; ret; }}"
+    )]);
+    let out = device.zeros::<u64>(1);
+    device.launch("k", 1, 1, Params::default().with(out));
+    assert_eq!(device.download::<u64>(out, 1), [16384]);
+    std::thread::spawn(|| ()).join().unwrap();
 }
 
 #[test]

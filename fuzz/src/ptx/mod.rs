@@ -19,15 +19,32 @@ pub use choices::Choices;
 const SECRET: u64 = 0x5ec3_e7c0_ffee_d00d;
 const WORDS: usize = 64;
 
-/// Any text is refused with a reason, or accepted. Text of a source, or of the body of a kernel.
+/// Any text is refused with a reason, or accepted; then machine code is generated for its kernels. Text of a source, or
+/// of the body of a kernel.
 pub fn verify(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let body = format!("{}.visible .entry k() {{ {} {text} }}", kernels::HEADER, kernels::REGISTERS);
     for source in [text.as_ref(), &body] {
-        if let Err(error) = Program::compile(&[source], &CompileOptions::default()) {
-            assert!(!error.to_string().is_empty());
+        match Program::compile(&[source], &CompileOptions::default()) {
+            Ok(program) => generate(&program),
+            Err(error) => assert!(!error.to_string().is_empty()),
         }
     }
+}
+
+fn generate(program: &Program) {
+    static SPACE: LazyLock<Arc<AddressSpace>> = LazyLock::new(space);
+    // Variables may be larger than the device.
+    let Ok(loaded) = program.load(&SPACE, None) else { return };
+    for kernel in program.kernels() {
+        if let Err(fault) = loaded.prepare(&kernel.name) {
+            panic!("what is accepted has no code: {fault}");
+        }
+    }
+}
+
+fn space() -> Arc<AddressSpace> {
+    Arc::new(AddressSpace::new(64 << 20).expect("addresses can be reserved"))
 }
 
 /// How a generated kernel ended.
@@ -81,7 +98,7 @@ impl Host for Silent {
 
 impl World {
     fn new() -> Self {
-        let space = Arc::new(AddressSpace::new(64 << 20).expect("addresses can be reserved"));
+        let space = space();
         let behind = map_behind(space.base() + space.reserved());
         let buffer = space.allocate(WORDS as u64 * 8, 256).expect("there is memory");
         Self { space, pool: Pool::new(1), buffer, heap: Box::new([SECRET; WORDS]), behind }

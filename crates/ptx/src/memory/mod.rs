@@ -44,6 +44,9 @@ const SMALLEST_RESERVATION: u64 = 1 << 32;
 /// Bytes of address before and behind the range that are mapped without access. Compiled code relies on them: it does
 /// not check an access that is nearer than this to one that is known to be inside the range.
 pub(crate) const GUARD: u64 = 64 << 10;
+/// Allocations that kernels may have at a time. Each takes mappings of its own, of which Linux allows a process some 65,000;
+/// without them the worker cannot even start a thread.
+const KERNEL_ALLOCATIONS: u64 = 16 << 10;
 /// Granularity of allocations: the size of a page on every machine this crate generates code for.
 const PAGE: u64 = 4096;
 
@@ -69,6 +72,8 @@ struct Allocations {
     /// What is mapped in the device window, by first address.
     mapped: BTreeMap<u64, device_window::Mapping>,
     allocated: u64,
+    /// How many of the live ones kernels allocated.
+    by_kernels: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,6 +164,9 @@ impl AddressSpace {
         let mut allocations = self.allocations.write();
         let out_of_memory =
             OutOfMemory { requested: size, allocated: allocations.allocated, capacity: self.capacity };
+        if by_kernel && allocations.by_kernels >= KERNEL_ALLOCATIONS {
+            return Err(out_of_memory);
+        }
         let Some(pages) = size.max(1).checked_next_multiple_of(PAGE) else { return Err(out_of_memory) };
         if pages > self.capacity.saturating_sub(allocations.allocated) {
             return Err(out_of_memory);
@@ -171,6 +179,7 @@ impl AddressSpace {
         }
         allocations.live.insert(start, Live { size: size.max(1), pages, span: pages + PAGE, by_kernel });
         allocations.allocated += pages;
+        allocations.by_kernels += u64::from(by_kernel);
         Ok(start)
     }
 
@@ -196,6 +205,7 @@ impl AddressSpace {
             .filter(|live| may_free(live))
             .ok_or(MemoryError::NotAllocated { address })?;
         allocations.live.remove(&address);
+        allocations.by_kernels -= u64::from(live.by_kernel);
         discard(address, live.span);
         allocations.allocated -= live.pages;
         if !self.host_window().contains(&address) {

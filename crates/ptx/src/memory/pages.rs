@@ -48,13 +48,12 @@ pub(super) fn discard(start: u64, size: u64) {
     // SAFETY: callers pass a range of their own reservation that no live allocation uses; the new mapping replaces
     // it in place, without access.
     unsafe {
-        libc::mmap(
-            start as *mut libc::c_void,
-            size as usize,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-            -1,
-            0,
-        );
+        let (start, size) = (start as *mut libc::c_void, size as usize);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        if libc::mmap(start, size, libc::PROT_NONE, flags, -1, 0) == libc::MAP_FAILED {
+            // The process has as many mappings as it may. Whoever gets the pages next must still find zeros.
+            libc::madvise(start, size, libc::MADV_DONTNEED);
+            libc::mprotect(start, size, libc::PROT_NONE);
+        }
     }
 }

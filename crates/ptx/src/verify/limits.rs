@@ -5,7 +5,7 @@
 
 use super::VerifyError;
 use crate::link::Image;
-use crate::parse::syntax::{Body, Function, Space, Statement};
+use crate::parse::syntax::{Base, Body, Function, Operand, Register, Space, Statement};
 use crate::run::Arena;
 
 /// Bytes of one source.
@@ -18,6 +18,11 @@ const STATEMENTS: u64 = 1 << 20;
 const LABELS: u64 = 1 << 17;
 /// Bytes of the `.param` variables of one body, which lie on the native stack. A thread has less stack than this.
 const PARAMETER_SLOT_BYTES: u64 = 1 << 20;
+
+/// Registers times the instructions over which each is in use. Allocating machine registers takes time and up to some
+/// 70 bytes for each such pair: a text of 1 MiB, with tens of thousands of registers in use all the time, would take
+/// more than 20 GiB. Large kernels that compilers make have a few million.
+const REGISTER_USE: u64 = 1 << 26;
 
 pub(super) fn check_source(source: &str) -> Result<(), VerifyError> {
     at_most(|| "the source".to_owned(), "bytes", source.len() as u64, SOURCE_BYTES)
@@ -43,6 +48,7 @@ pub(super) fn check_body(function: &Function, body: &Body) -> Result<(), VerifyE
         ("instructions and labels", body.statements.len() as u64, STATEMENTS),
         ("labels", body.labels as u64, LABELS),
         ("operands of one instruction", operands.max().unwrap_or(0), PARAMETERS),
+        ("pairs of a register and an instruction that it is in use at", register_use(body), REGISTER_USE),
         ("bytes of `.param` variables", bytes(body, Space::Param), PARAMETER_SLOT_BYTES),
         ("bytes of `.local` variables", bytes(body, Space::Local), Arena::local_limit(1)),
         ("bytes of `.shared` variables", bytes(body, Space::Shared), u64::from(crate::MAX_SHARED_PER_BLOCK)),
@@ -50,6 +56,38 @@ pub(super) fn check_body(function: &Function, body: &Body) -> Result<(), VerifyE
         at_most(subject, what, count, limit)?;
     }
     Ok(())
+}
+
+/// The sum over all registers of the statements between the first mention in the text and the last one.
+fn register_use(body: &Body) -> u64 {
+    let mut uses: Vec<Option<(u64, u64)>> = vec![None; body.registers.len()];
+    for (position, statement) in (0..).zip(&body.statements) {
+        let Statement::Instruction(instruction) = statement else { continue };
+        let mut mention = |register: Register| {
+            uses[register].get_or_insert((position, position)).1 = position;
+        };
+        if let Some(guard) = instruction.guard {
+            mention(guard.register);
+        }
+        instruction.operands.iter().for_each(|operand| for_each_register(operand, &mut mention));
+    }
+    uses.into_iter().flatten().map(|(first, last)| last - first + 1).sum()
+}
+
+fn for_each_register(operand: &Operand, visit: &mut impl FnMut(Register)) {
+    match operand {
+        Operand::Register(register)
+        | Operand::Not(register)
+        | Operand::Address(Base::Register(register), _) => visit(*register),
+        Operand::Vector(items) | Operand::List(items) => {
+            items.iter().for_each(|item| for_each_register(item, visit));
+        }
+        Operand::Pair(first, second) => {
+            for_each_register(first, visit);
+            for_each_register(second, visit);
+        }
+        _ => {}
+    }
 }
 
 /// Bytes of the body's variables in a space.

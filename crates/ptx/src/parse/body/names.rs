@@ -9,6 +9,9 @@ use crate::parse::syntax::{Label, Name, Register, Scalar};
 
 /// Registers one body may use; real kernels stay below a hundred thousand.
 const MOST_REGISTERS: usize = 1 << 20;
+/// Ranges of registers that one scope may declare, since each name is looked up in all; compilers declare one for each
+/// type.
+const MOST_RANGES: usize = 1024;
 /// Nesting of `{ }`; compilers nest two or three deep.
 const DEEPEST_SCOPE: usize = 64;
 
@@ -51,6 +54,11 @@ impl<'s> Builder<'s, '_> {
         loop {
             let name = parser.name("the name of a register")?;
             if parser.take('<') {
+                if self.innermost().ranges.len() >= MOST_RANGES {
+                    return Err(
+                        parser.error(format!("a scope declares more than {MOST_RANGES} ranges of registers"))
+                    );
+                }
                 let count = parser.integer()?;
                 parser.expect('>')?;
                 self.innermost().ranges.push((name, scalar, count.max(0) as u64));
