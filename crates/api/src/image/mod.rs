@@ -51,7 +51,8 @@ pub fn fatbin_bytes(header: &[u8; FATBIN_HEADER_BYTES]) -> Option<u64> {
 pub fn split_linked(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let mut parts = Vec::new();
     while !bytes.is_empty() {
-        let length = usize::try_from(fatbin_bytes(bytes.first_chunk()?)?).ok()?;
+        let length =
+            usize::try_from(fatbin_bytes(bytes.first_chunk()?)?).ok().filter(|length| *length > 0)?;
         let (part, rest) = bytes.split_at_checked(length)?;
         parts.push(part);
         bytes = rest;
@@ -71,5 +72,8 @@ mod tests {
         assert_eq!(split_linked(&both), Some(vec![&first[..], &second[..]]));
         assert_eq!(split_linked(&both[..both.len() - 1]), None);
         assert_eq!(split_linked(b"no header at all"), None);
+        // A length of nothing would be split off for ever.
+        let empty = [&0xba55_ed50_u32.to_le_bytes()[..], &[0; 12]].concat();
+        assert_eq!(split_linked(&empty), None);
     }
 }
