@@ -20,7 +20,7 @@ help:
 	@echo 'make apps        compile the applications of bench/apps into build/apps; bench/apps/run.py measures them'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
 	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python, the yardstick and the applications'
-	@echo '                 natively and through Causeway; PARTS="programs servers python counts yardstick apps" picks parts'
+	@echo '                 natively and through Causeway; PARTS="programs model servers python counts yardstick apps" picks parts'
 	@echo 'make net-test    measure copies and launches over networks of known rate and length, beside iperf3; needs root'
 	@echo 'make verbs-test  test InfiniBand verbs between two hosts with software RDMA devices, in a guest with a kernel of its own; needs root'
 	@echo '                 for what it installs; the kernel is built once, some 8 minutes. make verbs-guest builds it and runs nothing'
@@ -52,7 +52,7 @@ bench: programs
 	cargo bench --locked -p causeway-wire
 
 gpu-bundle: programs
-	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-model
 	@scripts/gpu-bundle.sh
 
 net-test: programs

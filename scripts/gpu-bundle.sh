@@ -23,6 +23,7 @@ cp "$bundle/bin/libnvidia-ml.so.1" "$bundle/bin/libnvidia-ml.so"
 for program in "$programs"/*; do
     if [ -f "$program" ]; then install -s "$program" "$bundle/programs/"; fi
 done
+install -s "$release/causeway-model" "$bundle/programs/"
 # NVRTC is large and comes with the CUDA toolkit of the other machine.
 cp -L "$programs"/lib/libcudart.so.1[23] "$bundle/lib/"
 cp -r tests/cuda "$bundle/sources"

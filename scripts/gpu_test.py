@@ -5,8 +5,9 @@ Everything runs natively and through Causeway, with client and server on this ma
 CAUSEWAY_VIA names, such as tcp; the parts apps and bench compare both. Each part takes less than ten minutes; a program that hangs
 costs only itself. Words behind a part choose what of it is run: a title must contain one of them.
 
-    gpu-test.sh                                    all parts: programs, python, nvml, servers, counts, yardstick, apps, bench
+    gpu-test.sh                                    all parts: programs, model, python, nvml, servers, counts, yardstick, apps, bench
     gpu-test.sh programs errors                    the programs with `errors` in their title
+    gpu-test.sh model                              random programs of asynchronous work; model 5000..90000 for these seeds
     gpu-test.sh python torch_graphs jax nvml       some files of tests/python, then NVML
     gpu-test.sh servers                            two servers: copies between devices of both
     gpu-test.sh --quick yardstick gpt conv         fewer repetitions of some pieces of the yardstick
@@ -26,6 +27,7 @@ import time
 import gpu_apps
 import gpu_bench
 import gpu_counts
+import gpu_model
 import gpu_nvml
 import gpu_programs
 import gpu_python
@@ -35,6 +37,7 @@ from gpu_harness import BUNDLE, MODULES, Report, Server, Session, machine, now, 
 
 PARTS = {
     "programs": gpu_programs.run_programs,
+    "model": gpu_model.run_model,
     "python": gpu_python.run_python,
     "nvml": gpu_nvml.run_nvml,
     "servers": gpu_servers.run_servers,

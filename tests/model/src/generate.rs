@@ -35,6 +35,8 @@ pub struct Setting {
     pub uploads_wait: bool,
     /// That streams put what touches the same host memory in order.
     pub host_order: bool,
+    /// That they put what reads host memory behind what wrote it.
+    pub host_sources: bool,
     /// Lengths.
     pub profile: Profile,
 }

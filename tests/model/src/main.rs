@@ -38,7 +38,8 @@ struct Arguments {
     #[arg(long, default_value_t = 2)]
     devices: usize,
     /// Leave something out: managed, pools, values; upload-waits (that a synchronous copy from locked memory to a device
-    /// returns when all is done); host-order (that streams put copies from and to the same host memory in order).
+    /// returns when all is done); host-order (that streams put what touches the same host memory in order); host-sources (that they put what
+    /// reads host memory behind what wrote it: NVIDIA's driver reads up to 16 KiB at once where the legacy default stream alone gives the order).
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
     /// The driver's library.
@@ -111,6 +112,7 @@ impl Arguments {
             values: has("values"),
             uploads_wait: has("upload-waits"),
             host_order: has("host-order"),
+            host_sources: has("host-sources"),
             profile: self.profile(),
         };
         let program = generate(seed, &setting);

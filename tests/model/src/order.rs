@@ -312,8 +312,13 @@ impl<'a> Order<'a> {
         let is_host = |region: &Region| self.program.buffers[region.buffer].kind.is_host();
         let is_race = |(index, other): &(usize, &Action)| {
             let meets = |accept: &dyn Fn(&Region) -> bool| effect.conflicts(&other.effect, accept);
+            let makes_source = || match (effect.source(), other.effect.target()) {
+                (Some(source), Some(made)) => is_host(&source) && source.overlaps(&made),
+                _ => false,
+            };
             !before.has(*index) && meets(&|_| true)
                 || !self.program.host_order && !host.has(*index) && meets(&is_host)
+                || !self.program.host_sources && !host.has(*index) && makes_source()
         };
         let races: Vec<usize> =
             self.actions.iter().enumerate().filter(is_race).map(|(index, _)| index).collect();

@@ -248,6 +248,8 @@ pub struct Program {
     pub uploads_wait: bool,
     /// Whether streams, events and graphs put what touches the same host memory in order; else the host waits between.
     pub host_order: bool,
+    /// Whether they put what reads host memory behind what wrote it; else the host waits between.
+    pub host_sources: bool,
     /// What is done, in the order of issue.
     pub ops: Vec<Op>,
 }

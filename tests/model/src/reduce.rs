@@ -71,6 +71,7 @@ mod tests {
             values: true,
             uploads_wait: true,
             host_order: true,
+            host_sources: true,
             profile: Profile::Small,
         };
         let is_long = |program: &Program| program.kind == "host-functions" && program.ops.len() > 40;

@@ -109,12 +109,13 @@ pub fn serve(library: &Path, devices: usize, without: &[String], profile: Profil
         values: has(machine.values, "values"),
         uploads_wait: has(true, "upload-waits"),
         host_order: has(true, "host-order"),
+        host_sources: has(true, "host-sources"),
         profile,
     };
     let mut output = io::stdout();
-    let Setting { devices, managed, pools, values, uploads_wait, host_order, .. } = setting;
+    let Setting { devices, managed, pools, values, uploads_wait, host_order, host_sources, .. } = setting;
     let mut answer = |line: String| writeln!(output, "{line}").and_then(|()| output.flush());
-    answer(format!("ready {devices} {managed} {pools} {values} {uploads_wait} {host_order}"))
+    answer(format!("ready {devices} {managed} {pools} {values} {uploads_wait} {host_order} {host_sources}"))
         .map_err(|error| error.to_string())?;
     for line in io::stdin().lines() {
         let line = line.map_err(|error| error.to_string())?;
@@ -138,8 +139,9 @@ fn parse_setting(line: &str, profile: Profile) -> Option<Setting> {
     let mut words = line.strip_prefix("ready ")?.split(' ');
     let devices = words.next()?.parse().ok()?;
     let mut flag = || words.next()?.parse().ok();
-    let (managed, pools, values, uploads_wait, host_order) = (flag()?, flag()?, flag()?, flag()?, flag()?);
-    Some(Setting { devices, managed, pools, values, uploads_wait, host_order, profile })
+    let (managed, pools, values) = (flag()?, flag()?, flag()?);
+    let (uploads_wait, host_order, host_sources) = (flag()?, flag()?, flag()?);
+    Some(Setting { devices, managed, pools, values, uploads_wait, host_order, host_sources, profile })
 }
 
 /// Numbers as ranges: `0-3,7`.

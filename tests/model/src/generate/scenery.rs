@@ -44,6 +44,7 @@ pub fn empty(seed: u64, kind: &'static str, devices: usize, threads: usize, sett
         words: 0,
         uploads_wait: setting.uploads_wait,
         host_order: setting.host_order,
+        host_sources: setting.host_sources,
         ops: Vec::new(),
     }
 }

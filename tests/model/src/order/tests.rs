@@ -27,6 +27,7 @@ fn program() -> Program {
         words: 1,
         uploads_wait: true,
         host_order: true,
+        host_sources: true,
         ops: Vec::new(),
     }
 }

@@ -17,6 +17,7 @@ fn setting(seed: u64, profile: Profile) -> Setting {
         values: true,
         uploads_wait: seed.is_multiple_of(2),
         host_order: true,
+        host_sources: true,
         profile,
     }
 }
