@@ -79,7 +79,7 @@ impl<T, S> Writes<T, S> {
     /// A write has finished: its bytes are in place, or never will be. Gives what is to be stored now, in no particular order.
     pub fn finish(&mut self, key: Key, length: usize) -> Vec<S> {
         let Some(write) = self.ranges.remove(key, length) else { return Vec::new() };
-        if self.held.remove(&key.number).is_some() {
+        if !self.held.is_empty() && self.held.remove(&key.number).is_some() {
             self.held_bytes -= length;
         }
         let mut next = Vec::new();

@@ -63,9 +63,7 @@ impl<T> Ranges<T> {
 
     /// Those that have a byte in common with `range`.
     pub fn overlapping(&self, range: Range<usize>) -> impl Iterator<Item = (Key, &T)> {
-        let occupied = self.occupied;
-        let classes = (0..CLASSES).filter(move |class| occupied & (1 << class) != 0);
-        classes.flat_map(move |class| {
+        self.occupied_classes().flat_map(move |class| {
             let longest = 1_usize.checked_shl(class as u32).unwrap_or(usize::MAX);
             let from = Key { start: range.start.saturating_sub(longest), number: 0 };
             let to = Key { start: range.end, number: 0 };
@@ -79,9 +77,19 @@ impl<T> Ranges<T> {
         })
     }
 
+    fn occupied_classes(&self) -> impl Iterator<Item = usize> + use<T> {
+        let mut left = self.occupied;
+        core::iter::from_fn(move || {
+            let class = left.trailing_zeros() as usize;
+            // The lowest bit that is set.
+            left &= left.wrapping_sub(1);
+            (class < CLASSES).then_some(class)
+        })
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.classes.iter().flatten().map(|(key, (_, value))| (*key, value))
+        self.occupied_classes().flat_map(|class| &self.classes[class]).map(|(key, (_, value))| (*key, value))
     }
 }
 
