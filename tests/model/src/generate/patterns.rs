@@ -10,7 +10,7 @@ use fastrand::Rng;
 type Issue = fn(&mut Builder<'_>, &Stage);
 
 /// The patterns by name.
-pub const PATTERNS: [(&str, Issue); 14] = [
+pub const PATTERNS: [(&str, Issue); 16] = [
     ("repeat-down", repeat_down),
     ("turns", turns),
     ("rows-down", rows_down),
@@ -25,6 +25,8 @@ pub const PATTERNS: [(&str, Issue); 14] = [
     ("reused-source", reused_source),
     ("within-host", within_host),
     ("synchronous", synchronous),
+    ("default-streams", default_streams),
+    ("two-threads", two_threads),
 ];
 
 /// The buffers of a pattern: two of a device, then two of the host (a mapped one among them for that pattern).
@@ -32,6 +34,9 @@ const DEVICE: usize = 0;
 const OTHER_DEVICE: usize = 1;
 const HOST: usize = 2;
 const OTHER_HOST: usize = 3;
+/// One more of the device and one of the host, for patterns that say so.
+const SPARE_DEVICE: usize = 4;
+const SPARE_HOST: usize = 5;
 
 /// What a pattern plays with.
 pub struct Stage {
@@ -44,12 +49,22 @@ pub struct Stage {
 /// The program of a pattern.
 pub fn program(seed: u64, pattern: usize, setting: &Setting, rng: &mut Rng) -> Program {
     let (name, issue) = PATTERNS[pattern];
-    let is_with_two = setting.devices > 1 && matches!(name, "turns" | "round-trip") && rng.bool();
-    let mut made = scenery::empty(seed, name, if is_with_two { 2 } else { 1 }, 1, setting);
+    let is_with_two = setting.devices > 1
+        && match name {
+            "turns" | "round-trip" => rng.u32(..4) > 0,
+            _ => name == "default-streams",
+        };
+    let threads = if name == "two-threads" { 2 } else { 1 };
+    let mut made = scenery::empty(seed, name, if is_with_two { 2 } else { 1 }, threads, setting);
     let first = made.streams.len();
+    let are_blocking = match name {
+        "legacy" | "synchronous" | "two-threads" => true,
+        "destroyed-stream" => rng.bool(),
+        _ => false,
+    };
     for index in 0..rng.usize(2..=4) {
         let kind = match name {
-            "legacy" | "synchronous" => StreamKind::Blocking,
+            _ if are_blocking => StreamKind::Blocking,
             "stopped-stream" => StreamKind::NonBlocking,
             _ if rng.u32(..3) == 0 => StreamKind::Blocking,
             _ => StreamKind::NonBlocking,
@@ -62,13 +77,18 @@ pub fn program(seed: u64, pattern: usize, setting: &Setting, rng: &mut Rng) -> P
         made.streams.push(Stream { device: 0, kind: StreamKind::NonBlocking });
     }
     made.events = (0..6).map(|index| index % made.devices).collect();
-    let size = scenery::size(setting.profile, rng) & !3;
+    // From one server to the other, bytes of long copies take the most ways.
+    let is_long = is_with_two && name == "round-trip" && rng.bool();
+    let size = if is_long { 263_168 } else { scenery::size(setting.profile, rng) & !3 };
     let locked = if name == "mapped" { BufferKind::Mapped } else { scenery::locked_kind(rng) };
     let second = made.devices - 1;
     let kinds =
         [(BufferKind::Device, 0), (BufferKind::Device, second), (locked, 0), (scenery::locked_kind(rng), 0)];
     made.buffers = kinds.map(|(kind, device)| Buffer { kind, size, device, initial: true }).to_vec();
     if name == "graph-rounds" {
+        for kind in [BufferKind::Device, scenery::locked_kind(rng)] {
+            made.buffers.push(Buffer { kind, size, device: 0, initial: true });
+        }
         made.graphs.push(round_graph(size, rng));
     }
     // Long copies are repeated less, so that no program takes long.
@@ -183,14 +203,20 @@ fn shifting_down(builder: &mut Builder<'_>, stage: &Stage) {
     builder.read(stage);
 }
 
-/// A kernel, a copy down, and a copy up of the same bytes, with a host function between them now and then.
+/// A kernel, a copy down, and a copy up of the same bytes, with a host function between them now and then; or work of the device alone.
 fn round_graph(size: usize, rng: &mut Rng) -> GraphPlan {
     let whole = |buffer| Region::linear(buffer, 0, size);
+    let plan = |steps: Vec<Work>| {
+        let steps = steps.into_iter().map(|work| Step::Work { lane: 0, work }).collect();
+        GraphPlan { device: 0, lanes: 1, steps }
+    };
     let form = CopyForm::Directed;
-    let mut steps = vec![
-        Work::Add { to: whole(DEVICE), constant: rng.u32(..), delay: 0 },
-        Work::Copy { to: whole(HOST), from: whole(DEVICE), form },
-    ];
+    let mut steps = vec![Work::Add { to: whole(DEVICE), constant: rng.u32(..), delay: 0 }];
+    if rng.bool() {
+        steps.push(Work::Copy { to: whole(OTHER_DEVICE), from: whole(DEVICE), form });
+        return plan(steps);
+    }
+    steps.push(Work::Copy { to: whole(HOST), from: whole(DEVICE), form });
     match rng.u32(..4) {
         0 => steps.push(Work::HostRead { from: whole(HOST) }),
         1 => steps
@@ -201,20 +227,25 @@ fn round_graph(size: usize, rng: &mut Rng) -> GraphPlan {
     if rng.bool() {
         steps.push(Work::Copy { to: whole(OTHER_HOST), from: whole(OTHER_DEVICE), form });
     }
-    GraphPlan {
-        device: 0,
-        lanes: 1,
-        steps: steps.into_iter().map(|work| Step::Work { lane: 0, work }).collect(),
-    }
+    plan(steps)
 }
 
-/// A graph launched many times, in one stream or by turns.
+/// A graph launched many times, in one stream or by turns, and some launches behind what the next one must not overtake: a copy to
+/// the device that may be late, and a kernel.
 fn graph_rounds(builder: &mut Builder<'_>, stage: &Stage) {
     builder.settle(0, Call::Capture { graph: 0 });
-    let used = builder.rng.usize(1..=2);
+    let used = if builder.rng.u32(..4) == 0 { 1 } else { 2 };
     for index in 0..stage.repetitions.min(20) {
-        builder.settle(0, Call::Launch { graph: 0, stream: stage.streams[index % used] });
+        let stream = stage.streams[index % used];
+        if index % 2 == 0 && builder.rng.bool() {
+            for _ in 0..builder.rng.usize(1..=4) {
+                builder.copy(stream, stage.whole(SPARE_DEVICE), stage.whole(SPARE_HOST));
+            }
+            builder.generate(stream, stage.whole(DEVICE));
+        }
+        builder.settle(0, Call::Launch { graph: 0, stream });
     }
+    builder.copy(stage.streams[0], stage.whole(OTHER_HOST), stage.whole(OTHER_DEVICE));
     builder.read(stage);
 }
 
@@ -248,20 +279,39 @@ fn round_trip(builder: &mut Builder<'_>, stage: &Stage) {
         let to = if builder.scenery.devices == 2 { builder.buffer_of(up) } else { OTHER_DEVICE };
         builder.copy(up, stage.whole(to), stage.whole(HOST));
         builder.copy(up, stage.whole(OTHER_HOST), stage.whole(to));
+        // Of two devices, each round counts: what is wrong once is overwritten by the next.
+        if builder.scenery.devices == 2 && builder.rng.bool() {
+            builder.put(up, Work::HostRead { from: stage.whole(OTHER_HOST) });
+        }
     }
     builder.read(stage);
 }
 
-/// Work of a stream that has been destroyed still comes before what follows its event.
+/// Work of a stream that has been destroyed still comes before what follows its event, what came to the legacy default stream
+/// before, and what a wait for the context ends.
 fn destroyed_stream(builder: &mut Builder<'_>, stage: &Stage) {
     let (last, others) = (stage.streams[stage.streams.len() - 1], &stage.streams[..stage.streams.len() - 1]);
+    let is_blocking = |stream: usize| builder.scenery.streams[stream].kind == StreamKind::Blocking;
+    let are_blocking = stage.streams.iter().all(|&stream| is_blocking(stream));
     for &stream in others {
         for _ in 0..stage.repetitions.div_ceil(4) {
             builder.generate(stream, stage.whole(DEVICE));
             builder.copy(stream, stage.whole(HOST), stage.whole(DEVICE));
         }
-        builder.join(0, stream, last);
+        let waits = builder.rng.u32(..3) == 0;
+        if are_blocking {
+            let work =
+                Work::Fill { to: Region::linear(OTHER_DEVICE, 0, 4), value: builder.rng.u32(..), element: 4 };
+            builder.put(0, work);
+        } else if !waits {
+            builder.join(0, stream, last);
+        }
         let _ = builder.issue(0, Call::DestroyStream { stream });
+        if waits {
+            let what = if are_blocking && builder.rng.bool() { Await::Stream(0) } else { Await::Context(0) };
+            let _ = builder.issue(0, Call::Await(what));
+            let _ = builder.issue(0, Call::Host(Work::HostRead { from: stage.whole(HOST) }));
+        }
         builder.generate(last, stage.whole(OTHER_DEVICE));
         builder.copy(last, stage.whole(HOST), stage.whole(OTHER_DEVICE));
     }
@@ -375,5 +425,52 @@ fn synchronous(builder: &mut Builder<'_>, stage: &Stage) {
             let _ = builder.issue(0, Call::Host(Work::HostRead { from: stage.whole(to) }));
         }
     }
+    builder.read(stage);
+}
+
+/// The legacy default streams of two devices: one device is slow to read what copies bring, while copies from and to the other come and
+/// go.
+fn default_streams(builder: &mut Builder<'_>, stage: &Stage) {
+    let other = builder.scenery.devices - 1;
+    for _ in 0..stage.repetitions.min(12) {
+        let key = builder.rng.u32(..);
+        builder.put(0, Work::Generate { to: stage.whole(DEVICE), key, delay: 300_000 });
+        builder.copy(0, stage.whole(DEVICE), stage.whole(HOST));
+        for _ in 0..builder.rng.usize(1..=3) {
+            builder.copy(other, stage.whole(OTHER_HOST), stage.whole(OTHER_DEVICE));
+            builder.copy(other, stage.whole(OTHER_DEVICE), stage.whole(OTHER_HOST));
+        }
+        builder.copy(0, stage.whole(HOST), stage.whole(DEVICE));
+        // So that the next copy to the device need not wait until it may read its source.
+        for device in 0..=other {
+            let _ = builder.issue(0, Call::Await(Await::Context(device)));
+        }
+        let work = Work::HostWrite { to: stage.whole(HOST), key: builder.rng.u32(..) };
+        builder.settle(0, Call::Host(work));
+    }
+    builder.read(stage);
+}
+
+/// One thread copies in a blocking stream, another in the legacy default stream, each its own bytes: neither may wait for what the other is
+/// about to give its stream.
+fn two_threads(builder: &mut Builder<'_>, stage: &Stage) {
+    for index in 0..stage.repetitions {
+        let stream = stage.stream(index / 4);
+        let put = |builder: &mut Builder<'_>, thread: usize, stream: usize, work: Work| {
+            builder.settle(thread, Call::Enqueue { stream, work });
+        };
+        let form = CopyForm::Directed;
+        let down = |to, from| Work::Copy { to: stage.whole(to), from: stage.whole(from), form };
+        put(builder, 0, 0, down(OTHER_HOST, OTHER_DEVICE));
+        put(builder, 0, 0, Work::HostRead { from: stage.whole(OTHER_HOST) });
+        put(builder, 0, 0, down(OTHER_DEVICE, OTHER_HOST));
+        let key = builder.rng.u32(..);
+        put(builder, 1, stream, Work::Generate { to: stage.whole(DEVICE), key, delay: 0 });
+        put(builder, 1, stream, down(HOST, DEVICE));
+        if index % 8 == 7 {
+            builder.barrier();
+        }
+    }
+    builder.barrier();
     builder.read(stage);
 }

@@ -44,9 +44,15 @@ fn every_schedule_gives_what_the_model_says() {
 fn copies_that_arrive_late_are_found_by_each_pattern_that_has_them() {
     let mut rng = Rng::with_seed(2);
     let mut found = Vec::new();
-    for seed in 0..300 {
+    for seed in 0..900 {
         let program = generate(seed, &setting(seed, Profile::Small));
-        if simulate(&program, true, 4, &mut rng).contains(&Result::Wrong) {
+        let is_random = program.kind == crate::generate::RANDOM;
+        // Random programs are many, and one that finds it is enough of a pattern.
+        if (is_random && seed >= 300) || (!is_random && found.contains(&program.kind)) {
+            continue;
+        }
+        let times = if is_random { 4 } else { 40 };
+        if simulate(&program, true, times, &mut rng).contains(&Result::Wrong) {
             found.push(program.kind);
         }
     }
