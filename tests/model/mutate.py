@@ -164,14 +164,13 @@ def server(tree, devices, log):
         end(process)
 
 
-def look(tree, needs, over, seconds, without="upload-waits"):
+def look(tree, needs, over, seconds):
     """Runs the model test: what it has found, or nothing; and after how many seconds."""
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(tempfile.TemporaryFile(mode="w+"))
         addresses = [stack.enter_context(server(tree, needs.devices, log)) for _ in range(needs.servers)]
         command = [tree.program("causeway-model"), "--first", "--reduce", "0", "--seeds", "0..1000000"]
         command += ["--seconds", str(seconds), "--limit", str(HANG_S)]
-        command += ["--without", without] if without else []
         variables = environment(LD_LIBRARY_PATH=str(tree.driver), CAUSEWAY_ON=",".join(addresses), CAUSEWAY_VIA=over)
         start = time.monotonic()
         process = subprocess.Popen(

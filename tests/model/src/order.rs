@@ -313,7 +313,7 @@ impl<'a> Order<'a> {
         let is_race = |(index, other): &(usize, &Action)| {
             let meets = |accept: &dyn Fn(&Region) -> bool| effect.conflicts(&other.effect, accept);
             let makes_source = || match (effect.source(), other.effect.target()) {
-                (Some(source), Some(made)) => is_host(&source) && source.overlaps(&made),
+                (Some(source), Some(made)) => is_host(source) && source.overlaps(made),
                 _ => false,
             };
             !before.has(*index) && meets(&|_| true)
