@@ -43,7 +43,6 @@ pub(super) unsafe fn from_device(
     registered::note(session, &destination);
     let plan = session.plans.plan(Direction::FromDevice, bytes);
     let parts = pieces(source, destination, plan.buffer_bytes, Some(Direction::FromDevice));
-    transfers::make_room()?;
     if !waits {
         for (source, part) in parts {
             // SAFETY: a part of the destination, writable until the transfer is done.
@@ -95,7 +94,7 @@ unsafe fn copy_with_reply(
     stream: &StreamState,
 ) -> Result<(), CUresult> {
     let (start, end) = destination.span();
-    let before = Before::of(stream, start..end);
+    let before = Before::of(stream, &(start..end));
     let request = calls::copy_from_device_now { source, stream: stream.handle };
     // SAFETY: writable as this function demands; `unpack` takes no more than the region has.
     let store = |bytes: &[u8]| unsafe { destination.unpack(bytes, 1) };
@@ -153,5 +152,8 @@ unsafe fn expect_piece(
     let posted = session::post_and(stream.context, &request, || transfer.posted());
     drop(posting);
     posted.inspect_err(|status| transfers::failed(number, *status))?;
+    if is_held {
+        transfers::make_room()?;
+    }
     Ok(transfer)
 }

@@ -9,17 +9,13 @@ use std::collections::HashMap;
 
 /// The unfinished writes to the program's memory. `T` is whose each is, `S` stores the bytes of one that has arrived in a bounce buffer.
 pub struct Writes<T, S> {
-    ranges: Ranges<Write<T>>,
+    ranges: Ranges<T>,
+    /// Whose predecessor a write is, for those that are.
+    successors: HashMap<u64, Vec<u64>>,
     /// Those that have predecessors, or had some when they began.
     held: HashMap<u64, Held<S>>,
     /// Bytes of those.
     held_bytes: usize,
-}
-
-struct Write<T> {
-    owner: T,
-    /// Whose predecessor it is.
-    successors: Vec<u64>,
 }
 
 struct Held<S> {
@@ -31,7 +27,7 @@ struct Held<S> {
 
 impl<T, S> Default for Writes<T, S> {
     fn default() -> Self {
-        Self { ranges: Ranges::default(), held: HashMap::new(), held_bytes: 0 }
+        Self { ranges: Ranges::default(), successors: HashMap::new(), held: HashMap::new(), held_bytes: 0 }
     }
 }
 
@@ -46,8 +42,8 @@ impl<T, S> Writes<T, S> {
     ) -> bool {
         let mut count = 0;
         for (key, length) in predecessors {
-            if let Some(before) = self.ranges.get_mut(key, length) {
-                before.successors.push(number);
+            if self.ranges.holds(key, length) {
+                self.successors.entry(key.number).or_default().push(number);
                 count += 1;
             }
         }
@@ -55,7 +51,7 @@ impl<T, S> Writes<T, S> {
             self.held.insert(number, Held { predecessors: count, store: None });
             self.held_bytes += range.len();
         }
-        self.ranges.insert(range, number, Write { owner, successors: Vec::new() });
+        self.ranges.insert(range, number, owner);
         count > 0
     }
 
@@ -78,12 +74,14 @@ impl<T, S> Writes<T, S> {
 
     /// A write has finished: its bytes are in place, or never will be. Gives what is to be stored now, in no particular order.
     pub fn finish(&mut self, key: Key, length: usize) -> Vec<S> {
-        let Some(write) = self.ranges.remove(key, length) else { return Vec::new() };
-        if !self.held.is_empty() && self.held.remove(&key.number).is_some() {
+        let mut next = Vec::new();
+        if self.ranges.remove(key, length).is_none() || self.held.is_empty() {
+            return next;
+        }
+        if self.held.remove(&key.number).is_some() {
             self.held_bytes -= length;
         }
-        let mut next = Vec::new();
-        for successor in write.successors {
+        for successor in self.successors.remove(&key.number).unwrap_or_default() {
             // One that was given up has gone before.
             let Some(held) = self.held.get_mut(&successor) else { continue };
             held.predecessors -= 1;
@@ -96,12 +94,12 @@ impl<T, S> Writes<T, S> {
 
     /// Whose unfinished writes overlap `range`.
     pub fn overlapping(&self, range: Range<usize>) -> impl Iterator<Item = &T> {
-        self.ranges.overlapping(range).map(|(_, write)| &write.owner)
+        self.ranges.overlapping(range).map(|(_, owner)| owner)
     }
 
     /// Whose writes are unfinished.
     pub fn owners(&self) -> impl Iterator<Item = &T> {
-        self.ranges.iter().map(|(_, write)| &write.owner)
+        self.ranges.iter().map(|(_, owner)| owner)
     }
 
     /// Bytes of unfinished writes that had predecessors when they began.
@@ -229,7 +227,8 @@ mod tests {
             }
             prop_assert!(copies.iter().all(|copy| copy.stage == Stage::Finished), "{copies:?}");
             prop_assert_eq!(memory, expected);
-            prop_assert!(writes.held.is_empty() && writes.held_bytes == 0 && writes.owners().count() == 0);
+            prop_assert!(writes.held.is_empty() && writes.successors.is_empty());
+            prop_assert!(writes.held_bytes == 0 && writes.owners().count() == 0);
         }
     }
 }

@@ -23,11 +23,17 @@ pub struct Ranges<T> {
     classes: [BTreeMap<Key, (usize, T)>; CLASSES],
     /// A bit for each class that has any.
     occupied: u128,
+    /// All that were taken in since there were none lie in here: a row of copies to ascending addresses overlaps nothing, which this tells
+    /// without a search.
+    bounds: Range<usize>,
 }
+
+/// Bounds that no range meets.
+const NOTHING: Range<usize> = usize::MAX..0;
 
 impl<T> Default for Ranges<T> {
     fn default() -> Self {
-        Self { classes: [const { BTreeMap::new() }; CLASSES], occupied: 0 }
+        Self { classes: [const { BTreeMap::new() }; CLASSES], occupied: 0, bounds: NOTHING }
     }
 }
 
@@ -43,6 +49,7 @@ impl<T> Ranges<T> {
         let class = class_of(range.len());
         self.classes[class].insert(key, (range.end, value));
         self.occupied |= 1 << class;
+        self.bounds = self.bounds.start.min(range.start)..self.bounds.end.max(range.end);
         key
     }
 
@@ -52,18 +59,23 @@ impl<T> Ranges<T> {
         let (_, value) = self.classes[class].remove(&key)?;
         if self.classes[class].is_empty() {
             self.occupied &= !(1 << class);
+            if self.occupied == 0 {
+                self.bounds = NOTHING;
+            }
         }
         Some(value)
     }
 
-    /// The value of a range of this length.
-    pub fn get_mut(&mut self, key: Key, length: usize) -> Option<&mut T> {
-        self.classes[class_of(length)].get_mut(&key).map(|(_, value)| value)
+    /// Whether a range of this length is there.
+    pub fn holds(&self, key: Key, length: usize) -> bool {
+        self.classes[class_of(length)].contains_key(&key)
     }
 
     /// Those that have a byte in common with `range`.
     pub fn overlapping(&self, range: Range<usize>) -> impl Iterator<Item = (Key, &T)> {
-        self.occupied_classes().flat_map(move |class| {
+        let is_near = range.start < self.bounds.end && self.bounds.start < range.end;
+        let classes = is_near.then(|| self.occupied_classes());
+        classes.into_iter().flatten().flat_map(move |class| {
             let longest = 1_usize.checked_shl(class as u32).unwrap_or(usize::MAX);
             let from = Key { start: range.start.saturating_sub(longest), number: 0 };
             let to = Key { start: range.end, number: 0 };

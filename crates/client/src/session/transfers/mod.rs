@@ -100,13 +100,19 @@ pub struct Before {
 
 impl Before {
     /// What lies before the next command of `stream` and writes to `range`.
-    pub fn of(stream: &StreamState, range: Range<usize>) -> Self {
+    pub fn of(stream: &StreamState, range: &Range<usize>) -> Self {
         // With nothing on its way the look costs one load, and with nothing that overlaps one lock.
-        if !any_pending() || PENDING.lock().overlapping(range.clone()).next().is_none() {
-            return Self::default();
+        if any_pending() && PENDING.lock().overlapping(range.clone()).next().is_some() {
+            Self::among(stream, range)
+        } else {
+            Self::default()
         }
+    }
+
+    /// The same, where there is something that writes to `range`.
+    fn among(stream: &StreamState, range: &Range<usize>) -> Self {
         let Ahead { mut transfers, hazard } = stream.ahead();
-        transfers.retain(|transfer| transfer.overlaps(&range));
+        transfers.retain(|transfer| transfer.overlaps(range));
         Self { transfers, is_behind_hazard: hazard }
     }
 
@@ -131,7 +137,13 @@ impl Before {
 pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> Result<Expected, CUresult> {
     let session = session::of(stream.context)?;
     let range = landing.range();
-    let before = Before::of(stream, range.clone());
+    let mut pending = PENDING.lock();
+    let mut before = Before::default();
+    if pending.overlapping(range.clone()).next().is_some() {
+        drop(pending);
+        before = Before::among(stream, &range);
+        pending = PENDING.lock();
+    }
     let newest = before.transfers.iter().max_by_key(|transfer| transfer.number);
     let flow = newest.map_or(stream.handle.value(), |newest| newest.flow);
     let transfer = Arc::new(Transfer {
@@ -150,7 +162,8 @@ pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> 
     });
     let number = transfer.number;
     let keys = before.transfers.iter().map(|before| before.key());
-    let is_held = PENDING.lock().begin(range, number, transfer.clone(), keys);
+    let is_held = pending.begin(range, number, transfer.clone(), keys);
+    drop(pending);
     COUNT.fetch_add(1, Ordering::AcqRel);
     // SAFETY: valid until the transfer is done, as this function demands.
     let destination = unsafe { landing::destination(&transfer, landing, is_held, threads) };
