@@ -6,7 +6,7 @@ use super::{OnServer, World};
 use crate::copy::Place;
 use crate::entry::refuse_use;
 use crate::session;
-use crate::{calls as entry_points, context, handles};
+use crate::{calls as entry_points, context, handles, visible};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Graph, GraphExec, Handle};
 use causeway_api::sys::{CUgraphConditionalNodeType, CUgraphEdgeData, CUresult};
@@ -41,12 +41,23 @@ pub fn destroy(on_server: OnServer) -> Result<(), CUresult> {
     session::post_in(on_server.context, &calls::graph_destroy { graph: on_server.graph })
 }
 
-/// The two ends of a copy on the device; nothing when the program's memory takes part, or no bytes do.
+/// The two ends of a copy that the server's graph makes; nothing when it is for the client to see to: the program's memory takes part or no
+/// bytes do, or both ends are in memory that the program and the device reach. As a node such a copy would hold up the thread that launches
+/// the graph until the stream gets there, as the driver makes copies within host memory.
 pub fn on_device(copying: &Copying) -> Result<Option<(DevicePlace, DevicePlace)>, CUresult> {
     Ok(match entry_points::places(&copying.parameters)? {
-        Some((Place::Device(destination), Place::Device(source))) => Some((destination, source)),
+        Some((Place::Device(destination), Place::Device(source)))
+            if !(is_in_common(&destination) && is_in_common(&source)) =>
+        {
+            Some((destination, source))
+        }
         _ => None,
     })
+}
+
+/// Whether a place is in memory that the program reaches, too.
+fn is_in_common(place: &DevicePlace) -> bool {
+    matches!(place, DevicePlace::Memory(region) if visible::host_address(region.address).is_some())
 }
 
 /// Whether a node is carried out by the client.
