@@ -194,7 +194,8 @@ impl StreamState {
     /// The stream is about to be destroyed. What it holds stays in order with the legacy default stream, if it is.
     pub(super) fn leave_behind(&self) -> Result<(), CUresult> {
         let newest = self.newest();
-        if self.has_done(newest) && !transfers::any_pending() {
+        let is_done = self.has_done(newest);
+        if is_done && !transfers::any_pending() {
             return Ok(());
         }
         let context = context::state(self.context)?;
@@ -202,7 +203,9 @@ impl StreamState {
         let left_behind = if self.is_blocking() {
             &legacy.left_behind.in_order
         } else {
-            context.leave_behind(newest);
+            if !is_done {
+                context.leave_behind(newest);
+            }
             &legacy.left_behind.apart
         };
         let held: Vec<_> = self.transfers.lock().ahead().cloned().collect();
