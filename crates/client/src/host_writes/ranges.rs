@@ -29,7 +29,7 @@ pub struct Ranges<T> {
 }
 
 /// Bounds that no range meets.
-const NOTHING: Range<usize> = usize::MAX..0;
+const NOTHING: Range<usize> = Range { start: usize::MAX, end: 0 };
 
 impl<T> Default for Ranges<T> {
     fn default() -> Self {
