@@ -75,7 +75,8 @@ impl<T, S> Writes<T, S> {
     /// A write has finished: its bytes are in place, or never will be. Gives what is to be stored now, in no particular order.
     pub fn finish(&mut self, key: Key, length: usize) -> Vec<S> {
         let mut next = Vec::new();
-        if self.ranges.remove(key, length).is_none() || self.held.is_empty() {
+        let is_unordered = self.held.is_empty() && self.successors.is_empty();
+        if self.ranges.remove(key, length).is_none() || is_unordered {
             return next;
         }
         if self.held.remove(&key.number).is_some() {
@@ -144,6 +145,13 @@ mod tests {
         assert_eq!(writes.finish(Key { start: 0, number: 3 }, 10), [] as [char; 0]);
         assert_eq!(writes.arrived(4, 'd'), None);
         assert_eq!(writes.finish(Key { start: 0, number: 2 }, 10), ['d']);
+        writes.finish(Key { start: 0, number: 4 }, 10);
+        // With nobody held any more, what is known of predecessors goes with them.
+        writes.begin(0..10, 5, (), []);
+        writes.begin(0..10, 6, (), [key(&(0..10), 5)]);
+        writes.finish(Key { start: 0, number: 6 }, 10);
+        writes.finish(Key { start: 0, number: 5 }, 10);
+        assert!(writes.held.is_empty() && writes.successors.is_empty());
     }
 
     #[test]
