@@ -87,7 +87,8 @@ def run(command, limit, environment=None):
 
 
 class Server:
-    """`causeway serve` on a free port of this machine; restarted when it is found dead."""
+    """`causeway serve` on a free port of this machine; restarted when it is found dead. Both ends prove that they hold this user's
+    key, and over TCP nothing is encrypted: figures over TCP are those of the clear."""
 
     def __init__(self, gpu, log_path, environment=None):
         self.gpu = gpu
@@ -100,17 +101,18 @@ class Server:
     def _start(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+            listen = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = f"causeway://{listen}?clear"
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
-                [str(CAUSEWAY), "serve", "--listen", self.address, "--gpu", self.gpu],
+                [str(CAUSEWAY), "serve", "--listen", listen, "--clear", "--gpu", self.gpu],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 env=os.environ | self.environment,
             )
-        host, port = self.address.split(":")
+        host, port = listen.split(":")
         deadline = time.monotonic() + 30
         while True:
             if self.process.poll() is not None:
@@ -121,7 +123,7 @@ class Server:
             except OSError:
                 if time.monotonic() > deadline:
                     self.stop()
-                    sys.exit(f"the server did not listen on {self.address} within 30 s; see {self.log_path}")
+                    sys.exit(f"the server did not listen on {listen} within 30 s; see {self.log_path}")
                 time.sleep(0.1)
 
     def revive(self):

@@ -49,10 +49,11 @@ def has_gpu():
 
 
 class Server:
-    """`causeway serve` on a free port of this machine, for as long as the `with` block takes."""
+    """`causeway serve` on a free port of this machine, for as long as the `with` block takes. Both ends prove that they hold this
+    user's key, and over TCP nothing is encrypted: these figures are about what being remote costs."""
 
     def __init__(self, causeway, gpu):
-        self.command = [str(causeway), "serve", "--listen", "127.0.0.1:0", "--gpu", gpu, "--log-level", "warn"]
+        self.command = [str(causeway), "serve", "--listen", "127.0.0.1:0", "--clear", "--gpu", gpu, "--log-level", "warn"]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)

@@ -147,7 +147,7 @@ def end(process):
 @contextlib.contextmanager
 def server(tree, devices, log):
     """A server of the tree, as the address where it listens."""
-    command = [tree.program("causeway"), "serve", "--gpu", "cpu", "--listen", "127.0.0.1:0", "--no-cache"]
+    command = [tree.program("causeway"), "serve", "--gpu", "cpu", "--listen", "127.0.0.1:0", "--insecure-no-key", "--no-cache"]
     variables = environment(CAUSEWAY_SOFTWARE_GPU_DEVICES=str(devices))
     process = subprocess.Popen(
         command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True

@@ -6,11 +6,11 @@
 use causeway_api::coverage::FINGERPRINT;
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::noise::{Handshake, MESSAGE_SIZE};
-use causeway_fabric::{Target, describe_process};
+use causeway_fabric::{Target, describe_process, dial_here};
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{
-    Answer, ClientHello, LaneHello, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Welcome,
+    Answer, ClientHello, LaneHello, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Welcome,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// When nothing listens there.
 #[track_caller]
 pub fn dial(target: &Target) -> TcpStream {
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).expect("the server listens");
+    let stream = dial_here(&target.endpoint, PATIENCE).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("the limit is not zero");
     stream.set_nodelay(true).expect("the connection is open");
     stream
@@ -38,7 +38,7 @@ pub fn dial(target: &Target) -> TcpStream {
 #[track_caller]
 pub fn authenticated(target: &Target) -> Connection {
     let mut stream = dial(target);
-    let preface = Preface { encrypted: target.key.is_some() }.to_bytes();
+    let preface = Preface::by_key(target.protection).to_bytes();
     stream.write_all(&preface).expect("the connection is open");
     let mut handshake = target.key.as_ref().map(|key| Handshake::client(key, &preface));
     if let Some(handshake) = &mut handshake {
@@ -51,7 +51,7 @@ pub fn authenticated(target: &Target) -> Connection {
         let mut message = [0; MESSAGE_SIZE];
         stream.read_exact(&mut message).expect("the server answers");
         handshake.read(&message).expect("the server holds the key");
-        handshake.finish()
+        handshake.finish(target.protection == Protection::Authenticated)
     });
     Connection::new(stream, keys)
 }

@@ -3,8 +3,9 @@
 use crate::built;
 use crate::process::{Outcome, Running, eventually};
 use causeway_fabric::Target;
+use causeway_fabric::keys::file;
 use rustix::process::Signal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -22,9 +23,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with the software GPU on a free loopback port, without a key.
+    /// Starts a server with the software GPU on a free loopback port, which asks for no key and encrypts nothing.
     pub fn start() -> Self {
-        Self::start_with(&["--listen", "127.0.0.1:0"])
+        Self::start_with(&OPEN)
+    }
+
+    /// Starts a server with the software GPU on a free loopback port, whose key is in this file.
+    pub fn start_with_key(file: &Path) -> Self {
+        let file = file.to_str().expect("temporary folders have ordinary names");
+        Self::start_with(&["--listen", "127.0.0.1:0", "--key-file", file])
     }
 
     /// Starts a server with the software GPU and these arguments of `causeway serve`.
@@ -55,7 +62,12 @@ impl Server {
     pub fn start_command(mut command: Command) -> Self {
         let mut process = Running::start(&mut command);
         match process.find(PATIENCE, connect_string) {
-            Some(target) => Self { process, target },
+            Some(target) => {
+                // It prints no key where a log may keep it.
+                let key =
+                    key_file(&command).map(|path| file::load(&path).expect("the server has made its key"));
+                Self { process, target: Target { key, ..target } }
+            }
             None => panic!("the server did not come up: {}", process.finish(Duration::ZERO)),
         }
     }
@@ -67,7 +79,7 @@ impl Server {
 
     /// The connect string with which a client is started.
     pub fn connect_string(&self) -> String {
-        self.target.connect_string()
+        self.target.connect_string().to_string()
     }
 
     /// What the server has logged up to now.
@@ -123,12 +135,22 @@ impl Drop for Server {
     }
 }
 
+/// The arguments of a server on a free loopback port that lets everybody in.
+pub const OPEN: [&str; 3] = ["--listen", "127.0.0.1:0", "--insecure-no-key"];
+
+/// The file that `--key-file` names.
+fn key_file(command: &Command) -> Option<PathBuf> {
+    let mut arguments = command.get_args().skip_while(|argument| *argument != "--key-file");
+    arguments.nth(1).map(PathBuf::from)
+}
+
 /// The first connect string in a text.
 fn connect_string(text: &str) -> Option<Target> {
     // A line that is not complete may end in the middle of the port.
     let complete = &text[..text.rfind('\n')?];
     let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | ',' | '\x1b');
-    complete.split(is_end).filter(|word| word.starts_with("causeway://")).find_map(|word| word.parse().ok())
+    let is_address = |word: &&str| word.starts_with("causeway://") || word.starts_with("unix:");
+    complete.split(is_end).filter(is_address).find_map(|word| word.parse().ok())
 }
 
 /// Takes every setting of the tests' own environment away from a command.

@@ -1,9 +1,13 @@
 //! A relay between clients and a server that keeps a record of what goes through it.
 
-use causeway_fabric::Target;
+use causeway_fabric::{Target, dial_here};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long the server may take to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A relay on a loopback port. Its threads end with the process.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ impl Tap {
         let (theirs, behind) = (Arc::clone(&record), server.clone());
         std::thread::spawn(move || {
             for front in listener.incoming().take(most).flatten() {
-                let Ok(back) = TcpStream::connect((behind.host.as_str(), behind.port)) else { continue };
+                let Ok(back) = dial_here(&behind.endpoint, PATIENCE) else { continue };
                 for (from, to) in [(&front, &back), (&back, &front)] {
                     let (from, to) = (from.try_clone(), to.try_clone());
                     let record = Arc::clone(&theirs);
@@ -42,7 +46,7 @@ impl Tap {
                 }
             }
         });
-        Self { target: Target { host: "127.0.0.1".into(), port, key: server.key.clone() }, record }
+        Self { target: Target::tcp("127.0.0.1", port, server.protection, server.key.clone()), record }
     }
 
     /// Where clients connect to, with the server's key.

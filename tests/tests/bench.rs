@@ -46,8 +46,7 @@ fn must_fail(outcome: &Outcome, words: &[&str]) {
 fn copies_are_measured_on_two_servers_in_one_run() {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("key");
-    let (plain, keyed) =
-        (Server::start(), Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", text(&key)]));
+    let (plain, keyed) = (Server::start(), Server::start_with_key(&key));
     let out = folder.path().join("new/results");
     let secret = keyed.connect_string();
     let mut command = bench(&["copy", "--on", &plain.connect_string(), "--on", &secret, "--out", text(&out)]);

@@ -4,7 +4,7 @@ use causeway_api::coverage::{FUNCTIONS, Kind};
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Outcome, run};
-use causeway_tests::server::{Server, forget_environment};
+use causeway_tests::server::{OPEN, Server, forget_environment};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -98,7 +98,7 @@ fn mistakes_on_the_command_line_are_explained() {
 #[test]
 fn what_is_no_number_of_cores_is_refused_and_a_program_by_itself_goes_on_without_it() {
     let few = ("CAUSEWAY_CORES", "few");
-    let mut server = Server::command(&["--listen", "127.0.0.1:0"]);
+    let mut server = Server::command(&OPEN);
     let refused = run(server.env(few.0, few.1), LIMIT);
     assert!(refused.code() == Some(1) && refused.stderr.contains("from 1 to 4096"), "{refused}");
     let server = Server::start();
@@ -205,7 +205,7 @@ fn run_says_what_it_is_asked_to_say() {
 
 #[test]
 fn log_lines_can_be_json() {
-    let server = Server::start_with(&["--listen", "127.0.0.1:0", "--log", "json"]);
+    let server = Server::start_with(&[&OPEN[..], &["--log", "json"]].concat());
     run(&mut through_run(Some(&server.connect_string()), &cuda_program("vector_add")), LIMIT).must_succeed();
     server.must_have_workers(0);
     let log = server.log();

@@ -14,7 +14,7 @@ use causeway_tests::server::{Server, WORKER_PATIENCE};
 use causeway_wire::chunk::{ChunkHeader, MAX_CHUNK};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::frame::{FrameHeader, FrameKind, HEADER_SIZE, MAX_BODY, MAX_OPENING};
-use causeway_wire::handshake::{LaneHello, Opening, Preface};
+use causeway_wire::handshake::{LaneHello, Opening, Preface, Protection};
 use causeway_wire::message::{ClientMessage, Command};
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -31,11 +31,7 @@ impl Busy {
     fn start(with_key: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let key_file = folder.path().join("key");
-        let server = if with_key {
-            Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", key_file.to_str().unwrap()])
-        } else {
-            Server::start()
-        };
+        let server = if with_key { Server::start_with_key(&key_file) } else { Server::start() };
         // It works until it is killed.
         let client =
             Running::start(&mut through_run(Some(&server.connect_string()), &cuda_program("long_run")));
@@ -105,7 +101,7 @@ fn opening() -> Vec<u8> {
     Opening::encode_session(&hostile::hello(), &mut body);
     let length = body.len() as u32;
     let header = FrameHeader { kind: FrameKind::Handshake, length, sequence: 0, acknowledgement: 0 };
-    [&Preface { encrypted: false }.to_bytes(), &header.to_bytes()[..], &body].concat()
+    [&Preface::by_key(Protection::Unprotected).to_bytes(), &header.to_bytes()[..], &body].concat()
 }
 
 #[test]
@@ -118,7 +114,7 @@ fn bytes_before_authentication_reach_no_worker() {
         for length in (0..opening.len()).step_by(7) {
             send_first(busy.target(), &opening[..length]);
         }
-        let preface = Preface { encrypted: with_key }.to_bytes();
+        let preface = Preface::by_key(busy.target().protection).to_bytes();
         let too_long = FrameHeader {
             kind: FrameKind::Handshake,
             length: MAX_OPENING as u32 + 1,

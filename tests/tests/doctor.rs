@@ -4,7 +4,7 @@ use causeway_fabric::{ConnectOptions, Key, connect_diagnosis};
 use causeway_tests::built::causeway;
 use causeway_tests::hostile::{self, Random};
 use causeway_tests::process::{Outcome, eventually, run};
-use causeway_tests::server::{Server, forget_environment};
+use causeway_tests::server::{OPEN, Server, forget_environment};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::diagnosis::Question;
 use causeway_wire::handshake::Opening;
@@ -50,7 +50,7 @@ fn a_server_tells_of_its_machine_with_and_without_a_key() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let key = folder.path().join("key");
     let key = key.to_str().expect("temporary folders have simple names");
-    for arguments in [&["--listen", "127.0.0.1:0"][..], &["--listen", "127.0.0.1:0", "--key-file", key]] {
+    for arguments in [&OPEN[..], &["--listen", "127.0.0.1:0", "--key-file", key]] {
         let server = Server::start_with(arguments);
         let report = report(&["--on", &server.connect_string()]);
         // Both are this machine.

@@ -6,7 +6,7 @@
 use causeway_tests::built;
 use causeway_tests::client::by_itself;
 use causeway_tests::process::run;
-use causeway_tests::server::Server;
+use causeway_tests::server::{OPEN, Server};
 use std::time::Duration;
 
 /// How long one campaign may take on a busy machine.
@@ -17,7 +17,7 @@ const DELAYS: (&str, &str) = ("CAUSEWAY_TEST_DELAYS", "60:1500");
 
 /// A server whose software GPU has so many devices.
 fn server(devices: &str) -> Server {
-    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    let mut command = Server::command(&OPEN);
     command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", devices).envs([DELAYS]);
     Server::start_command(command)
 }

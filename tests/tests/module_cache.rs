@@ -3,7 +3,7 @@
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;
 use causeway_tests::process::{Running, eventually, run};
-use causeway_tests::server::Server;
+use causeway_tests::server::{OPEN, Server};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn server(folder: &Path, more: &[&str]) -> Server {
     let cache = folder.join("cache");
     let cache = cache.to_str().expect("temporary folders have plain names");
-    Server::start_with(&[&["--listen", "127.0.0.1:0", "--cache-dir", cache], more].concat())
+    Server::start_with(&[&OPEN[..], &["--cache-dir", cache], more].concat())
 }
 
 /// Starts a program that counts what it does into a file.

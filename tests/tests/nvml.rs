@@ -36,9 +36,7 @@ fn must_say(outcome: Outcome, words: &str) {
 fn a_program_finds_itself_among_the_processes_also_with_a_key() {
     run(&Server::start().connect_string(), "own").must_succeed();
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let key = folder.path().join("key");
-    let key = key.to_str().expect("temporary folders have simple names");
-    let server = Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", key]);
+    let server = Server::start_with_key(&folder.path().join("key"));
     run(&server.connect_string(), "own").must_succeed();
     let mut wrong = server.target().clone();
     wrong.key = Some(Key::generate());

@@ -3,14 +3,14 @@
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;
 use causeway_tests::process::{Outcome, run};
-use causeway_tests::server::Server;
+use causeway_tests::server::{OPEN, Server};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a program on a server whose driver is of a version of CUDA.
 fn on_cuda(version: &str, program: &str) -> Outcome {
-    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    let mut command = Server::command(&OPEN);
     let server = Server::start_command({
         command.env("CAUSEWAY_SOFTWARE_GPU_CUDA", version);
         command

@@ -4,7 +4,7 @@
 
 use causeway_tests::client::through_run;
 use causeway_tests::programs::{Case, cases, run_all};
-use causeway_tests::server::Server;
+use causeway_tests::server::{OPEN, Server};
 use std::time::Duration;
 
 /// How long one program may run while others run beside it.
@@ -25,7 +25,7 @@ fn chosen() -> Vec<Case> {
 
 /// Runs them on a server of their own, which has this in its environment as they have.
 fn run_on_server(cases: &[Case], environment: &[(&str, &str)]) {
-    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    let mut command = Server::command(&OPEN);
     // Programs that use several devices find two.
     command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", "2").envs(environment.iter().copied());
     let server = Server::start_command(command);

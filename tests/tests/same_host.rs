@@ -4,7 +4,7 @@ use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::network::{Cable, Network, Side};
 use causeway_tests::process::{Running, eventually, run};
-use causeway_tests::server::{Server, forget_environment, is_alive};
+use causeway_tests::server::{OPEN, Server, forget_environment, is_alive};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
@@ -55,7 +55,7 @@ fn what_cannot_be_had_is_an_error_with_its_reason() {
 
 #[test]
 fn an_arena_that_cannot_be_made_costs_shared_memory_only() {
-    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    let mut command = Server::command(&OPEN);
     command.env("CAUSEWAY_SHM_STAGING", "plenty");
     let server = Server::start_command(command);
     let said = stats(&server, "auto");
@@ -72,7 +72,7 @@ fn an_arena_that_cannot_be_made_costs_shared_memory_only() {
 #[test]
 fn an_arena_that_the_gpu_does_not_take_is_used_without_it() {
     for pinned in ["0", "5M"] {
-        let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+        let mut command = Server::command(&OPEN);
         command.env("CAUSEWAY_SOFTWARE_GPU_PINNED", pinned);
         let server = Server::start_command(command);
         for program in ["copies_2d_3d", "pinned_memory", "concurrent"] {
@@ -91,7 +91,7 @@ fn an_arena_that_the_gpu_does_not_take_is_used_without_it() {
 
 #[test]
 fn programs_run_in_the_smallest_arena_and_over_tcp() {
-    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    let mut command = Server::command(&OPEN);
     command.env("CAUSEWAY_SHM_STAGING", "1M");
     let server = Server::start_command(command);
     for program in

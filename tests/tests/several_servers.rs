@@ -1,13 +1,20 @@
 //! Does a program have the devices of several servers as if they were one machine's, and lose no more than what it loses?
 
+use causeway_api::calls::{self, Call as _};
+use causeway_api::coverage::FINGERPRINT;
+use causeway_api::types::{PeerTicket, PeerWay};
+use causeway_fabric::{ConnectOptions, connect, describe_process};
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, run};
-use causeway_tests::server::{Server, forget_environment};
+use causeway_tests::server::{OPEN, Server, forget_environment};
 use causeway_tests::tap::Tap;
+use causeway_wire::codec::{Decode as _, Decoder, Encode as _};
+use causeway_wire::message::{CommandHead, Messages, WorkerMessage, begin_command};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -44,9 +51,15 @@ fn a_program_has_the_devices_of_all_servers_in_their_order() {
 }
 
 fn server_with_devices(count: &str) -> Server {
-    let mut command = Server::command(&["--listen", "127.0.0.1:0"]);
+    let mut command = Server::command(&OPEN);
     command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", count);
     Server::start_command(command)
+}
+
+/// A server with a key that connects to servers of this host which have another one, or none.
+fn locked_server(key_file: &Path) -> Server {
+    let file = key_file.to_str().expect("temporary folders have plain names");
+    Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", file, "--peers", "127.0.0.1"])
 }
 
 #[test]
@@ -54,8 +67,7 @@ fn copies_between_servers_are_complete_and_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let key_file = folder.path().join("key");
     let open = Server::start();
-    let locked =
-        Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", &key_file.display().to_string()]);
+    let locked = locked_server(&key_file);
     for (servers, variable, value) in [
         ([&open, &locked], "CAUSEWAY_VIA", "auto"),
         ([&locked, &open], "CAUSEWAY_VIA", "tcp"),
@@ -79,7 +91,7 @@ fn no_byte_of_a_copy_between_servers_passes_the_client() {
     // What passes on the way to each server: the client's calls, and what the other server reads there, for it is where
     // the client says that the server is.
     let taps = [&first, &second].map(|server| Tap::on(server.target()));
-    let on = taps.each_ref().map(|tap| tap.target().connect_string()).join(",");
+    let on = taps.each_ref().map(|tap| tap.target().connect_string().to_string()).join(",");
     let folder = tempfile::tempdir().unwrap();
     let counts = folder.path().join("counts");
     let mut command = by_itself(&on, &cuda_program("peer_rate"));
@@ -118,10 +130,9 @@ fn on_one_host_devices_copy_by_themselves_or_through_memory_that_servers_share()
     let folder = tempfile::tempdir().unwrap();
     let key_file = folder.path().join("key");
     let first = Server::start();
-    let second =
-        Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", &key_file.display().to_string()]);
+    let second = locked_server(&key_file);
     let taps = [&first, &second].map(|server| Tap::on(server.target()));
-    let on = taps.each_ref().map(|tap| tap.target().connect_string()).join(",");
+    let on = taps.each_ref().map(|tap| tap.target().connect_string().to_string()).join(",");
     let via_shm = "copies from devices of server 1 to those of server 2 go via shm";
     let by_itself = "device 1 copies from memory of device 0 by itself";
     for (choice, way, sentences) in
@@ -151,7 +162,7 @@ fn where_servers_do_not_reach_each_other_copies_go_by_way_of_the_client() {
     let (first, second) = (Server::start(), Server::start());
     // A session and its one lane come through, and nothing after them.
     let taps = [&first, &second].map(|server| Tap::for_connections(server.target(), 2));
-    let on = taps.each_ref().map(|tap| tap.target().connect_string()).join(",");
+    let on = taps.each_ref().map(|tap| tap.target().connect_string().to_string()).join(",");
     let (counts, log) = counts_of_copies(&on, &[("CAUSEWAY_VIA", "tcp"), ("CAUSEWAY_LANES", "1")]);
     must_have_gone(&counts, "client");
     let says = "devices of server 1 cannot be copied from by server 2";
@@ -187,8 +198,7 @@ fn one_server_may_be_named_twice_and_each_has_its_own_key() {
     let folder = tempfile::tempdir().unwrap();
     let key_file = folder.path().join("key");
     let open = Server::start();
-    let locked =
-        Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", &key_file.display().to_string()]);
+    let locked = locked_server(&key_file);
     assert!(locked.target().key.is_some() && open.target().key.is_none());
     let on = list(&[&open, &locked, &open]);
     run(&mut through_run(Some(&on), &cuda_program("several_devices")), LIMIT).must_succeed();
@@ -231,5 +241,72 @@ fn when_a_server_is_lost_its_devices_fail_and_the_others_go_on() {
         let outcome = running.finish(LIMIT).must_succeed();
         let says = format!("concerns devices of server {}", lost.parse::<usize>().unwrap() + 1);
         assert!(outcome.stderr.contains(&says), "{outcome}");
+    }
+}
+
+/// What a server's worker says of a way to another server, asked for by a client that has made up the ticket.
+fn way_to(server: &Server, address: &str) -> PeerWay {
+    let hello = describe_process(FINGERPRINT, Vec::new());
+    let mut session = connect(server.target(), hello, &ConnectOptions::default()).unwrap();
+    let request = calls::peer_connect {
+        peer: 0,
+        address,
+        via: "tcp",
+        in_clear: false,
+        boot_id: "",
+        sockets: "",
+        ticket: PeerTicket::default(),
+    };
+    let head = CommandHead { call: 1, thread: 1, context: 0, opcode: calls::peer_connect::OPCODE as u16 };
+    let asked = session.link.send(|out| {
+        let open = begin_command(out, &head);
+        request.encode(out);
+        open.finish(out);
+    });
+    asked.unwrap();
+    loop {
+        let body = session.receiver.recv().unwrap();
+        for message in Messages::<WorkerMessage<'_>>::new(body) {
+            if let WorkerMessage::Reply { call: 1, payload, .. } = message.unwrap() {
+                let way = PeerWay::decode(&mut Decoder::new(payload)).unwrap();
+                session.link.close();
+                return way;
+            }
+        }
+    }
+}
+
+/// A server is no way to find out what there is in its network.
+#[test]
+fn a_client_cannot_have_a_server_connect_to_what_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_with_key(&folder.path().join("key"));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = listener.local_addr().unwrap().to_string();
+    let nothing_there = "127.0.0.1:1".to_owned();
+    let [told, told_of_nothing] = [&there, &nothing_there].map(|address| {
+        let way = way_to(&server, &format!("causeway://{address}"));
+        assert!(way.via.is_empty() && way.reason.contains("does not connect to"), "{way:?}");
+        way.reason.replace(address, "ADDRESS")
+    });
+    assert_eq!(told, told_of_nothing, "what listens and what does not is told in the same words");
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "the server has connected");
+    let socket = way_to(&server, "unix:/var/run/docker.sock");
+    assert!(socket.reason.contains("no socket that the server connects to"), "{socket:?}");
+    server.must_be_well();
+}
+
+#[test]
+fn servers_with_one_key_reach_each_other_without_being_told_of_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = ["first", "second", "third"].map(|name| folder.path().join(name));
+    let first = Server::start_with_key(&keys[0]);
+    fs::copy(&keys[0], &keys[1]).unwrap();
+    let same = Server::start_with_key(&keys[1]);
+    let other = Server::start_with_key(&keys[2]);
+    for (second, way) in [(&same, "tcp"), (&other, "client")] {
+        let (counts, _) = counts_of_copies(&list(&[&first, second]), &[("CAUSEWAY_BETWEEN_SERVERS", "tcp")]);
+        must_have_gone(&counts, way);
     }
 }

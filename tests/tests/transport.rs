@@ -1,28 +1,17 @@
 //! Do connections come about as they should, and do those that must not come about end with a clear sentence?
 
-use causeway_fabric::Target;
+use causeway_fabric::{Key, Target};
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::hostile;
 use causeway_tests::process::{Outcome, run};
 use causeway_tests::server::Server;
-use causeway_tests::tap::Tap;
 use causeway_wire::handshake::{Answer, LaneHello, LaneToken, SessionId, VersionRange};
-use rustix::process::Signal;
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A server on a loopback port that demands a key, with the file of the key.
-fn server_with_key(folder: &Path) -> Server {
-    let file = folder.join("key");
-    let file = file.to_str().expect("temporary folders have plain names");
-    Server::start_with(&["--listen", "127.0.0.1:0", "--key-file", file])
-}
 
 /// Runs vector_add through `causeway run`.
 fn vector_add(server: &str) -> Outcome {
@@ -62,81 +51,6 @@ fn unused_port() -> u16 {
 }
 
 #[test]
-fn a_key_is_demanded_and_encrypts_everything() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = server_with_key(folder.path());
-    assert!(server.target().key.is_some(), "{}", server.connect_string());
-    let tap = Tap::on(server.target());
-    // The second one sends copies over the bulk lanes.
-    for program in ["vector_add", "pinned_memory", "concurrent"] {
-        let mut command = through_run(Some(&tap.target().connect_string()), &cuda_program(program));
-        run(command.env("CAUSEWAY_VIA", "tcp"), LIMIT).must_succeed();
-    }
-    assert!(tap.bytes_seen() > 1 << 20, "the tap saw {} bytes", tap.bytes_seen());
-    // The name is in the first message of every client, and in the module.
-    assert!(!tap.has_seen(b"vector_add"), "something travelled in the clear");
-    server.must_be_well();
-}
-
-#[test]
-fn the_tap_would_see_what_is_not_encrypted() {
-    let server = Server::start();
-    let tap = Tap::on(server.target());
-    vector_add(&tap.target().connect_string()).must_succeed();
-    assert!(tap.has_seen(b"vector_add"));
-}
-
-#[test]
-fn the_key_is_made_once_and_readable_by_its_owner_only() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = server_with_key(folder.path());
-    let mode = std::fs::metadata(folder.path().join("key")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    let key = first.target().key.clone();
-    assert!(first.end_by(Signal::TERM).code() == Some(0) && key.is_some());
-    assert_eq!(
-        server_with_key(folder.path()).target().key,
-        key,
-        "the second start must find the key of the first"
-    );
-}
-
-#[test]
-fn a_listener_that_others_can_reach_always_has_a_key() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Server::command(&["--listen", "0.0.0.0:0"]);
-    command.env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
-    let server = Server::start_command(command);
-    assert!(server.target().key.is_some(), "{}", server.connect_string());
-    let here = Target { host: "127.0.0.1".into(), ..server.target().clone() };
-    vector_add(&here.connect_string()).must_succeed();
-    must_be_turned_away(&Target { key: None, ..here }.connect_string(), "key");
-}
-
-#[test]
-fn another_key_is_turned_away() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = server_with_key(folder.path());
-    let key = Some(causeway_fabric::Key::generate());
-    must_be_turned_away(
-        &Target { key, ..server.target().clone() }.connect_string(),
-        "the key is not this server's",
-    );
-    assert_eq!(server.workers(), [] as [u32; 0]);
-    vector_add(&server.connect_string()).must_succeed();
-}
-
-#[test]
-fn a_missing_and_a_needless_key_are_turned_away() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = server_with_key(folder.path());
-    must_be_turned_away(&server.target().to_string(), "demands a key");
-    let server = Server::start();
-    let key = Some(causeway_fabric::Key::generate());
-    must_be_turned_away(&Target { key, ..server.target().clone() }.connect_string(), "has no key");
-}
-
-#[test]
 fn a_server_that_is_not_there_is_named() {
     let nowhere = format!("127.0.0.1:{}", unused_port());
     must_be_turned_away(&nowhere, &format!("nothing listens at {nowhere}"));
@@ -153,7 +67,11 @@ fn another_kind_of_server_is_recognised() {
             let _ = caller.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n");
         }
     });
-    must_be_turned_away(&address.to_string(), "no Causeway server");
+    let generated = Target { key: Some(Key::generate()), ..address.to_string().parse().unwrap() };
+    for server in [format!("{address}?insecure-no-key"), generated.connect_string().to_string()] {
+        let outcome = vector_add(&server);
+        assert!(outcome.code() == Some(125) && outcome.stderr.contains("no Causeway server"), "{outcome}");
+    }
 }
 
 #[test]

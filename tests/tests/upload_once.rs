@@ -3,7 +3,7 @@
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;
 use causeway_tests::process::run;
-use causeway_tests::server::Server;
+use causeway_tests::server::{OPEN, Server};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const COPIED: u64 = (4 * (8 << 20)) + (8 << 20) - 40 + (2 << 20);
 fn server(folder: &Path, more: &[&str]) -> Server {
     let cache = folder.join("cache");
     let cache = cache.to_str().expect("temporary folders have plain names");
-    Server::start_with(&[&["--listen", "127.0.0.1:0", "--cache-dir", cache], more].concat())
+    Server::start_with(&[&OPEN[..], &["--cache-dir", cache], more].concat())
 }
 
 /// Runs the program on 8 MiB made from `seed`; how many of the bytes that it copied were not sent.

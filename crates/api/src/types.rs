@@ -72,9 +72,12 @@ pub struct PeerTicket {
     pub session: [u8; 16],
     /// Who knows it may come.
     pub secret: [u8; 32],
+    /// Shows servers that hold the same key that the address by which the client reached the giving server is that server's;
+    /// zeros where that is not known.
+    pub proof: [u8; 32],
 }
 
-record!(PeerTicket { session, secret });
+record!(PeerTicket { session, secret, proof });
 
 impl core::fmt::Debug for PeerTicket {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

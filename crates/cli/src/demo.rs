@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use causeway_server::broker::StartError;
 use clap::Args;
 use thiserror::Error;
 
-use crate::embedded::Embedded;
+use crate::embedded::{Embedded, EmbeddedError};
+use crate::keys::{HandOverError, hand_over};
 use crate::launch::{self, LaunchError};
 use crate::library::{self, LibraryError};
 use crate::report::{self, ReportError};
@@ -19,7 +19,7 @@ const DEFAULT_PROGRAM: &str = "build/cuda/vector_add";
 
 /// Run a CUDA program on a private server with the software GPU and say what happened.
 ///
-/// Starts a server with the software GPU on a free port, runs the program through our libcuda.so.1, checks
+/// Starts a server with the software GPU that nobody else can reach, runs the program through our libcuda.so.1, checks
 /// its exit code, and prints how many calls were answered locally, posted and called, and how many bytes
 /// were moved.
 #[derive(Debug, Args)]
@@ -40,7 +40,10 @@ pub enum DemoError {
     NoProgram,
     /// The server does not start.
     #[error(transparent)]
-    Server(#[from] StartError),
+    Server(#[from] EmbeddedError),
+    /// The program would not find the server's key.
+    #[error(transparent)]
+    Keys(#[from] HandOverError),
     /// There is no client library.
     #[error(transparent)]
     Library(#[from] LibraryError),
@@ -69,8 +72,9 @@ pub fn demo(arguments: &Arguments) -> Result<ExitCode, DemoError> {
         named => named.to_vec(),
     };
     let library = library::folder()?;
-    let server = Embedded::start(false)?;
-    let mut command = launch::command(&program, core::slice::from_ref(server.target()), &library);
+    let server = Embedded::start(&[], false)?;
+    let mut command = launch::command(&program, &library);
+    hand_over(&mut command, core::slice::from_ref(server.target()), server.key_file())?;
     let report = report::File::new()?;
     report.ask_for(&mut command);
     let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();

@@ -1,41 +1,86 @@
 //! How does a command bring its own server?
 
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use causeway_api::coverage::FINGERPRINT;
-use causeway_fabric::Target;
-use causeway_server::broker::{Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
+use causeway_fabric::shm::join::SOCKET_PREFIX;
+use causeway_fabric::target::random_bytes;
+use causeway_fabric::{Key, Target, Via, ViaChoice, private_folder};
+use causeway_server::broker::{Access, Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
+use thiserror::Error;
 
+use crate::keys::{self, HandOverError};
 use crate::logging::{self, Format, Level};
 
 /// How long workers get to end by themselves when their client has ended.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A server with the software GPU on a free loopback port, for the life of one command.
+/// Why there is no private server.
+#[derive(Debug, Error)]
+pub enum EmbeddedError {
+    /// It does not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The program would not find its key.
+    #[error(transparent)]
+    Key(#[from] HandOverError),
+}
+
+/// A server with the software GPU for the life of one command, which nobody but its user reaches.
 pub struct Embedded {
     broker: Option<RunningBroker>,
     target: Target,
+    /// Where the program that uses it finds its key.
+    key_file: Option<PathBuf>,
 }
 
 impl Embedded {
-    /// Starts the server. It says nothing unless something fails, or `verbose` is set.
-    pub fn start(verbose: bool) -> Result<Self, StartError> {
+    /// Starts the server. It says nothing unless something fails, or `verbose` is set. It is reached at a Unix socket that only
+    /// this user can use; over TCP, at loopback with a key of its own, where `via` can be had in no other way.
+    pub fn start(via: &[ViaChoice], verbose: bool) -> Result<Self, EmbeddedError> {
         let level = if verbose { Level::Info } else { Level::Error };
         let logging = logging::Options { log: Format::Text, log_level: level };
         logging::start(&logging);
-        let broker = Broker::start(BrokerConfig {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        let config = BrokerConfig {
             gpu: GpuChoice::Cpu,
             worker_arguments: logging.of_worker(),
             ..BrokerConfig::new(FINGERPRINT)
-        })?;
-        Ok(Self { target: broker.target().clone(), broker: Some(broker) })
+        };
+        let needs_tcp = |via: &ViaChoice| matches!(via, ViaChoice::Only(Via::Tcp | Via::Verbs));
+        let config = if via.iter().any(needs_tcp) {
+            let access = Access::Key(Key::generate());
+            // Nobody but root can listen at a loopback device.
+            BrokerConfig { listen: Some((Ipv4Addr::LOCALHOST, 0).into()), access, clear: true, ..config }
+        } else {
+            BrokerConfig { socket: Some(socket()), access: Access::NoKey, ..config }
+        };
+        let broker = Broker::start(config)?;
+        let target = broker.target().clone();
+        let key_file = target.key.as_ref().map(|_| keys::keep(core::slice::from_ref(&target))).transpose()?;
+        Ok(Self { target, broker: Some(broker), key_file })
     }
 
     /// Where it listens.
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// The file with its key, if it has one.
+    pub fn key_file(&self) -> Option<&Path> {
+        self.key_file.as_deref()
+    }
+}
+
+/// A name for a socket that nobody else has.
+fn socket() -> String {
+    let name = format!("{SOCKET_PREFIX}{:032x}", u128::from_le_bytes(random_bytes()));
+    match private_folder() {
+        // What a killed server leaves there the next one removes.
+        Ok(folder) => format!("{}/{name}.sock", folder.display()),
+        // The kernel says who connects there, too.
+        Err(_) => format!("@{name}"),
     }
 }
 
@@ -47,5 +92,9 @@ impl Drop for Embedded {
             std::thread::sleep(Duration::from_millis(5));
         }
         broker.stop();
+        if let Some(path) = &self.key_file {
+            // The key in it opens nothing any more.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }

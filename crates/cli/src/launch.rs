@@ -6,7 +6,6 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
-use causeway_fabric::Target;
 use thiserror::Error;
 
 /// Signals that end or notify a program and that `causeway run` passes on to it.
@@ -50,11 +49,10 @@ fn not_started(program: &OsStr) -> impl Fn(io::Error) -> LaunchError {
     }
 }
 
-/// The command that runs a program with our client library, which finds `servers` by itself.
-pub fn command(program: &[OsString], servers: &[Target], library: &Path) -> Command {
+/// The command that runs a program with our client library.
+pub fn command(program: &[OsString], library: &Path) -> Command {
     let mut command = Command::new(&program[0]);
-    let on: Vec<_> = servers.iter().map(Target::connect_string).collect();
-    command.args(&program[1..]).env("CAUSEWAY_ON", on.join(","));
+    command.args(&program[1..]);
     let mut path = library.as_os_str().to_owned();
     if let Some(before) = std::env::var_os("LD_LIBRARY_PATH").filter(|before| !before.is_empty()) {
         path.push(":");

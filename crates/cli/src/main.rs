@@ -11,6 +11,8 @@
 //! | `demo`      | Does all of it work on this machine?                                         |
 //! | `tune`      | Which plans for copies suit this server, and how are they kept?               |
 //! | `embedded`  | How does a command bring its own server?                                     |
+//! | `key`       | Which keys are there, and how does one get from a server to its clients?      |
+//! | `keys`      | How do servers' keys get to a program that is started?                        |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
 //! | `library`   | Where is the client library?                                                 |
 //! | `report`    | What did a program do, in words and numbers?                                 |
@@ -24,6 +26,8 @@ mod demo;
 mod devices;
 mod doctor;
 mod embedded;
+mod key;
+mod keys;
 mod launch;
 mod library;
 mod logging;
@@ -56,6 +60,7 @@ enum Command {
     Run(run::Arguments),
     Devices(devices::Arguments),
     Doctor(doctor::Arguments),
+    Key(key::Arguments),
     Api(api::Arguments),
     Demo(demo::Arguments),
     Tune(tune::Arguments),
@@ -74,10 +79,12 @@ enum Command {
 /// The end of `causeway --help`.
 const ENVIRONMENT: &str = "\
 Environment variables:
-  CAUSEWAY_ON       The server: HOST:PORT, or the connect string that `causeway serve` printed; or
-                    several, with commas between them. `causeway run` sets it for the program; a
-                    program that is started with it and finds our libcuda.so.1 needs no
-                    `causeway run`.
+  CAUSEWAY_ON       The server: HOST:PORT, unix:PATH, or the connect string that `causeway serve`
+                    printed; or several, with commas between them. `causeway run` sets it for the
+                    program; a program that is started with it and finds our libcuda.so.1 needs
+                    no `causeway run`.
+  CAUSEWAY_KEY_FILE A file with the servers' keys (--key-file); if not set, those that `causeway key
+                    add` has kept, and the key that a server of this user has made.
   CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set, as many as
                     the network's length asks for: 4 to 16, at least 8 where there are 8 cores.
   CAUSEWAY_PIPELINE How copies are cut and carried, by their size, such as
@@ -107,6 +114,7 @@ fn main() -> ExitCode {
         }
         Command::Devices(arguments) => devices::devices(&arguments).map_err(Trouble::of(1)),
         Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(Trouble::of(2)),
+        Command::Key(arguments) => key::key(&arguments).map_err(Trouble::of(1)),
         Command::Api(arguments) => api::api(&arguments).map_err(Trouble::of(1)),
         Command::Demo(arguments) => {
             demo::demo(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use causeway_fabric::Target;
 use causeway_fabric::awake::{self, BadCores};
 use causeway_fabric::between::{self, BetweenServers, UnknownBetween};
 use causeway_fabric::pipeline::{PipelineError, Table, VARIABLE};
 use clap::Args;
 use thiserror::Error;
 
+use crate::keys::HandOverError;
 use crate::launch::{self, LaunchError};
 use crate::library::{self, LibraryError};
 use crate::report::{self, ReportError};
@@ -42,6 +42,9 @@ pub enum RunError {
     /// There is no server, or it does not answer as it should.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The program would not find the servers' keys.
+    #[error(transparent)]
+    Keys(#[from] HandOverError),
     /// The user's plans for copies have a mistake.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
@@ -81,7 +84,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     std::env::var(between::VARIABLE).unwrap_or_default().parse::<BetweenServers>()?;
     let servers = arguments.server.servers(arguments.verbose)?;
     servers.check(arguments.server.via)?;
-    let mut command = launch::command(&arguments.program, &servers.targets, &library);
+    let mut command = launch::command(&arguments.program, &library);
+    servers.hand_over(&mut command)?;
     command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
     if arguments.verbose {
         let kind = match (servers.is_private(), servers.targets.len()) {
@@ -89,9 +93,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
             (false, 1) => "the server",
             (false, _) => "the servers",
         };
-        let names: Vec<_> = servers.targets.iter().map(Target::to_string).collect();
+        let names = servers.names();
         let library = library.display();
-        eprintln!("causeway: using {kind} at {} and the client library in {library}", names.join(", "));
+        eprintln!("causeway: using {kind} at {names} and the client library in {library}");
         command.env("CAUSEWAY_LOG", "info");
     }
     if !servers.is_private() && !arguments.stats {

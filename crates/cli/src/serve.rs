@@ -1,35 +1,57 @@
 //! How is a server started and ended?
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use causeway_api::coverage::FINGERPRINT;
 use causeway_fabric::awake::{self, BadCores};
-use causeway_fabric::{DEFAULT_PORT, Target};
-use causeway_server::broker::key_file::{self, KeyFileError};
-use causeway_server::broker::{Broker, BrokerConfig, CacheConfig, GpuChoice, StartError};
+use causeway_fabric::keys::file::{self, KeyFileError};
+use causeway_fabric::{DEFAULT_PORT, Endpoint, Target, TargetError};
+use causeway_server::broker::{
+    Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, PeerRange, StartError,
+};
 use clap::Args;
+use nix::unistd::{Group, User};
 use thiserror::Error;
 
 use crate::{launch, logging};
 
 /// Offer this machine's GPUs to clients.
 ///
-/// Prints one line on standard output: the connect string for `causeway run --on`. Listens for programs of
-/// this machine only, unless --listen names another address; then a key is needed, and everything is
-/// encrypted. The key is made at the first start. SIGTERM or Ctrl-C ends the server and its sessions.
+/// Prints the address for `causeway run --on`, on a terminal with the key in it. Listens for programs of this machine only,
+/// unless --listen names another address. Whoever connects over TCP proves that it holds the key, as does the server,
+/// and everything is encrypted. The key is made at the first start; programs of the server's own user find it by
+/// themselves, and `causeway key show` prints it for others. SIGTERM or Ctrl-C ends the server and its sessions.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where to listen: HOST:PORT, or only HOST. 0.0.0.0 means every address of this machine; port 0
-    /// takes any free port.
+    /// Where to listen: HOST:PORT, or only HOST; unix:PATH, or unix:@NAME for an abstract socket; or one of each, with a comma
+    /// between them. 0.0.0.0 means every address of this machine; port 0 takes any free port.
     #[arg(long, value_name = "ADDRESS", default_value_t = format!("127.0.0.1:{DEFAULT_PORT}"))]
     listen: String,
-    /// The file with the key. It is made if it is not there. If not given: no key on a loopback address, else
-    /// ~/.config/causeway/key.
+    /// The file with the key. It is made if it is not there. If it is deleted or replaced, the old key lets nobody in any
+    /// more. If not given: ~/.config/causeway/key.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Let clients that ask for it, and have proved that they hold the key, send in the clear: for a network that nobody
+    /// else can reach.
+    #[arg(long)]
+    clear: bool,
+    /// Ask nobody for a key: whoever reaches the address may use the GPUs and read what others send. For tests.
+    #[arg(long, conflicts_with_all = ["key_file", "clear"])]
+    insecure_no_key: bool,
+    /// A user of this machine who may use the server at its Unix sockets, by name or number. May be given several times. The
+    /// server's own user always may.
+    #[arg(long, value_name = "USER", value_parser = user)]
+    allow_user: Vec<u32>,
+    /// A group of this machine whose users may use the server at its Unix sockets, by name or number. May be given several times.
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    allow_group: Vec<u32>,
+    /// Other servers that this one connects to when a client copies between GPUs of both: ADDRESS, ADDRESS/BITS, each with or
+    /// without :PORT, with commas between them. Those that hold the same key need not be named.
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    peers: Vec<PeerRange>,
     /// What executes the calls: the NVIDIA driver, cpu (the software GPU), or auto (the driver if it has a
     /// GPU, else the software GPU).
     #[arg(long, value_name = "auto|cpu|driver", default_value_t = GpuChoice::Auto)]
@@ -65,9 +87,14 @@ pub enum ServeError {
         /// What is wrong with it.
         cause: String,
     },
-    /// The key is missing or not secret.
+    /// There is no place for the key.
     #[error(transparent)]
     Key(#[from] KeyFileError),
+    /// More is to be listened at than one server does.
+    #[error(
+        "`{0}` names several addresses of one kind: a server listens at one address over TCP and at one Unix socket"
+    )]
+    TooMany(String),
     /// The user counts on a number of cores that is none.
     #[error(transparent)]
     Cores(#[from] BadCores),
@@ -81,23 +108,23 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     awake::cores_of_user()?;
     let signals = launch::Signals::block(&[libc::SIGTERM, libc::SIGINT]);
     logging::start(&arguments.logging);
-    let listen = resolve(&arguments.listen)?;
-    let key_file = match &arguments.key_file {
-        Some(path) => Some(path.clone()),
-        None if listen.ip().is_loopback() => None,
-        None => Some(key_file::default_path()?),
-    };
-    let key = match key_file {
-        Some(path) => {
-            let (key, new) = key_file::load_or_create(&path)?;
-            tracing::info!(file = %path.display(), new, "the key is in a file that only its owner can read");
-            Some(key)
-        }
-        None => None,
+    let (listen, socket) = places(&arguments.listen)?;
+    let access = match &arguments.key_file {
+        // At a Unix socket nobody needs a key.
+        _ if arguments.insecure_no_key || listen.is_none() => Access::NoKey,
+        Some(path) => Access::KeyFile(path.clone()),
+        None => Access::KeyFile(file::default_path()?),
     };
     let broker = Broker::start(BrokerConfig {
         listen,
-        key,
+        socket,
+        access,
+        clear: arguments.clear,
+        allowed: AllowedUsers {
+            users: arguments.allow_user.iter().copied().collect(),
+            groups: arguments.allow_group.iter().copied().collect(),
+        },
+        peers: arguments.peers.clone(),
         gpu: arguments.gpu,
         cache: cache(arguments),
         // The software GPU starts in no time.
@@ -107,7 +134,15 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         ..BrokerConfig::new(FINGERPRINT)
     })?;
     // Whoever started the server may not want to know where it is; that is no reason not to serve.
-    let _ = writeln!(io::stdout(), "{}", reachable(broker.target()).connect_string());
+    let mut out = io::stdout().lock();
+    for target in broker.targets() {
+        let target = reachable(target);
+        // What is not a terminal may be a log, where a secret would stay.
+        let text = if out.is_terminal() { target.connect_string() } else { target.address().into() };
+        let _ = writeln!(out, "{}", *text);
+    }
+    let _ = out.flush();
+    drop(out);
     let signal = signals.wait();
     tracing::info!(signal = signal.number, "stopping");
     broker.stop();
@@ -148,6 +183,55 @@ fn parse_size(text: &str) -> Result<u64, String> {
     number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).ok_or_else(wrong)
 }
 
+/// Where to listen over TCP, and at which Unix socket.
+fn places(list: &str) -> Result<(Option<SocketAddr>, Option<String>), ServeError> {
+    let (mut network, mut socket) = (None, None);
+    for text in list.split(',').map(str::trim) {
+        let is_first = match text.strip_prefix("unix:") {
+            Some(_) => {
+                let wrong = |cause: TargetError| ServeError::Address {
+                    address: text.to_owned(),
+                    cause: cause.to_string(),
+                };
+                let Endpoint::Unix(name) = text.parse::<Target>().map_err(wrong)?.endpoint else {
+                    unreachable!("an address that begins with unix: is a Unix socket's")
+                };
+                socket.replace(name).is_none()
+            }
+            None => network.replace(resolve(text)?).is_none(),
+        };
+        if !is_first {
+            return Err(ServeError::TooMany(list.to_owned()));
+        }
+    }
+    Ok((network, socket))
+}
+
+/// A user by name or number.
+fn user(text: &str) -> Result<u32, String> {
+    by_name(text, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
+}
+
+/// A group by name or number.
+fn group(text: &str) -> Result<u32, String> {
+    by_name(text, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
+}
+
+fn by_name(
+    text: &str,
+    kind: &str,
+    find: impl FnOnce(&str) -> nix::Result<Option<u32>>,
+) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    match find(text) {
+        Ok(Some(number)) => Ok(number),
+        Ok(None) => Err(format!("this machine has no {kind} `{text}`")),
+        Err(cause) => Err(format!("the {kind} `{text}` cannot be looked up: {cause}")),
+    }
+}
+
 fn resolve(address: &str) -> Result<SocketAddr, ServeError> {
     let wrong = |cause: String| ServeError::Address { address: address.to_owned(), cause };
     if let Ok(address) = address.parse() {
@@ -166,13 +250,13 @@ fn resolve(address: &str) -> Result<SocketAddr, ServeError> {
 
 /// The address under which other machines reach a server that listens at all addresses of this one.
 fn reachable(target: &Target) -> Target {
-    let anywhere = target.host.parse().is_ok_and(|address: IpAddr| address.is_unspecified());
-    let host = if anywhere {
-        rustix::system::uname().nodename().to_string_lossy().into_owned()
-    } else {
-        target.host.clone()
-    };
-    Target { host, ..target.clone() }
+    let mut target = target.clone();
+    if let Endpoint::Tcp { host, .. } = &mut target.endpoint
+        && host.parse().is_ok_and(|address: IpAddr| address.is_unspecified())
+    {
+        *host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    }
+    target
 }
 
 #[cfg(test)]
@@ -193,6 +277,21 @@ mod tests {
     fn sizes_have_suffixes() {
         assert_eq!((parse_size("100"), parse_size("2K"), parse_size("1T")), (Ok(100), Ok(2048), Ok(1 << 40)));
         assert!(["", "G", "-1", "1.5G", "99999999T", "é"].iter().all(|text| parse_size(text).is_err()));
+    }
+
+    #[test]
+    fn a_server_listens_over_tcp_and_at_a_unix_socket() {
+        let (network, socket) = places("127.0.0.1:5, unix:/run/a.sock").unwrap();
+        assert!(network == "127.0.0.1:5".parse().ok() && socket.as_deref() == Some("/run/a.sock"));
+        assert!(matches!(places("unix:@a"), Ok((None, Some(name))) if name == "@a"));
+        assert!(matches!(places("127.0.0.1:5,127.0.0.1:6"), Err(ServeError::TooMany(_))));
+        assert!(matches!(places("unix:a"), Err(ServeError::Address { .. })));
+    }
+
+    #[test]
+    fn users_have_names_and_numbers() {
+        assert_eq!((user("0"), user("root"), group("root")), (Ok(0), Ok(0), Ok(0)));
+        assert!(user("no such user").unwrap_err().contains("no user `no such user`"));
     }
 
     #[test]

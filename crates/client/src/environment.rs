@@ -39,6 +39,7 @@ pub static VARIABLES: &[Variable] = &[
         "where hashes of images are kept, instead of ~/.cache/causeway; nothing is kept when it is empty",
     ),
     client("CAUSEWAY_DEDUP", "on: large copies to devices send only what the server does not have"),
+    client("CAUSEWAY_KEY_FILE", "a file with the servers' keys, instead of those in ~/.config/causeway"),
     client("CAUSEWAY_LANES", "how many connections carry large copies"),
     client("CAUSEWAY_LOG", "off, error (the default), info, debug, or trace: lines on standard error"),
     client(

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::{Carriage, Destination, LinkError, LinkEvents};
+use causeway_wire::handshake::Protection;
 use common::{Joint, Pair, pair};
 
 const ROUNDS: usize = 400;
@@ -42,7 +43,7 @@ fn main() {
     let pieces: Vec<usize> = pieces.iter().map(|piece| piece << 20).collect();
     let total: usize = pieces.iter().sum();
     let Pair { client, worker, worker_receiver: _receiver } =
-        pair(Joint::Tcp { lanes: lanes as u32, encrypted: false });
+        pair(Joint::Tcp { lanes: lanes as u32, protection: Protection::Unprotected });
     client.link.start(Arc::new(Quiet));
     worker.start(Arc::new(Quiet));
     // Until all lanes are open.

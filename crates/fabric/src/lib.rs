@@ -7,6 +7,8 @@
 //! | Module        | Question it answers                                                        |
 //! |---------------|----------------------------------------------------------------------------|
 //! | [`target`]    | Where is the server, and with which key?                                   |
+//! | [`keys`]      | Which key is a server's, and where is it kept?                              |
+//! | [`private_folder()`] | Where are sockets and files that no other user may reach?            |
 //! | [`tcp`]       | How are connections made, encrypted, used side by side, and found dead?      |
 //! | [`shm`]       | How do two processes of one host share memory?                              |
 //! | [`verbs`]     | How do two processes use InfiniBand, RoCE or iWARP?                         |
@@ -36,6 +38,7 @@ pub mod copiers;
 pub mod delays;
 mod doorbell;
 pub mod exchange;
+pub mod keys;
 mod line;
 pub mod link;
 pub mod mirror;
@@ -43,6 +46,7 @@ mod module;
 mod numa;
 pub mod past_caches;
 pub mod pipeline;
+mod private_folder;
 pub mod shm;
 mod staging;
 pub mod target;
@@ -55,11 +59,13 @@ pub use connect::{
     ConnectError, ConnectOptions, DEFAULT_LANES, MOST_LANES, PeerAddress, PeerLink, Session, check, connect,
     connect_diagnosis, connect_monitor, connect_peer, describe_process,
 };
+pub use connect::{Dial, dial_here};
 pub use link::{
     Awaited, Carriage, ChooseMemory, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, Link,
     LinkError, LinkEvents, Meanwhile, NotRegistered, Receiver, Reception, Sending, TransferError,
 };
+pub use private_folder::private_folder;
 pub use shm::SealedMemory;
 pub use staging::{Lease, Piece, Region, Span};
-pub use target::{DEFAULT_PORT, Key, KeyError, Target, TargetError};
+pub use target::{DEFAULT_PORT, Endpoint, Key, KeyError, Target, TargetError};
 pub use via::{Reason, Via, ViaChoice};

@@ -11,6 +11,7 @@ use std::time::Duration;
 use causeway_fabric::{
     Carriage, ConnectOptions, Destination, Key, LinkError, TransferError, connect, describe_process,
 };
+use causeway_wire::handshake::Protection;
 use common::{FINGERPRINT, Pair, events, listen, pattern, target};
 use crossbeam_channel::unbounded;
 
@@ -57,13 +58,14 @@ fn forward(mut from: &TcpStream, mut to: &TcpStream, mut limit: usize) {
     }
 }
 
-fn relayed_pair(limits: Limits, encrypted: bool) -> Pair {
-    let key = encrypted.then(Key::generate);
+fn relayed_pair(limits: Limits, protection: Protection) -> Pair {
+    let key = protection.needs_key().then(Key::generate);
     let (server, sessions, _) = listen(key.clone());
     let mut hello = describe_process(FINGERPRINT, Vec::new());
     hello.lanes = limits.len() as u32;
     let through = relay(server, limits);
-    let client = connect(&target(through, key.as_ref()), hello, &ConnectOptions::default()).unwrap();
+    let client =
+        connect(&target(through, protection, key.as_ref()), hello, &ConnectOptions::default()).unwrap();
     let (worker, worker_receiver) = sessions.recv().unwrap();
     Pair { client, worker, worker_receiver }
 }
@@ -71,8 +73,8 @@ fn relayed_pair(limits: Limits, encrypted: bool) -> Pair {
 const M: usize = 1 << 20;
 
 /// Copies both ways at once in several flows, some waited for and some posted.
-fn every_transfer_arrives(limits: Limits, encrypted: bool) {
-    let Pair { client, worker, worker_receiver: _receiver } = relayed_pair(limits, encrypted);
+fn every_transfer_arrives(limits: Limits, protection: Protection) {
+    let Pair { client, worker, worker_receiver: _receiver } = relayed_pair(limits, protection);
     let (worker_events, worker_reports) = events(true);
     let (client_events, client_reports) = events(false);
     worker.start(worker_events);
@@ -125,28 +127,34 @@ fn every_transfer_arrives(limits: Limits, encrypted: bool) {
 
 #[test]
 fn nothing_is_lost_with_one_lane_of_three() {
-    every_transfer_arrives(&[(FOREVER, FOREVER), (3 * M + 17, FOREVER), (FOREVER, FOREVER)], false);
-    every_transfer_arrives(&[(FOREVER, FOREVER), (FOREVER, 2 * M + 1), (FOREVER, FOREVER)], false);
+    every_transfer_arrives(
+        &[(FOREVER, FOREVER), (3 * M + 17, FOREVER), (FOREVER, FOREVER)],
+        Protection::Unprotected,
+    );
+    every_transfer_arrives(
+        &[(FOREVER, FOREVER), (FOREVER, 2 * M + 1), (FOREVER, FOREVER)],
+        Protection::Unprotected,
+    );
 }
 
 #[test]
 fn nothing_is_lost_with_all_lanes_but_one() {
     every_transfer_arrives(
         &[(2 * M, FOREVER), (FOREVER, M + 100), (FOREVER, FOREVER), (500_000, 70_000)],
-        false,
+        Protection::Authenticated,
     );
 }
 
 #[test]
 fn nothing_is_lost_with_encrypted_lanes_either() {
-    every_transfer_arrives(&[(2 * M, FOREVER), (FOREVER, FOREVER), (FOREVER, 3 * M)], true);
+    every_transfer_arrives(&[(2 * M, FOREVER), (FOREVER, FOREVER), (FOREVER, 3 * M)], Protection::Encrypted);
 }
 
 #[test]
 fn a_link_without_lanes_is_lost() {
-    for encrypted in [false, true] {
+    for protection in [Protection::Unprotected, Protection::Authenticated, Protection::Encrypted] {
         let Pair { client, worker, worker_receiver: _receiver } =
-            relayed_pair(&[(M, FOREVER), (3 * M, FOREVER)], encrypted);
+            relayed_pair(&[(M, FOREVER), (3 * M, FOREVER)], protection);
         let (client_events, client_reports) = events(false);
         client.link.start(client_events);
         let (worker_events, worker_reports) = events(true);
@@ -161,7 +169,7 @@ fn a_link_without_lanes_is_lost() {
 #[test]
 fn what_cannot_be_sent_again_is_lost_cleanly() {
     let Pair { client, worker, worker_receiver: _receiver } =
-        relayed_pair(&[(FOREVER, 3 * M), (FOREVER, FOREVER)], false);
+        relayed_pair(&[(FOREVER, 3 * M), (FOREVER, FOREVER)], Protection::Unprotected);
     let (client_events, client_reports) = events(false);
     client.link.start(client_events);
     worker.start(events(true).0);

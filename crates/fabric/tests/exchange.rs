@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use causeway_fabric::exchange::ExchangeError;
 use causeway_fabric::{ConnectOptions, Key, connect_monitor, describe_process};
+use causeway_wire::handshake::Protection;
 use common::{FINGERPRINT, listen, pattern, target};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn questions_of_every_length_are_answered_with_and_without_a_key() {
-    for key in [None, Some(Key::generate())] {
+    for protection in [Protection::Unprotected, Protection::Authenticated, Protection::Encrypted] {
+        let key = protection.needs_key().then(Key::generate);
         let (address, _sessions, _) = listen(key.clone());
         let hello = describe_process(FINGERPRINT, Vec::new());
-        let server = target(address, key.as_ref());
+        let server = target(address, protection, key.as_ref());
         let mut exchange = connect_monitor(&server, &hello, &ConnectOptions::default()).unwrap();
         for length in [0, 1, 1000, 3_000_000] {
             let question = pattern(length, 5);

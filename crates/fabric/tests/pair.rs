@@ -10,6 +10,7 @@ use causeway_fabric::{
     Awaited, ChooseMemory, Destination, LinkError, LinkEvents, Meanwhile, Receiver, TransferError, awake,
 };
 use causeway_wire::codec::Encode as _;
+use causeway_wire::handshake::Protection;
 use causeway_wire::message::{ClientMessage, CommandHead, Messages, begin_command};
 use common::{ALL, ENCRYPTED, Joint, PLAIN, Pair, SCARCE_SHM, SHM, events, has_rdma_device, pair, pattern};
 use crossbeam_channel::unbounded;
@@ -281,22 +282,22 @@ fn transfers_arrive_in_scarce_shared_memory() {
 
 #[test]
 fn plain_transfers_arrive_over_one_lane() {
-    transfers_arrive(Joint::Tcp { lanes: 1, encrypted: false });
+    transfers_arrive(Joint::Tcp { lanes: 1, protection: Protection::Unprotected });
 }
 
 #[test]
 fn plain_transfers_arrive_over_four_lanes() {
-    transfers_arrive(Joint::Tcp { lanes: 4, encrypted: false });
+    transfers_arrive(Joint::Tcp { lanes: 4, protection: Protection::Unprotected });
 }
 
 #[test]
 fn encrypted_transfers_arrive_over_one_lane() {
-    transfers_arrive(Joint::Tcp { lanes: 1, encrypted: true });
+    transfers_arrive(Joint::Tcp { lanes: 1, protection: Protection::Encrypted });
 }
 
 #[test]
 fn encrypted_transfers_arrive_over_three_lanes() {
-    transfers_arrive(Joint::Tcp { lanes: 3, encrypted: true });
+    transfers_arrive(Joint::Tcp { lanes: 3, protection: Protection::Encrypted });
 }
 
 #[test]

@@ -8,20 +8,20 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use causeway_fabric::accept::{Request, greet, greet_local};
+use causeway_fabric::accept::{Patience, Request, greet, greet_local};
 use causeway_fabric::shm::layout::{Layout, RING, SLOT, STAGING_LIMITS};
 use causeway_fabric::{
     ConnectError, ConnectOptions, Destination, Link, LinkError, SealedMemory, Via, ViaChoice, connect,
     describe_process,
 };
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneToken, Locality, SessionId, SharedMemory, Welcome};
+use causeway_wire::handshake::{Answer, LaneToken, Locality, Protection, SessionId, SharedMemory, Welcome};
 use causeway_wire::message::ClientMessage;
 use common::{
     FINGERPRINT, Joint, Pair, SCARCE_SHM, SHM, events, events_with, local_socket, offer, pair, pattern,
     target,
 };
-use crossbeam_channel::{bounded, unbounded};
+use crossbeam_channel::unbounded;
 
 /// The least that can be.
 const SCARCE: usize = STAGING_LIMITS.0;
@@ -208,11 +208,13 @@ fn descriptors_arrive_under_their_numbers_before_and_after_the_start() {
         let (number, arrived) = reports.descriptors.recv().unwrap();
         assert_eq!((number, arrived.unwrap().bytes()), (expected, 12_345));
     }
-    let Pair { client, .. } = pair(Joint::Tcp { lanes: 1, encrypted: false });
+    let Pair { client, .. } = pair(Joint::Tcp { lanes: 1, protection: Protection::Unprotected });
     let refused = client.link.send_descriptor(1, &memory);
     assert!(matches!(refused, Err(LinkError::NotWithThisModule(Via::Tcp))));
     assert!(client.link.piece(1).is_none() && client.link.regions().is_none());
 }
+
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A server that goes as far as its part of the joining says and no further; afterwards it serves over TCP.
 fn half_hearted(
@@ -221,8 +223,9 @@ fn half_hearted(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
+        let offer = offer();
         let caller =
-            greet(listener.accept().unwrap().0, None, Vec::new, &offer(), Duration::from_secs(5)).unwrap();
+            greet(listener.accept().unwrap().0, &common::door(None, &offer, PATIENCE), |_| None).unwrap();
         let Request::Session { version, hello } = caller.request else { panic!("it wants a session") };
         let (local, name) = local_socket();
         let welcome = Answer::Welcome(Welcome {
@@ -236,8 +239,8 @@ fn half_hearted(
         });
         let mut connection = caller.connection;
         connection.send_handshake(|out| welcome.encode(out)).unwrap();
-        let (_, beside) = greet_local(local.accept().unwrap().0, Duration::from_secs(5)).unwrap();
-        join(beside);
+        let patience = Patience { proof: PATIENCE, request: PATIENCE };
+        join(greet_local(local.accept().unwrap().0, false, &offer, patience).unwrap().connection);
         let (_link, mut receiver) = Link::accepted(connection).unwrap();
         while receiver.recv().is_ok() {}
     });
@@ -271,8 +274,11 @@ fn where_memory_cannot_be_shared_the_session_goes_on_over_tcp_and_says_why() {
         ] {
             let address = half_hearted(join);
             let options = ConnectOptions { via: choice, ..ConnectOptions::default() };
-            let connected =
-                connect(&target(address, None), describe_process(FINGERPRINT, Vec::new()), &options);
+            let connected = connect(
+                &target(address, Protection::Unprotected, None),
+                describe_process(FINGERPRINT, Vec::new()),
+                &options,
+            );
             match (choice, connected) {
                 (ViaChoice::Auto, Ok(session)) => {
                     assert_eq!(session.link.via(), Via::Tcp);
@@ -287,24 +293,4 @@ fn where_memory_cannot_be_shared_the_session_goes_on_over_tcp_and_says_why() {
             }
         }
     }
-}
-
-#[test]
-fn only_joining_is_granted_at_a_socket_of_the_host() {
-    let (listener, name) = local_socket();
-    let (refused, refusals) = bounded(1);
-    std::thread::spawn(move || {
-        let stream = listener.accept().unwrap().0;
-        refused.send(greet_local(stream, Duration::from_secs(5)).err()).unwrap();
-    });
-    use std::os::linux::net::SocketAddrExt as _;
-    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
-    let mut stream = std::os::unix::net::UnixStream::connect_addr(&address).unwrap();
-    stream.write_all(&causeway_wire::handshake::Preface { encrypted: false }.to_bytes()).unwrap();
-    let hello = describe_process(FINGERPRINT, Vec::new());
-    let frame = causeway_fabric::tcp::channel::handshake_frame(|out| {
-        causeway_wire::handshake::Opening::encode_session(&hello, out);
-    });
-    stream.write_all(&frame).unwrap();
-    assert!(refusals.recv().unwrap().unwrap().to_string().contains("not for"));
 }

@@ -10,6 +10,7 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::nvml::request::{Call, Given, Outcome};
 use causeway_api::nvml::status::{self, Status};
 use causeway_fabric::exchange::Exchange;
+use causeway_fabric::keys;
 use causeway_fabric::{ConnectOptions, Target, connect_monitor, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
 use core::cell::RefCell;
@@ -181,7 +182,8 @@ fn targets() -> Result<Vec<Target>, String> {
         "no server is named, so there is no GPU to tell of. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
          `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
-    Target::list(&on).map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))
+    keys::servers(&on, keys::named_by_environment())
+        .map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))
 }
 
 thread_local! {

@@ -1,16 +1,19 @@
 //! The broker over real loopback sockets, with a worker that echoes.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_fabric::{
-    ConnectError, ConnectOptions, Destination, Key, LinkError, LinkEvents, Session, Target, connect,
-    describe_process,
+    ConnectError, ConnectOptions, Destination, Dial, Endpoint, Key, LinkError, LinkEvents, Session, Target,
+    Via, ViaChoice, connect, describe_process, dial_here,
 };
-use causeway_server::broker::{Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
-use causeway_wire::handshake::{Answer, ClientHello, LaneHello, LaneToken, Opening, VersionRange};
+use causeway_server::broker::{Access, Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
+use causeway_wire::handshake::{
+    Answer, ClientHello, LaneHello, LaneToken, Opening, Preface, Protection, VersionRange,
+};
 
 const FINGERPRINT: u64 = 0xfeed;
 
@@ -20,8 +23,8 @@ fn config(key: Option<Key>) -> BrokerConfig {
     let worker_program = tests.parent().unwrap().join("examples").join("echo_worker");
     assert!(worker_program.exists(), "build the example first: cargo build --examples -p causeway-server");
     BrokerConfig {
-        listen: (Ipv4Addr::LOCALHOST, 0).into(),
-        key,
+        listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
+        access: key.map_or(Access::NoKey, Access::Key),
         worker_program,
         worker_arguments: Vec::new(),
         gpu: GpuChoice::Cpu,
@@ -47,6 +50,11 @@ fn refusal(result: Result<Session, ConnectError>) -> String {
         Err(error) => panic!("another error: {error}"),
         Ok(_) => panic!("the session was granted"),
     }
+}
+
+/// Where a broker listens over TCP.
+fn address_of(broker: &RunningBroker) -> SocketAddr {
+    broker.target().to_string().parse().expect("it listens at an address of this host")
 }
 
 struct Silent;
@@ -116,14 +124,15 @@ fn keys_must_fit() {
     let open_broker = Broker::start(config(None)).unwrap();
     let closed_broker = Broker::start(config(Some(Key::generate()))).unwrap();
     let with = |broker: &RunningBroker, key: Option<Key>| {
-        refusal(open(&Target { key, ..broker.target().clone() }, "echo"))
+        let protection = if key.is_some() { Protection::Encrypted } else { Protection::Unprotected };
+        refusal(open(&Target { key, protection, ..broker.target().clone() }, "echo"))
     };
     let text = with(&closed_broker, Some(Key::generate()));
     assert!(text.contains("the key is not this server's"), "{text}");
     let text = with(&closed_broker, None);
-    assert!(text.contains("it demands a key; use the whole connect string"), "{text}");
+    assert!(text.contains("it demands a key: give its whole connect string"), "{text}");
     let text = with(&open_broker, Some(Key::generate()));
-    assert!(text.contains("it has no key; leave the key out"), "{text}");
+    assert!(text.contains("it has no key, for it was started with --insecure-no-key"), "{text}");
     assert_echo(&mut open(open_broker.target(), "echo").unwrap(), b"still there");
     assert_echo(&mut open(closed_broker.target(), "echo").unwrap(), b"still there");
 }
@@ -150,7 +159,7 @@ fn hostile_callers_are_turned_away_and_the_broker_goes_on() {
     for key in [None, Some(Key::generate())] {
         let broker = Broker::start(config(key)).unwrap();
         let mut session = open(broker.target(), "echo").unwrap();
-        let address = (broker.target().host.as_str(), broker.target().port);
+        let address = address_of(&broker);
         let mut state = 1_u32;
         for round in 0..30_usize {
             let mut stream = TcpStream::connect(address).unwrap();
@@ -162,8 +171,8 @@ fn hostile_callers_are_turned_away_and_the_broker_goes_on() {
                 .collect();
             if round % 2 == 0 {
                 // Past the first check, to the decoder or to the key exchange.
-                let encrypted = u8::from(broker.target().key.is_some());
-                bytes.splice(0..0, [b'C', b'S', b'W', b'Y', encrypted, 0, 0, 0]);
+                let preface = Preface::by_key(broker.target().protection).to_bytes();
+                bytes.splice(0..0, preface);
             }
             // The broker may have hung up already.
             let _ = stream.write_all(&bytes);
@@ -183,7 +192,7 @@ fn hostile_callers_are_turned_away_and_the_broker_goes_on() {
 #[test]
 fn slow_callers_do_not_keep_others_out() {
     let broker = Broker::start(config(None)).unwrap();
-    let address = (broker.target().host.as_str(), broker.target().port);
+    let address = address_of(&broker);
     // More than may shake hands at once; each would be silent for ever.
     let mut slow: Vec<TcpStream> = (0..12).map(|_| TcpStream::connect(address).unwrap()).collect();
     slow.iter_mut().for_each(|stream| stream.write_all(b"CS").unwrap());
@@ -199,10 +208,10 @@ fn lanes_need_the_token_of_their_session() {
     let broker = Broker::start(config(None)).unwrap();
     let session = open(broker.target(), "echo").unwrap();
     let answer = |token: LaneToken, lane: u32| {
-        let mut stream = TcpStream::connect((broker.target().host.as_str(), broker.target().port)).unwrap();
+        let mut stream = TcpStream::connect(address_of(&broker)).unwrap();
         let hello = LaneHello { session: session.welcome.session, token, lane };
         let frame = causeway_fabric::tcp::channel::handshake_frame(|out| Opening::encode_lane(&hello, out));
-        stream.write_all(&causeway_wire::handshake::Preface { encrypted: false }.to_bytes()).unwrap();
+        stream.write_all(&Preface::by_key(Protection::Unprotected).to_bytes()).unwrap();
         stream.write_all(&frame).unwrap();
         let mut answer = [0; 8];
         stream.read_exact(&mut answer).unwrap();
@@ -240,13 +249,80 @@ fn stopping_ends_the_workers_and_their_clients_hear_of_it() {
 }
 
 #[test]
-fn listening_elsewhere_demands_a_key() {
-    let everywhere = BrokerConfig { listen: (Ipv4Addr::UNSPECIFIED, 0).into(), ..config(None) };
-    assert!(matches!(Broker::start(everywhere.clone()), Err(StartError::KeyNeeded(_))));
-    let broker = Broker::start(BrokerConfig { key: Some(Key::generate()), ..everywhere }).unwrap();
-    let target = Target { host: "127.0.0.1".into(), ..broker.target().clone() };
-    assert_echo(&mut open(&target, "echo").unwrap(), b"hello");
-    let taken = BrokerConfig { listen: (Ipv4Addr::LOCALHOST, target.port).into(), ..config(None) };
-    let error = Broker::start(taken).unwrap_err();
+fn an_address_that_is_taken_is_told() {
+    let broker = Broker::start(config(None)).unwrap();
+    let error =
+        Broker::start(BrokerConfig { listen: Some(address_of(&broker)), ..config(None) }).unwrap_err();
     assert!(error.to_string().contains("another program listens there already"), "{error}");
+    let nowhere = BrokerConfig { listen: None, ..config(None) };
+    assert!(matches!(Broker::start(nowhere), Err(StartError::Nowhere)));
+}
+
+/// Connects to one place and to no other.
+#[derive(Debug)]
+struct OnlyOne(Endpoint);
+
+impl Dial for OnlyOne {
+    fn dial(&self, endpoint: &Endpoint, timeout: Duration) -> std::io::Result<OwnedFd> {
+        if *endpoint == self.0 {
+            dial_here(endpoint, timeout).map(OwnedFd::from).map_err(std::io::Error::other)
+        } else {
+            Err(std::io::ErrorKind::PermissionDenied.into())
+        }
+    }
+}
+
+#[test]
+fn a_session_at_a_unix_socket_needs_no_key_and_no_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("server.sock").to_str().unwrap().to_owned();
+    let broker =
+        Broker::start(BrokerConfig { listen: None, socket: Some(socket.clone()), ..config(None) }).unwrap();
+    assert_eq!(*broker.target(), Target::unix(socket));
+    let mut session = open(broker.target(), "echo").unwrap();
+    assert_echo(&mut session, b"by the kernel's word");
+    assert_eq!(session.link.via(), Via::Shm);
+    drop(session);
+    // What cannot share memory goes on over connections to the same socket.
+    let only = OnlyOne(broker.target().endpoint.clone());
+    let options = ConnectOptions { dialer: Some(Arc::new(only)), ..ConnectOptions::default() };
+    let mut session = connect(broker.target(), hello("echo"), &options).unwrap();
+    assert_echo(&mut session, b"over a stream");
+    assert_eq!(session.link.via(), Via::Tcp);
+    let options = ConnectOptions { via: ViaChoice::Only(Via::Tcp), ..ConnectOptions::default() };
+    let error = connect(broker.target(), hello("echo"), &options).unwrap_err();
+    assert!(error.to_string().contains("a Unix socket leads to memory"), "{error}");
+}
+
+#[test]
+fn what_a_client_asks_for_in_the_clear_the_server_must_allow() {
+    let key = Key::generate();
+    for clear in [false, true] {
+        let broker = Broker::start(BrokerConfig { clear, ..config(Some(key.clone())) }).unwrap();
+        let mut wanted = broker.target().clone();
+        wanted.ask_for_clear();
+        let opened = open(&wanted, "echo");
+        assert_eq!(opened.is_ok(), clear);
+        match opened {
+            Ok(mut session) => assert_echo(&mut session, b"in the clear"),
+            refused => assert!(refusal(refused).contains("--clear")),
+        }
+        let encrypted = Target { protection: Protection::Encrypted, ..wanted };
+        assert_echo(&mut open(&encrypted, "echo").unwrap(), b"encrypted all the same");
+    }
+}
+
+#[test]
+fn a_key_file_that_is_deleted_lets_nobody_in_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    let broker =
+        Broker::start(BrokerConfig { access: Access::KeyFile(path.clone()), ..config(None) }).unwrap();
+    let old = broker.target().clone();
+    let mut session = open(&old, "echo").unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(refusal(open(&old, "echo")).contains("the key is not this server's"));
+    assert_echo(&mut session, b"what has begun goes on");
+    let new = Target { key: Some(causeway_fabric::keys::file::load(&path).unwrap()), ..old };
+    assert_echo(&mut open(&new, "echo").unwrap(), b"with the new key");
 }

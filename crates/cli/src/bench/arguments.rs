@@ -12,6 +12,8 @@ use causeway_measure::results::Kind;
 use causeway_measure::sizes::Sizes;
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::server::KeyArguments;
+
 /// What is measured of GPUs.
 #[derive(Debug, Subcommand)]
 pub enum Arguments {
@@ -89,6 +91,8 @@ pub struct Common {
     /// A server: HOST:PORT, or the connect string that `causeway serve` printed. May be given several times.
     #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true, value_delimiter = ',')]
     on: Vec<String>,
+    #[command(flatten)]
+    pub keys: KeyArguments,
     /// What carries calls and copies: auto, tcp, shm or verbs. Of several, each is measured.
     #[arg(long, value_name = "MODULES", value_delimiter = ',')]
     pub via: Vec<ViaChoice>,
@@ -135,13 +139,20 @@ impl Common {
 
 impl Arguments {
     /// Copies between the host and the first device of a server, over verbs.
-    pub fn copies_over_verbs(server: &str, sizes: Sizes, repetitions: u32, out: Option<PathBuf>) -> Self {
+    pub fn copies_over_verbs(
+        server: &str,
+        keys: KeyArguments,
+        sizes: Sizes,
+        repetitions: u32,
+        out: Option<PathBuf>,
+    ) -> Self {
         Self::Copy(CopyArguments {
             sizes: Some(sizes),
             memory: vec![Memory::Pageable, Memory::Pinned],
             direction: vec![Way::To, Way::From],
             common: Common {
                 on: vec![server.to_owned()],
+                keys,
                 via: vec![ViaChoice::Only(Via::Verbs)],
                 native: false,
                 repetitions: Some(repetitions),

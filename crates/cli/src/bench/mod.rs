@@ -14,16 +14,17 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use causeway_fabric::TargetError;
+use causeway_fabric::keys::ServersError;
 use causeway_measure::files::{self, FilesError};
 use causeway_measure::protocol::MessageError;
 use causeway_measure::results::Run;
 use causeway_measure::run::{Order, run};
 use causeway_measure::table;
-use causeway_server::broker::StartError;
 use clap::{Args, Subcommand};
 use thiserror::Error;
 
+use crate::embedded::EmbeddedError;
+use crate::keys::HandOverError;
 use crate::library::LibraryError;
 use crate::report::ReportError;
 use arguments::Arguments;
@@ -69,15 +70,18 @@ pub fn measure(arguments: &MeasureArguments) -> Result<ExitCode, MessageError> {
 /// Why nothing was measured, or results are lost.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// A server's address makes no sense.
+    /// A server's address makes no sense, or its key cannot be read.
     #[error(transparent)]
-    Target(#[from] TargetError),
+    Servers(#[from] ServersError),
+    /// A process that measures would not find the server's key.
+    #[error(transparent)]
+    Keys(#[from] HandOverError),
     /// There is no client library.
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The private server does not start.
     #[error(transparent)]
-    Embedded(#[from] StartError),
+    Embedded(#[from] EmbeddedError),
     /// There is no place for what measuring processes report.
     #[error(transparent)]
     Report(#[from] ReportError),

@@ -10,10 +10,12 @@ use causeway_fabric::{Target as Server, check};
 use causeway_measure::results::{Kind, Run};
 use causeway_measure::run::Group;
 use causeway_measure::target::{Place, Target};
+use causeway_wire::handshake::Protection;
 
 use super::BenchError;
 use super::arguments::{Arguments, Common};
 use crate::embedded::Embedded;
+use crate::keys::{HandOverError, hand_over};
 use crate::launch;
 use crate::library;
 use crate::report::{self, Report};
@@ -25,6 +27,8 @@ pub struct Targets {
     pub groups: Vec<Group>,
     /// Where the process of each target reports to at its end; none for the native one.
     reports: Vec<Option<Rc<report::File>>>,
+    /// The file with the servers' keys, where one is named.
+    key_file: Option<PathBuf>,
     embedded: Option<Embedded>,
 }
 
@@ -33,7 +37,7 @@ impl Targets {
     pub fn new(arguments: &Arguments) -> Result<Self, BenchError> {
         let common = arguments.common();
         let executable = std::env::current_exe().map_err(BenchError::Executable)?;
-        let mut targets = Self { groups: Vec::new(), reports: Vec::new(), embedded: None };
+        let mut targets = Self { groups: Vec::new(), reports: Vec::new(), key_file: None, embedded: None };
         if common.native {
             targets.groups.push(native(&executable));
             targets.reports.push(None);
@@ -42,8 +46,12 @@ impl Targets {
         if servers.is_empty() {
             return Ok(targets);
         }
-        let measurer =
-            Measurer { executable, folder: library::folder()?, by_size: arguments.kind() == Kind::Pipeline };
+        let measurer = Measurer {
+            executable,
+            folder: library::folder()?,
+            key_file: targets.key_file.clone(),
+            by_size: arguments.kind() == Kind::Pipeline,
+        };
         // What is not named is as the environment has it.
         let vias: Vec<_> =
             if common.via.is_empty() { vec![None] } else { common.via.iter().copied().map(Some).collect() };
@@ -57,15 +65,19 @@ impl Targets {
                 let reachable = options.check(server).and_then(|()| check(server, &options));
                 let via = via.map(|via| via.to_string());
                 let report = Rc::new(report::File::new()?);
-                let command = reachable.map_err(|error| error.to_string()).map(|()| {
-                    let mut command = measurer.command(server, via.as_deref());
-                    report.ask_for(&mut command);
-                    command
-                });
+                let command = match reachable {
+                    Ok(()) => {
+                        let mut command = measurer.command(server, via.as_deref())?;
+                        report.ask_for(&mut command);
+                        Ok(command)
+                    }
+                    Err(error) => Err(error.to_string()),
+                };
+                let way = via.as_deref().map(|via| way_of(via, server.protection));
                 let target = |pipeline: &Option<String>| Target {
-                    name: name_of(name, via.as_deref(), pipeline.as_deref(), alone),
+                    name: name_of(name, way.as_deref(), pipeline.as_deref(), alone),
                     place: Place::Server {
-                        address: server.to_string(),
+                        address: server.address(),
                         via: via.clone(),
                         pipeline: pipeline.clone(),
                     },
@@ -79,16 +91,18 @@ impl Targets {
 
     /// The servers with what they are called.
     fn servers(&mut self, common: &Common) -> Result<Vec<(String, Server)>, BenchError> {
-        let mut servers = Vec::new();
-        for on in common.servers() {
-            let server: Server = on.parse()?;
-            servers.push((server.to_string(), server));
+        let list = common.servers().collect::<Vec<_>>().join(",");
+        if !list.is_empty() {
+            self.key_file = common.keys.file().map(Path::to_owned);
+            let servers = common.keys.servers(&list)?;
+            return Ok(servers.into_iter().map(|server| (server.to_string(), server)).collect());
         }
-        if servers.is_empty() && !common.native {
-            let private = self.embedded.insert(Embedded::start(false)?);
-            servers.push(("software GPU".to_owned(), private.target().clone()));
+        if common.native {
+            return Ok(Vec::new());
         }
-        Ok(servers)
+        let private = self.embedded.insert(Embedded::start(&common.via, false)?);
+        self.key_file = private.key_file().map(Path::to_owned);
+        Ok(vec![("software GPU".to_owned(), private.target().clone())])
     }
 
     /// When all processes have ended: notes which module each of them used, and ends the private server.
@@ -127,26 +141,38 @@ struct Measurer {
     executable: PathBuf,
     /// The folder with our client library.
     folder: PathBuf,
+    /// The file with the servers' keys, where one is named.
+    key_file: Option<PathBuf>,
     /// Whether copies have Causeway's own plans, whatever the environment says.
     by_size: bool,
 }
 
 impl Measurer {
-    fn command(&self, server: &Server, via: Option<&str>) -> Command {
+    fn command(&self, server: &Server, via: Option<&str>) -> Result<Command, HandOverError> {
         let program = [
             self.executable.clone().into_os_string(),
             "measure".into(),
             "--library".into(),
             self.folder.join("libcuda.so.1").into_os_string(),
         ];
-        let mut command = launch::command(&program, core::slice::from_ref(server), &self.folder);
+        let mut command = launch::command(&program, &self.folder);
+        hand_over(&mut command, core::slice::from_ref(server), self.key_file.as_deref())?;
         if let Some(via) = via {
             command.env("CAUSEWAY_VIA", via);
         }
         if self.by_size {
             command.env_remove(PIPELINE);
         }
-        command
+        Ok(command)
+    }
+}
+
+/// What tables and plots call a way to a server: figures over TCP say whether anything is encrypted.
+fn way_of(via: &str, protection: Protection) -> String {
+    match protection {
+        Protection::Encrypted if via == "tcp" => "tcp (encrypted)".to_owned(),
+        Protection::Authenticated | Protection::Unprotected if via == "tcp" => "tcp (clear)".to_owned(),
+        _ => via.to_owned(),
     }
 }
 
@@ -195,6 +221,13 @@ mod tests {
         let line = command_line(words.into_iter().map(OsString::from));
         assert_eq!(line, "causeway --on causeway://...@host:1 --on=causeway://...@a,causeway://b:2,x@y");
         assert_eq!(without_keys("causeway://a@b@c"), "causeway://...@c");
+    }
+
+    #[test]
+    fn figures_over_tcp_say_whether_anything_is_encrypted() {
+        assert_eq!(way_of("tcp", Protection::Encrypted), "tcp (encrypted)");
+        assert_eq!(way_of("tcp", Protection::Authenticated), "tcp (clear)");
+        assert_eq!(way_of("shm", Protection::Encrypted), "shm");
     }
 
     #[test]

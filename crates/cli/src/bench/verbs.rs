@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use super::arguments::Arguments;
 use super::targets::command_line;
+use crate::server::KeyArguments;
 
 /// Measure the RDMA devices of two machines through verbs: sends, RDMA reads and RDMA writes, by size, number of queue pairs, queue
 /// capacity and path MTU.
@@ -100,6 +101,8 @@ struct Measuring {
     /// the connect string that `causeway serve` printed. As `causeway bench copy --via verbs`, with the same sizes and repetitions.
     #[arg(long, value_name = "SERVER")]
     on: Option<String>,
+    #[command(flatten)]
+    keys: KeyArguments,
     /// A folder for the results: a table as CSV, everything with the single samples as JSON, plots as SVG and PNG; those of --on in a folder
     /// `copies` in it. It is made when it is not there.
     #[arg(long, value_name = "DIR")]
@@ -228,7 +231,9 @@ impl VerbsArguments {
         let Measuring { on, out, .. } = &self.measuring;
         let (sizes, repetitions) = (self.measuring.sizes(), self.measuring.repetitions());
         let out = out.as_ref().map(|folder| folder.join("copies"));
-        on.as_ref().map(|server| Arguments::copies_over_verbs(server, sizes, repetitions, out))
+        on.as_ref().map(|server| {
+            Arguments::copies_over_verbs(server, self.measuring.keys.clone(), sizes, repetitions, out)
+        })
     }
 }
 

@@ -62,9 +62,7 @@ impl<'a> Session<'a> {
         let ticket = source.call(&calls::peer_ticket {})?;
         self.call(&calls::peer_connect {
             peer,
-            host: &source.target.host,
-            port: source.target.port.into(),
-            encrypted: source.target.key.is_some(),
+            address: &source.target.address(),
             via: &via.to_string(),
             in_clear: via.in_clear,
             boot_id: &source.locality.boot_id,

@@ -10,13 +10,14 @@ use causeway_doctor::judge::between::{self as between_servers, Between};
 use causeway_doctor::judge::problems;
 use causeway_doctor::judge::way::{self as ways, Way};
 use causeway_doctor::{Facts, Finding, examine, judge, print};
-use causeway_fabric::{Target, TargetError, ViaChoice};
+use causeway_fabric::keys::ServersError;
+use causeway_fabric::{Target, ViaChoice};
 use clap::Args;
 use serde_json::json;
 use thiserror::Error;
 
 use crate::library;
-use crate::server::named;
+use crate::server::{KeyArguments, named};
 
 /// Look at what this machine has for remote GPUs, InfiniBand and GPUDirect, and say what to do about what it lacks.
 ///
@@ -33,6 +34,8 @@ pub struct Arguments {
     /// The way to the server that is tried: auto (the best that works), tcp, shm or verbs.
     #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
     via: ViaChoice,
+    #[command(flatten)]
+    keys: KeyArguments,
     /// Print everything that was found, as JSON.
     #[arg(long)]
     json: bool,
@@ -41,9 +44,9 @@ pub struct Arguments {
 /// Why nothing can be said.
 #[derive(Debug, Error)]
 pub enum DoctorError {
-    /// The server's address makes no sense.
+    /// A server's address makes no sense, or its key cannot be read.
     #[error(transparent)]
-    Target(#[from] TargetError),
+    Servers(#[from] ServersError),
     /// Nobody reads it.
     #[error("what was found cannot be printed: {0}")]
     Print(#[from] io::Error),
@@ -51,7 +54,8 @@ pub enum DoctorError {
 
 /// Examines, and tells.
 pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
-    let targets = named(arguments.on.as_deref()).map(Target::list).transpose()?.unwrap_or_default();
+    let on = named(arguments.on.as_deref());
+    let targets = on.map(|on| arguments.keys.servers(on)).transpose()?.unwrap_or_default();
     let here = Machine::new(examine_here());
     let servers: Vec<_> =
         targets.iter().map(|target| Server::examine(target, arguments.via, &here.facts)).collect();

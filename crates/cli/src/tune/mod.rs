@@ -24,6 +24,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 
+use crate::keys::HandOverError;
 use crate::launch::{self, LaunchError};
 use crate::library::{self, LibraryError};
 use crate::server::{ServerArguments, ServerError};
@@ -71,6 +72,9 @@ pub enum TuneError {
     /// There is no server, or it does not answer as it should.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The process that measures would not find the server's key.
+    #[error(transparent)]
+    Keys(#[from] HandOverError),
     /// There is no client library.
     #[error(transparent)]
     Library(#[from] LibraryError),
@@ -110,7 +114,8 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     let mut program: Vec<OsString> = vec![executable.into(), "tune-here".into(), "--library".into()];
     program.push(folder.join("libcuda.so.1").into());
     program.extend(arguments.quick.then(|| "--quick".into()));
-    let mut command = launch::command(&program, &server.targets, &folder);
+    let mut command = launch::command(&program, &folder);
+    server.hand_over(&mut command)?;
     command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
     let status = launch::run_program(command)?;
     drop(server);

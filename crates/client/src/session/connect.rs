@@ -10,6 +10,7 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::handle::MOST_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
+use causeway_fabric::keys;
 use causeway_fabric::pipeline::Module;
 use causeway_fabric::{
     ConnectOptions, DEFAULT_LANES, Reception, Target, Via, ViaChoice, awake, describe_process, threads,
@@ -81,7 +82,11 @@ fn ask() -> Result<Vec<Granted>, String> {
         "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
          `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
-    let targets = Target::list(&on).map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
+    let targets = keys::servers(
+        &on,
+        environment::read(keys::VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from),
+    )
+    .map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
     if targets.len() > MOST_SERVERS {
         return Err(format!(
             "CAUSEWAY_ON names {} servers, and one program can have {MOST_SERVERS}",
@@ -187,7 +192,7 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
         replies: Replies::new(),
         faults: Faults::default(),
         tickets: Tickets::default(),
-        plans: Plans::find(&target.host, &first, module, opened.distance),
+        plans: Plans::find(target.endpoint.host(), &first, module, opened.distance),
         window: window::OfSession::default(),
         snapshot,
         synchronous: environment::is_on("CAUSEWAY_SYNC"),

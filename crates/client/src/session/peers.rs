@@ -86,9 +86,7 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
     let peer = source as u64;
     let request = calls::peer_connect {
         peer,
-        host: &target.host,
-        port: target.port.into(),
-        encrypted: target.key.is_some(),
+        address: &target.address(),
         via: &via.to_string(),
         in_clear: via.in_clear,
         boot_id: &locality.boot_id,

@@ -17,6 +17,16 @@ pub enum ConnectError {
     /// There is no TCP connection.
     #[error(transparent)]
     Dial(#[from] DialError),
+    /// The server's key is needed and not known.
+    #[error(
+        "there is no key for the server at {target}: give its connect string (`causeway key show` prints it there), save \
+         that here with `causeway key add`, or name a file with the key (--key-file, CAUSEWAY_KEY_FILE); a server \
+         that was started with --insecure-no-key is reached at causeway://{target}?insecure-no-key"
+    )]
+    NoKey {
+        /// The server.
+        target: String,
+    },
     /// Another kind of server listens there.
     #[error("what listens at {target} is no Causeway server ({found}): is the port right?")]
     NotCauseway {

@@ -1,21 +1,31 @@
-//! The first words on a connection: the preface, the proofs of the key, and one message each way.
+//! The first words on a connection: the preface, the proofs of the secret, and one message each way.
 
 use std::io::{self, Write as _};
 use std::time::Instant;
 
 use causeway_wire::codec::Decoder;
-use causeway_wire::handshake::{Answer, PREFACE_SIZE, Preface, PrefaceAnswer};
+use causeway_wire::handshake::{Answer, LaneToken, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Secret};
 
+use super::dial::dial;
 use super::error::explain;
 use super::{ConnectError, ConnectOptions};
-use crate::target::Target;
+use crate::target::{Key, Target, ticket_id};
 use crate::tcp::channel::{Connection, handshake_frame};
 use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
-use crate::tcp::socket::dial;
+
+/// What a caller proves itself with where the server demands it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Proof {
+    /// The key of the target.
+    Key,
+    /// A ticket of one of the server's sessions.
+    Ticket(LaneToken),
+}
 
 /// Makes a connection, authenticates it, and exchanges one message each way.
 pub(super) fn open(
     target: &Target,
+    proof: Proof,
     options: &ConnectOptions,
     limit: usize,
     encode: impl FnOnce(&mut Vec<u8>),
@@ -24,8 +34,8 @@ pub(super) fn open(
     let failed = |error| explain(target, options, error);
     let message = handshake_frame(encode);
     // What is not encrypted can go with the first words, which saves a round trip.
-    let early = if target.key.is_none() { message.as_slice() } else { &[] };
-    let mut connection = authenticate(target, options, early, deadline)?;
+    let early = if target.protection.needs_key() { &[] } else { message.as_slice() };
+    let mut connection = authenticate(target, proof, options, early, deadline)?;
     if early.is_empty() {
         connection.outgoing.send(&message).map_err(|error| failed(error.into()))?;
     }
@@ -41,23 +51,41 @@ pub(super) fn open(
     Ok((connection, answer))
 }
 
-/// Makes a connection on which both ends have proved that they hold the key, where there is one. `early` is
+/// Makes a connection on which both ends have proved that they hold the secret, unless it is unprotected. `early` is
 /// sent right behind the first words, in the clear.
 pub(super) fn authenticate(
     target: &Target,
+    proof: Proof,
     options: &ConnectOptions,
     early: &[u8],
     deadline: Instant,
 ) -> Result<Connection, ConnectError> {
-    let stream = dial(target, options.connect_timeout)?;
-    let failed = |error: io::Error| explain(target, options, error.into());
-    let preface = Preface { encrypted: target.key.is_some() }.to_bytes();
-    let mut first = preface.to_vec();
-    let mut handshake = target.key.as_ref().map(|key| Handshake::client(key, &preface));
-    match &mut handshake {
-        Some(handshake) => first.extend(handshake.write()),
-        None => first.extend(early),
+    let preface = match proof {
+        Proof::Ticket(_) if target.protection.needs_key() => {
+            Preface { protection: target.protection, secret: Secret::Ticket }
+        }
+        _ => Preface::by_key(target.protection),
+    };
+    // First, since that nothing listens there says more than that its key is not known.
+    let stream = dial(&target.endpoint, options)?;
+    let words = preface.to_bytes();
+    let mut first = words.to_vec();
+    let mut handshake = None;
+    if preface.protection.needs_key() {
+        let secret = match proof {
+            Proof::Key => {
+                target.key.clone().ok_or_else(|| ConnectError::NoKey { target: target.to_string() })?
+            }
+            Proof::Ticket(ticket) => {
+                first.extend(ticket_id(&ticket).0);
+                Key::of_ticket(&ticket)
+            }
+        };
+        first.extend(handshake.insert(Handshake::client(&secret, &words)).write());
+    } else {
+        first.extend(early);
     }
+    let failed = |error: io::Error| explain(target, options, error.into());
     (&stream).write_all(&first).map_err(failed)?;
     let mut clear = Connection::new(stream, None);
     expect_go_on(target, options, &mut clear, deadline)?;
@@ -66,7 +94,8 @@ pub(super) fn authenticate(
     clear.incoming.receive_exact(&mut message, deadline).map_err(failed)?;
     handshake.read(&message).map_err(|_| ConnectError::ServerNotAuthentic { target: target.to_string() })?;
     let stream = clear.socket().try_clone().map_err(failed)?;
-    Ok(Connection::new(stream, Some(handshake.finish())))
+    let keys = handshake.finish(preface.protection == Protection::Authenticated);
+    Ok(Connection::new(stream, Some(keys)))
 }
 
 /// Reads the server's answer to the first words.

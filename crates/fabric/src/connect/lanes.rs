@@ -6,7 +6,7 @@ use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, PeerHello, SessionId};
 
 use super::error::misunderstood;
-use super::first_words::open;
+use super::first_words::{Proof, open};
 use super::{ConnectError, ConnectOptions};
 use crate::target::Target;
 use crate::tcp::channel::Connection;
@@ -82,6 +82,10 @@ impl LaneDialer {
 
     /// Opens one lane.
     pub(crate) fn open(&self, lane: u32) -> Result<Connection, ConnectError> {
+        let proof = match self.purpose {
+            Purpose::Session { .. } => Proof::Key,
+            Purpose::Peer { ticket, .. } => Proof::Ticket(ticket),
+        };
         let encode = |out: &mut Vec<u8>| match self.purpose {
             Purpose::Session { session, token } => {
                 Opening::encode_lane(&LaneHello { session, token, lane }, out);
@@ -90,18 +94,19 @@ impl LaneDialer {
                 Opening::encode_peer(&PeerHello { session, ticket, connection: lane + 1 }, out);
             }
         };
-        open_lane(&self.target, &self.options, "a bulk lane", encode)
+        open_lane(&self.target, proof, &self.options, "a bulk lane", encode)
     }
 }
 
 /// Opens a connection that is answered with no more than that it is taken.
 pub(super) fn open_lane(
     target: &Target,
+    proof: Proof,
     options: &ConnectOptions,
     asked: &str,
     encode: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Connection, ConnectError> {
-    let (connection, answer) = open(target, options, MAX_OPENING, encode)?;
+    let (connection, answer) = open(target, proof, options, MAX_OPENING, encode)?;
     match answer {
         Answer::LaneReady => Ok(connection),
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),

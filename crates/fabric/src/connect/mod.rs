@@ -1,5 +1,6 @@
 //! How a client gets a session.
 
+mod dial;
 mod error;
 mod first_words;
 mod lanes;
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, LaneToken, Offer, Opening, SessionId, VERSIONS, VerbsHello, Welcome,
+    Answer, ClientHello, JoinHello, LaneToken, Offer, Opening, Protection, SessionId, VERSIONS, VerbsHello,
+    Welcome,
 };
 
 use crate::awake;
@@ -25,9 +27,11 @@ use crate::tcp::socket::round_trip;
 use crate::verbs::{self, join::chance};
 use crate::via::{self, Reason, Via, ViaChoice};
 use error::{misunderstood, not_via};
-use first_words::{authenticate, open};
+use first_words::{Proof, authenticate, open};
 use lanes::{MOST_FOR_DISTANCE, Purpose, lanes_asked_for, lanes_for};
 
+pub(crate) use dial::reach;
+pub use dial::{Dial, dial_here};
 pub use error::ConnectError;
 pub use lanes::{DEFAULT_LANES, MOST_LANES};
 pub(crate) use lanes::{LaneDialer, is_long, lanes_by_distance};
@@ -78,14 +82,15 @@ pub fn connect(
     options: &ConnectOptions,
 ) -> Result<Session, ConnectError> {
     options.check(target)?;
-    let (connection, answer) = open(target, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
+    let (connection, answer) =
+        open(target, Proof::Key, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
     match answer {
         Answer::Welcome(welcome) => {
             let distance = round_trip(connection.socket()).unwrap_or_default();
             let (link, receiver, tried) = establish(target, options, connection, &hello, &welcome, distance)?;
             let reasons = via::reasons(options.via, link.via(), &tried);
             // The key's proofs travel each way before the hello; without a key the hello goes with the first words.
-            let keys = target.key.as_ref().map(|_| "keys");
+            let keys = target.protection.needs_key().then_some("keys");
             let round_trips = ["connection"].into_iter().chain(keys).chain(["hello"]).collect();
             Ok(Session { link, receiver, welcome, reasons, round_trips, distance })
         }
@@ -109,10 +114,10 @@ fn establish(
     };
     let mut tried = Vec::new();
     if options.via.admits(Via::Shm) {
-        let proof = JoinHello { session: welcome.session, token: welcome.token };
+        let owner = JoinHello { session: welcome.session, token: welcome.token };
         let limit = staging::cgroup_limit();
         let allowed = |bytes| staging::client_may_use(bytes, limit);
-        match join(&welcome.locality, &proof, options.socket_folder.as_deref(), allowed) {
+        match join(&welcome.locality, &owner, options, allowed) {
             Ok(joined) => {
                 let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
                 return Ok((link, receiver, tried));
@@ -124,7 +129,7 @@ fn establish(
         }
     }
     if options.via.admits(Via::Verbs) {
-        match join_over_verbs(target, options, &connection, welcome.session, welcome.token) {
+        match join_over_verbs(target, Proof::Key, options, &connection, welcome.session, welcome.token) {
             Ok(joined) => {
                 let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
                 return Ok((link, receiver, tried));
@@ -155,6 +160,7 @@ fn establish(
 /// ticket of the way.
 fn join_over_verbs(
     target: &Target,
+    proof: Proof,
     options: &ConnectOptions,
     connection: &Connection,
     session: SessionId,
@@ -162,15 +168,15 @@ fn join_over_verbs(
 ) -> Result<verbs::join::Joined, String> {
     let local = connection.socket().local_addr().map_err(|error| error.to_string())?.ip().to_canonical();
     let chance = chance(Some(local)).map_err(|error| error.to_string())?;
-    let may_be_heard = target.key.is_some() && chance.is_ethernet;
+    let may_be_heard = target.protection == Protection::Encrypted && chance.is_ethernet;
     if may_be_heard && options.via == ViaChoice::Auto && !options.verbs_in_clear {
-        return Err("what goes over verbs is not encrypted, the server has a key, and on Ethernet others may listen; where \
+        return Err("what goes over verbs is not encrypted, what goes over TCP would be, and on Ethernet others may listen; where \
                     nobody does, ask for verbs"
             .to_owned());
     }
     let (by_manager, queue_pairs, depth) = chance.wish();
     let hello = VerbsHello { session, token, by_manager, queue_pairs, depth };
-    let asked = open(target, options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
+    let asked = open(target, proof, options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
     let (setup, answer) = asked.map_err(|error| error.to_string())?;
     match answer {
         Answer::Verbs(worker) => chance.join(setup, worker).map_err(|error| error.to_string()),
@@ -185,7 +191,8 @@ pub fn connect_monitor(
     hello: &ClientHello,
     options: &ConnectOptions,
 ) -> Result<Exchange, ConnectError> {
-    let (connection, answer) = open(target, options, MAX_OPENING, |out| Opening::encode_monitor(hello, out))?;
+    let (connection, answer) =
+        open(target, Proof::Key, options, MAX_OPENING, |out| Opening::encode_monitor(hello, out))?;
     match answer {
         Answer::MonitorReady => Ok(Exchange::new(connection)),
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
@@ -200,7 +207,7 @@ pub fn connect_diagnosis(
     options: &ConnectOptions,
 ) -> Result<Exchange, ConnectError> {
     let (connection, answer) =
-        open(target, options, MAX_OPENING, |out| Opening::encode_diagnosis(hello, out))?;
+        open(target, Proof::Key, options, MAX_OPENING, |out| Opening::encode_diagnosis(hello, out))?;
     match answer {
         Answer::DiagnosisReady => Ok(Exchange::new(connection)),
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
@@ -211,5 +218,5 @@ pub fn connect_diagnosis(
 /// Checks that a Causeway server answers and that both ends hold the same key, without asking for a session.
 pub fn check(target: &Target, options: &ConnectOptions) -> Result<(), ConnectError> {
     let deadline = Instant::now() + options.connect_timeout;
-    authenticate(target, options, &[], deadline).map(drop::<Connection>)
+    authenticate(target, Proof::Key, options, &[], deadline).map(drop::<Connection>)
 }

@@ -1,12 +1,13 @@
 //! How long a client waits for what, and which ways to the server it takes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::ConnectError;
 use super::error::not_via;
 use super::lanes::lanes_asked_for;
-use crate::target::Target;
+use super::{ConnectError, Dial};
+use crate::target::{Endpoint, Target};
 use crate::verbs::join::chance;
 use crate::via::{Via, ViaChoice};
 
@@ -26,6 +27,8 @@ pub struct ConnectOptions {
     pub verbs_in_clear: bool,
     /// A folder in which the server's sockets may be, besides where the server says.
     pub socket_folder: Option<PathBuf>,
+    /// Who makes the connections; this process itself if nobody is named.
+    pub dialer: Option<Arc<dyn Dial>>,
 }
 
 impl Default for ConnectOptions {
@@ -37,13 +40,21 @@ impl Default for ConnectOptions {
             via: ViaChoice::Auto,
             verbs_in_clear: false,
             socket_folder: None,
+            dialer: None,
         }
     }
 }
 
 impl ConnectOptions {
-    /// An error when the module that was asked for cannot be had from any server.
+    /// An error when the module that was asked for cannot be had from this server, or from any.
     pub fn check(&self, target: &Target) -> Result<(), ConnectError> {
+        if let (ViaChoice::Only(via @ (Via::Tcp | Via::Verbs)), Endpoint::Unix(_)) =
+            (self.via, &target.endpoint)
+        {
+            let text =
+                "a Unix socket leads to memory that program and server share (shm), and to nothing else";
+            return Err(not_via(target, via, text.to_owned()));
+        }
         if self.via != ViaChoice::Only(Via::Verbs) {
             return Ok(());
         }

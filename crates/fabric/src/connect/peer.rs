@@ -8,20 +8,21 @@ use std::io;
 use causeway_wire::handshake::{JoinHello, LaneToken, Locality, Opening, PeerHello, SessionId};
 
 use super::error::not_via;
+use super::first_words::Proof;
 use super::lanes::{LaneDialer, Purpose, lanes_for, open_lane};
 use super::{ConnectError, ConnectOptions, join_over_verbs};
 use crate::awake;
 use crate::link::{Link, Receiver};
 use crate::shm::join::join;
 use crate::shm::staging;
-use crate::target::{Key, Target};
+use crate::target::Target;
 use crate::tcp::socket::round_trip;
 use crate::via::{self, Reason, Via, ViaChoice};
 
 /// Where the other worker is.
 #[derive(Debug, Clone)]
 pub struct PeerAddress {
-    /// Its server. Of its key only counts whether there is one: the ticket takes its place.
+    /// Its server. No key is needed: the ticket takes its place.
     pub target: Target,
     /// How that server is reached from its own host.
     pub locality: Locality,
@@ -46,21 +47,21 @@ pub fn connect_peer(
     ticket: LaneToken,
     options: &ConnectOptions,
 ) -> Result<PeerLink, ConnectError> {
-    let key = address.target.key.as_ref().map(|_| Key::of_ticket(&ticket));
-    let target = Target { key, ..address.target.clone() };
+    let target = Target { key: None, ..address.target.clone() };
+    let proof = Proof::Ticket(ticket);
     let no_thread = |cause: io::Error| ConnectError::Failed {
         target: target.to_string(),
         text: format!("no thread could be started: {cause}"),
     };
     let hello = PeerHello { session, ticket, connection: 0 };
     let connection =
-        open_lane(&target, options, "a way for copies", |out| Opening::encode_peer(&hello, out))?;
+        open_lane(&target, proof, options, "a way for copies", |out| Opening::encode_peer(&hello, out))?;
     let mut tried = Vec::new();
     if options.via.admits(Via::Shm) {
         let limit = staging::cgroup_limit();
         let allowed = |bytes| staging::client_may_use(bytes, limit);
-        let proof = JoinHello { session, token: ticket };
-        match join(&address.locality, &proof, options.socket_folder.as_deref(), allowed) {
+        let owner = JoinHello { session, token: ticket };
+        match join(&address.locality, &owner, options, allowed) {
             Ok(joined) => {
                 let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
                 let reasons = via::reasons(options.via, link.via(), &tried);
@@ -73,7 +74,7 @@ pub fn connect_peer(
         }
     }
     if options.via.admits(Via::Verbs) {
-        match join_over_verbs(&target, options, &connection, session, ticket) {
+        match join_over_verbs(&target, proof, options, &connection, session, ticket) {
             Ok(joined) => {
                 let (link, receiver) = joined.link(&connection).map_err(no_thread)?;
                 let reasons = via::reasons(options.via, link.via(), &tried);

@@ -8,17 +8,14 @@
 use std::io::{self, Write as _};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, JoinHello, Locality, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, SharedMemory,
+    Answer, JoinHello, Locality, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SharedMemory,
 };
 
 use super::JoinError;
@@ -26,7 +23,9 @@ use super::layout::Layout;
 use super::segment::{SealedMemory, Segment, SegmentError};
 use super::side::{Message, Peer, Said};
 use super::transfers::{Role, parts};
+use crate::connect::{ConnectOptions, reach};
 use crate::link::{Link, Receiver};
+use crate::target::Endpoint;
 use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
 
 /// How long either end waits for the other at each step.
@@ -86,16 +85,20 @@ pub fn offer(socket: OwnedFd, layout: Result<Layout, String>) -> Result<Joined, 
     Ok(Joined { segment: Arc::new(segment), peer, role: Role::Worker })
 }
 
-/// Reaches the server's socket and joins the session: the client's part. `allowed` is asked whether this process may
+/// Reaches the server's socket, as `options` say, and joins the session: the client's part. `allowed` is asked whether this process may
 /// use so many bytes of memory.
 pub fn join(
     locality: &Locality,
     hello: &JoinHello,
-    folder: Option<&Path>,
+    options: &ConnectOptions,
     allowed: impl Fn(usize) -> Result<(), String>,
 ) -> Result<Joined, JoinError> {
+    let reach = |name: &str| match &options.dialer {
+        Some(dialer) => dialer.dial(&Endpoint::Unix(name.to_owned()), PATIENCE),
+        None => reach(name),
+    };
     let mut failure = None;
-    for name in candidates(&locality.sockets, folder) {
+    for name in candidates(&locality.sockets, options.socket_folder.as_deref()) {
         match reach(&name) {
             Ok(socket) => return introduce(socket, hello, &allowed),
             Err(cause) => {
@@ -125,14 +128,6 @@ fn candidates(sockets: &[String], folder: Option<&Path>) -> Vec<String> {
     candidates
 }
 
-fn reach(name: &str) -> io::Result<OwnedFd> {
-    let address = match name.strip_prefix('@') {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(PathBuf::from(std::ffi::OsStr::from_bytes(name.as_bytes())))?,
-    };
-    UnixStream::connect_addr(&address).map(OwnedFd::from)
-}
-
 /// A socket's name without what makes it hard to guess.
 fn show(name: &str) -> String {
     match name.rsplit_once(SOCKET_PREFIX) {
@@ -149,7 +144,7 @@ fn introduce(
 ) -> Result<Joined, JoinError> {
     let deadline = Instant::now() + PATIENCE;
     let stream = TcpStream::from(socket.try_clone()?);
-    let mut first = Preface { encrypted: false }.to_bytes().to_vec();
+    let mut first = Preface::by_key(Protection::Unprotected).to_bytes().to_vec();
     first.extend(handshake_frame(|out| Opening::encode_join(hello, out)));
     (&stream).write_all(&first)?;
     let mut connection = Connection::new(stream, None);

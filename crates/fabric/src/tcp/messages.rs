@@ -22,7 +22,7 @@ pub(crate) fn parts(connection: Connection, dialer: Option<LaneDialer>) -> io::R
     let is_called = !awake::while_waited_for().is_zero();
     let bell = if is_called { Some(Arc::new(Doorbell::new()?)) } else { None };
     let memory = Lanes::new(connection.socket().clone(), dialer, bell.clone())?;
-    let Connection { outgoing, mut incoming } = connection;
+    let (outgoing, mut incoming) = connection.into_directions();
     incoming.read_ahead();
     // A wait is cut into pieces, to look now and then whether the peer's machine is still there.
     incoming.socket().set_read_timeout(Some(LOOK_EVERY))?;

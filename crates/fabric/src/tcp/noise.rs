@@ -62,16 +62,16 @@ impl Handshake {
         self.state.read_message(message, &mut payload).map(|_| ()).map_err(|_| WrongKey)
     }
 
-    /// The keys of the connection, once both messages have been exchanged.
+    /// The keys of the connection, once both messages have been exchanged; `handshake_only` as in [`ConnectionKeys`].
     ///
     /// # Panics
     /// When the handshake is not complete.
-    pub fn finish(mut self) -> ConnectionKeys {
+    pub fn finish(mut self, handshake_only: bool) -> ConnectionKeys {
         assert!(self.state.is_handshake_finished(), "keys asked for in the middle of a handshake");
         let (to_server, to_client) = self.state.dangerously_get_raw_split();
         let (send, receive) =
             if self.state.is_initiator() { (to_server, to_client) } else { (to_client, to_server) };
-        ConnectionKeys { send: RecordKey::new(send), receive: RecordKey::new(receive) }
+        ConnectionKeys { send: RecordKey::new(send), receive: RecordKey::new(receive), handshake_only }
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
         let (mut client, mut server) = (Handshake::client(&key, b"x"), Handshake::server(&key, b"x"));
         server.read(&client.write()).unwrap();
         client.read(&server.write()).unwrap();
-        let (client, server) = (client.finish(), server.finish());
+        let (client, server) = (client.finish(false), server.finish(false));
         assert!(client.send == server.receive && client.receive == server.send);
         assert!(client.send != client.receive);
     }

@@ -9,6 +9,7 @@
 use causeway_wire::record;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use thiserror::Error;
+use zeroize::Zeroize as _;
 
 /// The most plain bytes in one record.
 pub const MAX_RECORD: usize = 64 << 10;
@@ -38,6 +39,12 @@ pub struct RecordKey {
 
 record!(RecordKey { key, next });
 
+impl Drop for RecordKey {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
 impl core::fmt::Debug for RecordKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "RecordKey(.., next {})", self.next)
@@ -58,9 +65,12 @@ pub struct ConnectionKeys {
     pub send: RecordKey,
     /// For what this end receives.
     pub receive: RecordKey,
+    /// Whether they protect the handshake alone, and a link that the connection carries is in the clear
+    /// ([`Protection::Authenticated`](causeway_wire::handshake::Protection)).
+    pub handshake_only: bool,
 }
 
-record!(ConnectionKeys { send, receive });
+record!(ConnectionKeys { send, receive, handshake_only });
 
 /// Encrypts or decrypts the records of one direction.
 pub struct Cipher {

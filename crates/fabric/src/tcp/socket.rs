@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 use thiserror::Error;
 
-use crate::target::Target;
+use crate::target::Endpoint;
 
 /// How long an unanswered segment or keep-alive probe may last before the peer counts as dead. With the
 /// one-second steps in which it is looked at, a program hears of a dead server within 5 s.
@@ -45,6 +45,16 @@ pub enum DialError {
         /// How long was waited.
         seconds: f64,
     },
+    /// There is no such Unix socket, or it cannot be used.
+    #[error(
+        "the Unix socket {name} cannot be reached ({cause}): does `causeway serve` listen there, and may this user use it?"
+    )]
+    NoSocket {
+        /// Its name.
+        name: String,
+        /// What the system said.
+        cause: io::Error,
+    },
     /// Something else.
     #[error("{target} cannot be reached: {cause}")]
     Other {
@@ -55,11 +65,11 @@ pub enum DialError {
     },
 }
 
-/// Connects to `target`, trying every address of its host until one answers or `timeout` is over.
-pub fn dial(target: &Target, timeout: Duration) -> Result<TcpStream, DialError> {
+/// Connects to a port of a host, trying every address of the host until one answers or `timeout` is over.
+pub fn dial(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, DialError> {
     let deadline = Instant::now() + timeout;
-    let unresolved = |cause| DialError::Unresolved { host: target.host.clone(), cause };
-    let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(unresolved)?;
+    let unresolved = |cause| DialError::Unresolved { host: host.to_owned(), cause };
+    let addresses = (host, port).to_socket_addrs().map_err(unresolved)?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
@@ -68,7 +78,7 @@ pub fn dial(target: &Target, timeout: Duration) -> Result<TcpStream, DialError> 
             Err(error) => last = error,
         }
     }
-    let target = target.to_string();
+    let target = Endpoint::Tcp { host: host.to_owned(), port }.to_string();
     Err(match last.kind() {
         io::ErrorKind::ConnectionRefused => DialError::Refused { target },
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {

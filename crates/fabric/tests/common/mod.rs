@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_fabric::accept::{AcceptError, Request, greet, greet_local};
+use causeway_fabric::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
 use causeway_fabric::exchange::Exchange;
 use causeway_fabric::shm::join::offer as offer_memory;
 use causeway_fabric::shm::layout::Layout;
@@ -20,7 +20,9 @@ use causeway_fabric::{
 };
 use causeway_fabric::{DescriptorError, Lease};
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneToken, Locality, Offer, SessionId, VERSIONS, Welcome};
+use causeway_wire::handshake::{
+    Answer, LaneToken, Locality, Offer, Protection, SessionId, VERSIONS, Welcome,
+};
 use crossbeam_channel::{Receiver as Queue, Sender, bounded, unbounded};
 
 /// What joins the two ends of a pair.
@@ -28,7 +30,7 @@ use crossbeam_channel::{Receiver as Queue, Sender, bounded, unbounded};
 pub enum Joint {
     Tcp {
         lanes: u32,
-        encrypted: bool,
+        protection: Protection,
     },
     /// With a staging arena of this many bytes.
     Shm {
@@ -38,13 +40,14 @@ pub enum Joint {
     Verbs,
 }
 
-pub const PLAIN: Joint = Joint::Tcp { lanes: 2, encrypted: false };
-pub const ENCRYPTED: Joint = Joint::Tcp { lanes: 2, encrypted: true };
+pub const PLAIN: Joint = Joint::Tcp { lanes: 2, protection: Protection::Unprotected };
+pub const AUTHENTICATED: Joint = Joint::Tcp { lanes: 2, protection: Protection::Authenticated };
+pub const ENCRYPTED: Joint = Joint::Tcp { lanes: 2, protection: Protection::Encrypted };
 pub const SHM: Joint = Joint::Shm { staging: 16 << 20 };
 /// As little as there can be: eight slots each way.
 pub const SCARCE_SHM: Joint = Joint::Shm { staging: 1 << 20 };
 
-pub const ALL: [Joint; 4] = [PLAIN, ENCRYPTED, SHM, SCARCE_SHM];
+pub const ALL: [Joint; 5] = [PLAIN, AUTHENTICATED, ENCRYPTED, SHM, SCARCE_SHM];
 
 /// Whether tests over verbs can run here.
 pub fn has_rdma_device() -> bool {
@@ -62,8 +65,14 @@ pub fn offer() -> Offer {
     Offer { versions: VERSIONS, fingerprint: FINGERPRINT, release: "0.1.0".into() }
 }
 
-pub fn target(address: SocketAddr, key: Option<&Key>) -> Target {
-    Target { host: address.ip().to_string(), port: address.port(), key: key.cloned() }
+/// A server here; one with a key is talked to as `protection` says.
+pub fn target(address: SocketAddr, protection: Protection, key: Option<&Key>) -> Target {
+    Target::tcp(address.ip().to_string(), address.port(), protection, key.cloned())
+}
+
+/// What callers meet at the server of a test, which talks in the clear to whoever wants that.
+pub fn door<'a>(key: Option<&'a Key>, offer: &'a Offer, patience: Duration) -> Door<'a> {
+    Door { key, clear: true, offer, patience: Patience { proof: patience, request: patience } }
 }
 
 /// Both ends of a session.
@@ -101,7 +110,9 @@ fn accept_all(
     let mut session: Option<Link> = None;
     let mut waits_for_verbs = None;
     for stream in listener.incoming() {
-        let caller = match greet(stream.unwrap(), key, Vec::new, &offer(), Duration::from_millis(500)) {
+        let offer = offer();
+        let door = door(key, &offer, Duration::from_millis(500));
+        let caller = match greet(stream.unwrap(), &door, |_| None) {
             Ok(caller) => caller,
             Err(error) => {
                 errors.send(error).unwrap();
@@ -135,7 +146,12 @@ fn accept_all(
                     None => Link::accepted(connection).unwrap(),
                     Some((listener, _)) => {
                         let (stream, _) = listener.accept().unwrap();
-                        let (hello, local) = greet_local(stream, Duration::from_secs(5)).unwrap();
+                        let patience =
+                            Patience { proof: Duration::from_secs(5), request: Duration::from_secs(5) };
+                        let caller = greet_local(stream, false, &offer, patience).unwrap();
+                        let Caller { request: Request::Join(hello), connection: local } = caller else {
+                            panic!("a client that has a session wants to share memory")
+                        };
                         assert_eq!((hello.session, hello.token), (SessionId([1; 16]), TOKEN));
                         let socket = OwnedFd::from(local.socket().try_clone().unwrap());
                         let layout = Layout::halves(staging.unwrap());
@@ -158,6 +174,7 @@ fn accept_all(
             }
             Request::Diagnosis { .. } => panic!("nobody asks for a diagnosis here"),
             Request::Peer(_) => unreachable!("no test that listens gives tickets"),
+            Request::Join(_) => unreachable!("nobody can ask for memory to share over a network"),
             Request::Monitor { .. } => {
                 connection.send_handshake(|out| Answer::MonitorReady.encode(out)).unwrap();
                 let mut exchange = Exchange::new(connection);
@@ -181,18 +198,19 @@ pub fn pair(joint: Joint) -> Pair {
     // Shown when the test fails.
     println!("{joint:?}");
     let mut hello = describe_process(FINGERPRINT, vec![("CUDA_VISIBLE_DEVICES".into(), "0".into())]);
-    let (key, via) = match joint {
-        Joint::Tcp { lanes, encrypted } => {
+    let (protection, via) = match joint {
+        Joint::Tcp { lanes, protection } => {
             hello.lanes = lanes;
-            (encrypted.then(Key::generate), Via::Tcp)
+            (protection, Via::Tcp)
         }
-        Joint::Shm { .. } => (None, Via::Shm),
-        Joint::Verbs => (None, Via::Verbs),
+        Joint::Shm { .. } => (Protection::Unprotected, Via::Shm),
+        Joint::Verbs => (Protection::Unprotected, Via::Verbs),
     };
+    let key = protection.needs_key().then(Key::generate);
     let (address, sessions, _) = listen_for(key.clone(), joint);
     let options =
         ConnectOptions { via: ViaChoice::Only(via), lanes_by_distance: false, ..ConnectOptions::default() };
-    let client = connect(&target(address, key.as_ref()), hello, &options).unwrap();
+    let client = connect(&target(address, protection, key.as_ref()), hello, &options).unwrap();
     let (worker, worker_receiver) = sessions.recv().unwrap();
     assert_eq!((client.link.via(), worker.via()), (via, via));
     Pair { client, worker, worker_receiver }

@@ -3,12 +3,15 @@
 use core::fmt;
 use core::str::FromStr;
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_fabric::{DEFAULT_PORT, Key};
+use causeway_fabric::Key;
 use thiserror::Error;
+
+use super::access::{Access, AllowedUsers};
+use super::dial::PeerRange;
 
 /// Which GPU a worker works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,10 +65,17 @@ pub struct CacheConfig {
 /// What a broker is started with.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
-    /// Where to listen; port 0 takes any free port.
-    pub listen: SocketAddr,
-    /// The key that callers must hold. Required unless `listen` is a loopback address.
-    pub key: Option<Key>,
+    /// Where to listen over TCP, if at all; port 0 takes any free port.
+    pub listen: Option<SocketAddr>,
+    /// What callers over TCP must prove.
+    pub access: Access,
+    /// Whether callers over TCP may ask for a link in the clear when they have proved that they hold the key.
+    pub clear: bool,
+    /// A Unix socket at which this host's programs reach the server, if there is to be one that is known before: a path, or `@` and
+    /// an abstract name.
+    pub socket: Option<String>,
+    /// Who may use the server at its Unix sockets, beside its own user.
+    pub allowed: AllowedUsers,
     /// The program that is started as a worker.
     pub worker_program: PathBuf,
     /// Its arguments; it must call [`worker_main`](super::worker_main).
@@ -78,6 +88,11 @@ pub struct BrokerConfig {
     pub spare_worker: bool,
     /// Fingerprint of the list of driver functions; a client must have the same.
     pub fingerprint: u64,
+    /// Other servers that the broker connects to for workers, beside those that hold the same key and have proved their
+    /// address.
+    pub peers: Vec<PeerRange>,
+    /// How long a caller may take to prove who it is.
+    pub proof_timeout: Duration,
     /// How long a caller may take to prove who it is and say what it wants.
     pub handshake_timeout: Duration,
     /// How many callers may be doing that at once; more wait in the kernel's queue.
@@ -91,11 +106,15 @@ pub struct BrokerConfig {
 }
 
 impl BrokerConfig {
-    /// Loopback on the usual port, this program as the worker, and the limits that are right nearly always.
+    /// Nowhere to listen yet, a key that nobody has been told, this program as the worker, and the limits that are right
+    /// nearly always.
     pub fn new(fingerprint: u64) -> Self {
         Self {
-            listen: (Ipv4Addr::LOCALHOST, DEFAULT_PORT).into(),
-            key: None,
+            listen: None,
+            access: Access::Key(Key::generate()),
+            clear: false,
+            socket: None,
+            allowed: AllowedUsers::default(),
             // Also right when the program's file has been replaced meanwhile.
             worker_program: PathBuf::from("/proc/self/exe"),
             worker_arguments: vec![OsString::from("worker")],
@@ -103,6 +122,8 @@ impl BrokerConfig {
             cache: None,
             spare_worker: false,
             fingerprint,
+            peers: Vec::new(),
+            proof_timeout: Duration::from_secs(2),
             handshake_timeout: Duration::from_secs(5),
             most_handshakes: 64,
             client_gone_grace: Duration::from_secs(10),

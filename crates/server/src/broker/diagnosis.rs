@@ -1,7 +1,7 @@
 //! Who says what this machine is like, how many at once, and for how long?
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +16,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, ToWorker};
+use super::origin::Origin;
 use super::process::{Spawner, describe};
 
 /// Diagnoses at the same time; more are refused.
@@ -39,13 +40,7 @@ impl Drop for Seat<'_> {
 
 impl Diagnoses {
     /// Gives a client a process that answers it, and waits for the end of that.
-    pub fn answer(
-        &self,
-        spawner: &Spawner,
-        peer: SocketAddr,
-        hello: &ClientHello,
-        mut connection: Connection,
-    ) {
+    pub fn answer(&self, spawner: &Spawner, peer: Origin, hello: &ClientHello, mut connection: Connection) {
         let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
         let (before, seat) = (self.0.fetch_add(1, Ordering::Relaxed), Seat(&self.0));
         if before >= MOST {

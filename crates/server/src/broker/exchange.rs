@@ -2,10 +2,12 @@
 //! other servers?
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_fabric::Endpoint;
 use causeway_fabric::target::random_bytes;
 use causeway_fabric::tcp::channel::Connection;
 use causeway_wire::handshake::{LaneToken, SessionId};
@@ -17,7 +19,7 @@ use super::control::Control;
 use super::messages::{self, ToBroker};
 use crate::worker::{Arrival, Joining};
 
-/// How long a broker may take to answer; it only looks into a table.
+/// How long a broker may take to answer where it only looks into a table.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the broker answers: the bytes of a thing and its descriptor, nothing when it has or takes none.
@@ -58,10 +60,27 @@ impl Exchange {
         Self::new(Arc::new(control), SessionId([0; 16]))
     }
 
-    /// The session, and a ticket with which the worker of another server can come to it; nothing when there are too many.
-    pub fn ticket(&self) -> Option<(SessionId, LaneToken)> {
+    /// The session, a ticket with which the worker of another server can come to it, and what shows that server's broker that
+    /// this server is where the client found it; nothing when there are too many.
+    pub fn ticket(&self) -> Option<(SessionId, LaneToken, [u8; 32])> {
         let ticket = LaneToken(random_bytes());
-        self.ask(|number| ToBroker::Ticket { number, ticket }, None).map(|_| (self.session, ticket))
+        let (proof, _) = self.ask(|number| ToBroker::Ticket { number, ticket }, None, PATIENCE)?;
+        Some((self.session, ticket, proof.try_into().unwrap_or_default()))
+    }
+
+    /// Has the broker connect to another server.
+    ///
+    /// # Errors
+    /// With the broker's words, where it does not connect there or cannot.
+    pub fn dial(&self, endpoint: &Endpoint, timeout: Duration, proof: [u8; 32]) -> io::Result<OwnedFd> {
+        let address = endpoint.to_string();
+        let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        let question = |number| ToBroker::Dial { number, address, milliseconds, proof };
+        match self.ask(question, None, timeout + PATIENCE) {
+            Some((_, Some(connection))) => Ok(connection),
+            Some((why, None)) => Err(io::Error::other(String::from_utf8_lossy(&why).into_owned())),
+            None => Err(io::Error::other("the server's broker does not answer")),
+        }
     }
 
     /// The connections of other servers' workers, as they come.
@@ -77,12 +96,12 @@ impl Exchange {
 
     /// Leaves something under a token; false when the broker does not take it.
     pub fn leave(&self, token: Token, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> bool {
-        self.ask(|number| ToBroker::Leave { number, token, bytes }, descriptor.as_ref()).is_some()
+        self.ask(|number| ToBroker::Leave { number, token, bytes }, descriptor.as_ref(), PATIENCE).is_some()
     }
 
     /// What another session, or this one, has left under a token.
     pub fn find(&self, token: Token) -> Answer {
-        self.ask(|number| ToBroker::Find { number, token }, None)
+        self.ask(|number| ToBroker::Find { number, token }, None, PATIENCE)
     }
 
     /// Takes back what this session has left.
@@ -91,7 +110,12 @@ impl Exchange {
         let _ = messages::send(&self.control, &ToBroker::Withdraw { token }, None);
     }
 
-    fn ask(&self, question: impl FnOnce(u32) -> ToBroker, descriptor: Option<&OwnedFd>) -> Answer {
+    fn ask(
+        &self,
+        question: impl FnOnce(u32) -> ToBroker,
+        descriptor: Option<&OwnedFd>,
+        patience: Duration,
+    ) -> Answer {
         let (sender, receiver) = bounded(1);
         let number = {
             let mut questions = self.questions.lock();
@@ -101,7 +125,7 @@ impl Exchange {
             number
         };
         let sent = messages::send(&self.control, &question(number), descriptor);
-        let answer = sent.ok().and_then(|()| receiver.recv_timeout(PATIENCE).ok()).flatten();
+        let answer = sent.ok().and_then(|()| receiver.recv_timeout(patience).ok()).flatten();
         self.questions.lock().open.remove(&number);
         answer
     }

@@ -6,15 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_fabric::accept::{AcceptError, Caller, Request, greet, greet_local};
+use causeway_fabric::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
 use causeway_fabric::tcp::channel::{Connection, end_after_last_words};
 use causeway_fabric::threads;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneHello, Offer, PeerHello, VERSIONS, VerbsHello};
+use causeway_wire::handshake::{Answer, JoinHello, LaneHello, Offer, PeerHello, VERSIONS, VerbsHello};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::messages::{self, ToWorker};
+use super::origin::Origin;
 use super::sessions::Joiner;
 use super::{Shared, process};
 
@@ -53,14 +54,15 @@ impl Handshakes {
 }
 
 /// Accepts callers until the other end of `stopped` is closed.
-pub fn accept_until(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>) {
+pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared: &Arc<Shared>) {
     let handshakes = Arc::new(Handshakes::default());
     let local = shared.local.listeners();
     let mut in_trouble = false;
     loop {
         let wanted = if in_trouble { PollFlags::empty() } else { PollFlags::IN };
-        let mut waiting_for = vec![PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, wanted)];
+        let mut waiting_for = vec![PollFd::new(stopped, PollFlags::IN)];
         waiting_for.extend(local.iter().map(|listener| PollFd::new(listener, wanted)));
+        waiting_for.extend(listener.map(|listener| PollFd::new(listener, wanted)));
         // An interrupted wait is only a reason to look again.
         let _ = poll(&mut waiting_for, in_trouble.then_some(&PAUSE));
         if !waiting_for[0].revents().is_empty() {
@@ -76,9 +78,12 @@ pub fn accept_until(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<S
             let Some(place) = handshakes.enter(shared.config.most_handshakes, patience) else {
                 break;
             };
-            let accepted = match i.checked_sub(2) {
-                None => listener.accept().map(|(stream, peer)| Knock::Network(stream, peer)),
-                Some(i) => local[i].accept().map(|(stream, _)| Knock::Local(stream)),
+            let accepted = match (local.get(i - 1), listener) {
+                (Some(local), _) => local.accept().map(|(stream, _)| Knock::Local(stream)),
+                (None, Some(listener)) => {
+                    listener.accept().map(|(stream, peer)| Knock::Network(stream, peer))
+                }
+                (None, None) => break,
             };
             match accepted {
                 Ok(knock) => {
@@ -101,15 +106,6 @@ enum Knock {
     Local(UnixStream),
 }
 
-impl Knock {
-    fn serve(self, shared: &Arc<Shared>, place: Place) {
-        match self {
-            Self::Network(stream, peer) => serve(stream, peer, shared, place),
-            Self::Local(stream) => serve_local(stream, shared, place),
-        }
-    }
-}
-
 /// Whether accepting must pause after `error`, which is logged once while the trouble lasts.
 fn is_trouble(error: &io::Error, already: bool) -> bool {
     match error.raw_os_error() {
@@ -124,82 +120,99 @@ fn is_trouble(error: &io::Error, already: bool) -> bool {
     }
 }
 
-/// Serves one caller: all of its session when it asks for one.
-fn serve(stream: TcpStream, peer: SocketAddr, shared: &Arc<Shared>, place: Place) {
-    let config = &shared.config;
-    let offer = Offer {
-        versions: VERSIONS,
-        fingerprint: config.fingerprint,
-        release: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    let served = stream.set_nonblocking(false).map_err(AcceptError::from).and_then(|()| {
-        let tickets = || shared.sessions.tickets();
-        greet(stream, config.key.as_ref(), tickets, &offer, config.handshake_timeout)
-    });
-    let Caller { request, connection } = match served {
-        Ok(caller) => caller,
-        // A connection without a word is how `causeway run` checks that the server is there.
-        Err(AcceptError::Ended) => {
-            return tracing::debug!(%peer, "a caller left before it said what it wants");
-        }
-        Err(error) => return tracing::warn!(%peer, "a caller was turned away: {error}"),
-    };
-    drop(place);
-    match request {
-        Request::Session { hello, version } => process::run_session(shared, peer, hello, version, connection),
-        Request::Monitor { hello } => shared.monitor.add_client(peer, hello, connection),
-        Request::Diagnosis { hello } => {
-            shared.diagnoses.answer(&shared.spawner, peer, &hello, connection);
-        }
-        Request::Peer(hello) => {
-            if let Err(error) = add_peer(shared, &hello, connection) {
-                tracing::warn!(%peer, session = %hello.session, "another server was turned away: {error}");
+impl Knock {
+    /// Serves one caller: all of its session when it asks for one.
+    fn serve(self, shared: &Arc<Shared>, place: Place) {
+        let (origin, greeted) = self.greet(shared);
+        drop(place);
+        let Caller { request, connection } = match greeted {
+            Ok(caller) => caller,
+            // A connection without a word is how `causeway run` checks that the server is there, and how other servers find
+            // out whether a socket is still in use.
+            Err(AcceptError::Ended) => {
+                return tracing::debug!(peer = %origin, "a caller left before it said what it wants");
+            }
+            Err(error) => return tracing::warn!(peer = %origin, "a caller was turned away: {error}"),
+        };
+        match request {
+            Request::Session { hello, version } => {
+                process::run_session(shared, origin, hello, version, connection);
+            }
+            Request::Monitor { hello } => shared.monitor.add_client(origin, hello, connection),
+            Request::Diagnosis { hello } => {
+                shared.diagnoses.answer(&shared.spawner, origin, &hello, connection);
+            }
+            Request::Peer(hello) => {
+                if let Err(error) = add_peer(shared, &hello, connection) {
+                    tracing::warn!(peer = %origin, session = %hello.session, "another server was turned away: {error}");
+                }
+            }
+            Request::Lane(hello) => {
+                if let Err(error) = add_lane(shared, &hello, connection) {
+                    tracing::warn!(peer = %origin, session = %hello.session, "a bulk lane was turned away: {error}");
+                }
+            }
+            Request::Verbs(hello) => {
+                if let Err(error) = hand_over_verbs(shared, &hello, connection) {
+                    tracing::warn!(peer = %origin, session = %hello.session, "verbs are not set up: {error}");
+                }
+            }
+            Request::Join(hello) => {
+                if let Err(error) = join_memory(shared, &hello, connection) {
+                    tracing::warn!(peer = %origin, session = %hello.session, "memory is not shared: {error}");
+                }
             }
         }
-        Request::Lane(hello) => {
-            if let Err(error) = add_lane(shared, &hello, connection) {
-                tracing::warn!(%peer, session = %hello.session, "a bulk lane was turned away: {error}");
+    }
+
+    /// Finds out who it is, and what it wants.
+    fn greet(self, shared: &Shared) -> (Origin, Result<Caller, AcceptError>) {
+        let config = &shared.config;
+        let offer = Offer {
+            versions: VERSIONS,
+            fingerprint: config.fingerprint,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let patience = Patience { proof: config.proof_timeout, request: config.handshake_timeout };
+        match self {
+            Self::Network(stream, peer) => {
+                let greeted = stream.set_nonblocking(false).map_err(AcceptError::from).and_then(|()| {
+                    // Nobody is let in while the key cannot be read.
+                    let key = shared.key.current().map_err(|error| {
+                        tracing::error!("{error}");
+                        AcceptError::Io(io::Error::other("the server's key cannot be read"))
+                    })?;
+                    let door = Door { key: key.as_ref(), clear: config.clear, offer: &offer, patience };
+                    greet(stream, &door, |id| shared.sessions.ticket(id))
+                });
+                (Origin::Network(peer), greeted)
             }
-        }
-        Request::Verbs(hello) => {
-            if let Err(error) = hand_over_verbs(shared, &hello, connection) {
-                tracing::warn!(%peer, session = %hello.session, "verbs are not set up: {error}");
+            Self::Local(stream) => {
+                let origin = Origin::of_local(&stream);
+                let trusted = config.allowed.admits(&stream, origin);
+                let greeted = stream.set_nonblocking(false).map_err(AcceptError::from);
+                (origin, greeted.and_then(|()| greet_local(stream, trusted, &offer, patience)))
             }
         }
     }
 }
 
-/// Serves a caller of this host: hands its connection to the worker that it wants to share memory with.
-fn serve_local(stream: UnixStream, shared: &Shared, place: Place) {
-    let caller = match rustix::net::sockopt::socket_peercred(&stream) {
-        Ok(peer) => format!("process {} of user {}", peer.pid.as_raw_nonzero(), peer.uid.as_raw()),
-        Err(_) => "a process".to_owned(),
+/// Hands the connection of a caller of this host to the worker that it wants to share memory with.
+fn join_memory(
+    shared: &Shared,
+    hello: &JoinHello,
+    mut connection: Connection,
+) -> Result<(), messages::ControlError> {
+    let Some((control, joiner)) = shared.sessions.admit_join(hello) else {
+        refuse(&mut connection, "the session has ended, or shares memory already");
+        return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong token")));
     };
-    let greeted = stream
-        .set_nonblocking(false)
-        .map_err(AcceptError::from)
-        .and_then(|()| greet_local(stream, shared.config.handshake_timeout));
-    drop(place);
-    let (hello, mut connection) = match greeted {
-        Ok(greeted) => greeted,
-        // How other servers find out whether this socket is still in use.
-        Err(AcceptError::Ended) => return,
-        Err(error) => return tracing::warn!("{caller} on this host was turned away: {error}"),
-    };
-    let Some((control, joiner)) = shared.sessions.admit_join(&hello) else {
-        tracing::warn!(session = %hello.session, "{caller} on this host was turned away: no such session, or a wrong token");
-        return refuse(&mut connection, "the session has ended, or shares memory already");
-    };
+    let (socket, _) = messages::take_apart(connection)?;
     let message = match joiner {
         Joiner::Client => ToWorker::Join,
         Joiner::Peer(ticket) => ToWorker::PeerJoin { ticket },
     };
-    let handed = messages::take_apart(connection)
-        .map_err(messages::ControlError::from)
-        .and_then(|(socket, _)| messages::send(&control, &message, Some(&socket)));
-    if let Err(error) = handed {
-        tracing::warn!(session = %hello.session, "{caller} on this host could not join its session: {error}");
-    }
+    messages::send(&control, &message, Some(&socket))
 }
 
 fn add_lane(

@@ -1,15 +1,17 @@
 //! At which sockets is the broker reached from its own host?
 //!
-//! An abstract one, for processes of the same network namespace, and one in a folder, for containers that share the folder
-//! and nothing else. Their names cannot be guessed and are told to clients that hold the key; even so nothing can be
-//! asked for there but to share memory with a session whose token the caller has.
+//! One whose name is given, if that is wanted; an abstract one, for processes of the same network namespace; and one in a folder, for
+//! containers that share the folder and nothing else. The names of the last two cannot be guessed and are told to clients
+//! that have a session, which join it there. At all of them the kernel says who is there (`access`): other users can ask for
+//! no more than what a session's token or a ticket proves.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use causeway_fabric::private_folder;
 use causeway_fabric::shm::join::SOCKET_PREFIX;
 use causeway_fabric::target::random_bytes;
 use causeway_fabric::via::boot_id;
@@ -23,7 +25,7 @@ const SUFFIX: &str = ".sock";
 pub struct LocalSockets {
     listeners: Vec<UnixListener>,
     names: Vec<String>,
-    path: Option<PathBuf>,
+    paths: Vec<PathBuf>,
 }
 
 impl LocalSockets {
@@ -49,11 +51,38 @@ impl LocalSockets {
         match opened {
             Ok((listener, path)) => {
                 sockets.add(listener, path.to_string_lossy().into_owned());
-                sockets.path = Some(path);
+                sockets.paths.push(path);
             }
             Err(error) => tracing::warn!("no socket in a folder for clients of this host: {error}"),
         }
         sockets
+    }
+
+    /// Listens at a socket whose name was given: a path, or `@` and an abstract name. Clients are not told of it. With `others` any
+    /// user may connect.
+    ///
+    /// # Errors
+    /// When it cannot be listened at: a server that cannot be found is no use.
+    pub fn listen_at(&mut self, name: &str, others: bool) -> io::Result<()> {
+        let listener = match name.strip_prefix('@') {
+            Some(name) => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?,
+            None => {
+                let path = Path::new(name);
+                if is_stale(path) {
+                    std::fs::remove_file(path)?;
+                }
+                // Otherwise the finished socket would take the other server's place.
+                if path.symlink_metadata().is_ok() {
+                    return Err(io::ErrorKind::AddrInUse.into());
+                }
+                let listener = bind(path, !others)?;
+                self.paths.push(path.to_owned());
+                listener
+            }
+        };
+        listener.set_nonblocking(true)?;
+        self.listeners.push(listener);
+        Ok(())
     }
 
     fn add(&mut self, listener: UnixListener, name: String) {
@@ -79,32 +108,10 @@ impl LocalSockets {
 
 impl Drop for LocalSockets {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        for path in &self.paths {
             // Somebody may have tidied up already.
             let _ = std::fs::remove_file(path);
         }
-    }
-}
-
-/// A folder that only this user can enter.
-fn private_folder() -> io::Result<PathBuf> {
-    let user = rustix::process::getuid().as_raw();
-    let runtime =
-        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let folder = match runtime {
-        Some(runtime) => runtime.join("causeway"),
-        None => PathBuf::from(format!("/tmp/causeway-{user}")),
-    };
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = std::fs::symlink_metadata(&folder)?;
-    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
-        Ok(folder)
-    } else {
-        let text = format!("{} belongs to another user, or others can enter it", folder.display());
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
     }
 }
 
@@ -131,12 +138,18 @@ fn remove_stale(folder: &Path) {
         let name = entry.file_name();
         let is_ours =
             name.to_str().is_some_and(|name| name.starts_with(SOCKET_PREFIX) && name.ends_with(SUFFIX));
-        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        if is_ours && UnixStream::connect(entry.path()).is_err_and(refused) {
+        if is_ours && is_stale(&entry.path()) {
             // Another server may be doing the same.
             let _ = std::fs::remove_file(entry.path());
         }
     }
+}
+
+/// Whether there is a socket at which nobody listens any more.
+fn is_stale(path: &Path) -> bool {
+    // Connecting to an ordinary file is refused likewise.
+    path.symlink_metadata().is_ok_and(|data| data.file_type().is_socket())
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]
@@ -160,6 +173,27 @@ mod tests {
         assert!(UnixStream::connect(&sockets[1]).is_ok());
         drop((first, second));
         assert_eq!(files(), 1);
+    }
+
+    #[test]
+    fn a_socket_with_a_name_is_taken_over_from_a_killed_server_and_from_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("server.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let listen = |others| {
+            let mut sockets = LocalSockets::default();
+            sockets.listen_at(path.to_str().unwrap(), others).map(|()| sockets)
+        };
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        let first = listen(false).unwrap();
+        assert!(UnixStream::connect(&path).is_ok() && mode() == 0o600);
+        assert_eq!(listen(true).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        let second = listen(true).unwrap();
+        assert!(mode() == 0o666 && second.locality().sockets.is_empty());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "a file").unwrap();
+        assert!(listen(true).is_err() && path.exists());
     }
 
     #[test]

@@ -7,12 +7,14 @@
 //!
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|
+//! | [`access`]   | Who may use the server, by which key or as which user?                        |
 //! | `board`      | What have sessions left for each other?                                      |
+//! | `dial`       | Where does the broker connect to for a worker?                                |
 //! | `exchange`   | How does a worker leave something there, and take it?                         |
 //! | `config`     | What can be set, and what is refused?                                        |
-//! | [`key_file`] | Where is the key, and is it really secret?                                    |
 //! | `listen`     | Who may knock, how many at once, and for how long?                            |
 //! | `local`      | At which sockets is the broker reached from its own host?                     |
+//! | `origin`     | Where does a caller come from?                                                |
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
 //! | `process`    | How is a worker started, watched, and ended?                                  |
 //! | `spare`      | Which worker is ready before its client comes?                                |
@@ -21,17 +23,19 @@
 //! | `messages`   | What do broker and worker say to each other?                                  |
 //! | [`handover`] | How does a worker process get its client?                                     |
 
+pub mod access;
 mod board;
 mod config;
 pub(crate) mod control;
 mod diagnosis;
+mod dial;
 mod exchange;
 pub mod handover;
-pub mod key_file;
 mod listen;
 mod local;
 pub(crate) mod messages;
 mod monitor;
+mod origin;
 mod process;
 mod sessions;
 mod spare;
@@ -44,11 +48,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use causeway_fabric::{Target, threads};
+use causeway_fabric::keys::file::KeyFileError;
+use causeway_fabric::{Endpoint, Key, Target, threads};
+use causeway_wire::handshake::Protection;
 
+pub use access::{Access, AllowedUsers};
 pub use config::{BrokerConfig, CacheConfig, GpuChoice, UnknownGpu};
+pub use dial::{BadPeerRange, PeerRange};
 pub use handover::{WorkerError, WorkerStart, worker_main};
 
+use access::ServerKey;
 use board::Board;
 use diagnosis::Diagnoses;
 pub use exchange::{Exchange, PeerCaller};
@@ -65,12 +74,20 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Why a broker could not be started.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Without a key the broker would serve anybody.
-    #[error(
-        "listening at {0} demands a key, since other machines can connect there: give a key file, or listen at \
-         127.0.0.1 only"
-    )]
-    KeyNeeded(SocketAddr),
+    /// There is nowhere to listen.
+    #[error("there is neither an address nor a Unix socket to listen at")]
+    Nowhere,
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// A Unix socket is taken or cannot be made.
+    #[error("cannot listen at the Unix socket {name}: {}", explain_bind(.cause))]
+    Socket {
+        /// Its name.
+        name: String,
+        /// What the system said.
+        cause: io::Error,
+    },
     /// The address is taken or not ours.
     #[error("cannot listen at {address}: {}", explain_bind(.cause))]
     Listen {
@@ -99,6 +116,7 @@ fn explain_bind(cause: &io::Error) -> String {
 /// Everything that the broker's threads share.
 struct Shared {
     config: BrokerConfig,
+    key: ServerKey,
     sessions: Sessions,
     local: LocalSockets,
     board: Board,
@@ -117,21 +135,24 @@ pub struct Broker;
 impl Broker {
     /// Starts listening. The broker runs on threads of this process until it is stopped or dropped.
     pub fn start(config: BrokerConfig) -> Result<RunningBroker, StartError> {
-        if config.key.is_none() && !config.listen.ip().is_loopback() {
-            return Err(StartError::KeyNeeded(config.listen));
+        if config.listen.is_none() && config.socket.is_none() {
+            return Err(StartError::Nowhere);
         }
-        let address = config.listen;
-        let listener = TcpListener::bind(address).map_err(|cause| StartError::Listen { address, cause })?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let target = Target { host: address.ip().to_string(), port: address.port(), key: config.key.clone() };
+        let key = ServerKey::new(config.access.clone())?;
+        let listener = config.listen.map(listen_at).transpose()?;
+        let mut local = LocalSockets::open(config.socket_folder.as_deref());
+        if let Some(name) = &config.socket {
+            let listening = local.listen_at(name, config.allowed.others());
+            listening.map_err(|cause| StartError::Socket { name: name.clone(), cause })?;
+        }
+        let targets = targets(&config, listener.as_ref(), key.current()?)?;
         let (spawner, spawner_thread) = Spawner::start(&config)?;
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
         let spares = Spares::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
-        let local = LocalSockets::open(config.socket_folder.as_deref());
         let shared = Arc::new(Shared {
             config,
+            key,
             local,
             spares,
             sessions: Sessions::default(),
@@ -144,11 +165,19 @@ impl Broker {
         let (stop, stopped) = UnixStream::pair()?;
         let accepting = threads::spawn("accept", {
             let shared = Arc::clone(&shared);
-            move || listen::accept_until(&listener, &stopped, &shared)
+            move || listen::accept_until(listener.as_ref(), &stopped, &shared)
         })?;
-        tracing::info!(address = %target, key = target.key.is_some(), "listening");
+        for target in &targets {
+            tracing::info!(address = %target, protection = ?target.protection, "listening");
+            if target.protection == Protection::Unprotected && matches!(target.endpoint, Endpoint::Tcp { .. })
+            {
+                tracing::warn!(
+                    "whoever reaches {target} may use this server and its GPUs, for it was told to ask for no key"
+                );
+            }
+        }
         Ok(RunningBroker {
-            target,
+            targets,
             stop: Some(stop),
             accepting: Some(accepting),
             monitor_thread: Some(monitor_thread),
@@ -158,9 +187,34 @@ impl Broker {
     }
 }
 
+/// Listens over TCP.
+fn listen_at(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listener = TcpListener::bind(address).map_err(|cause| StartError::Listen { address, cause })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Where a broker listens, as its clients say it.
+fn targets(
+    config: &BrokerConfig,
+    listener: Option<&TcpListener>,
+    key: Option<Key>,
+) -> io::Result<Vec<Target>> {
+    let protection = match (&key, config.clear) {
+        (None, _) => Protection::Unprotected,
+        (Some(_), true) => Protection::Authenticated,
+        (Some(_), false) => Protection::Encrypted,
+    };
+    let tcp = listener
+        .map(TcpListener::local_addr)
+        .transpose()?
+        .map(|address| Target::tcp(address.ip().to_string(), address.port(), protection, key));
+    Ok(tcp.into_iter().chain(config.socket.as_ref().map(Target::unix)).collect())
+}
+
 /// A broker that listens; it stops when this is dropped.
 pub struct RunningBroker {
-    target: Target,
+    targets: Vec<Target>,
     stop: Option<UnixStream>,
     accepting: Option<JoinHandle<()>>,
     monitor_thread: Option<JoinHandle<()>>,
@@ -170,14 +224,19 @@ pub struct RunningBroker {
 
 impl core::fmt::Debug for RunningBroker {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("RunningBroker").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("RunningBroker").field("targets", &self.targets).finish_non_exhaustive()
     }
 }
 
 impl RunningBroker {
-    /// Where it listens, with the port that was really chosen, and its key.
+    /// Where it listens, with the port that was really chosen, and its key: first over TCP, if it does.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The first of the places where it listens.
     pub fn target(&self) -> &Target {
-        &self.target
+        &self.targets[0]
     }
 
     /// Sessions that have a worker right now.

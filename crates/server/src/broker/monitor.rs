@@ -7,7 +7,7 @@
 use core::convert::Infallible;
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::process::Child;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,6 +25,7 @@ use super::config::GpuChoice;
 use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
+use super::origin::Origin;
 use super::process::{Spawner, describe};
 
 /// How long a session waits until the monitor has been told of it: one that stands still holds up no session for longer.
@@ -42,7 +43,7 @@ enum Event {
 
 /// A client that is to be answered.
 struct NewClient {
-    peer: SocketAddr,
+    peer: Origin,
     hello: ClientHello,
     connection: Connection,
 }
@@ -63,7 +64,7 @@ impl Monitor {
     }
 
     /// Gives the process one more client.
-    pub fn add_client(&self, peer: SocketAddr, hello: ClientHello, connection: Connection) {
+    pub fn add_client(&self, peer: Origin, hello: ClientHello, connection: Connection) {
         self.tell(Event::Client(Box::new(NewClient { peer, hello, connection })));
     }
 

@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use causeway_fabric::target::random_bytes;
+use causeway_fabric::target::{address_proof, random_bytes};
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
-use causeway_fabric::{MOST_LANES, threads};
+use causeway_fabric::{MOST_LANES, Target, threads};
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -25,8 +25,10 @@ use super::Shared;
 use super::board::Thing;
 use super::config::BrokerConfig;
 use super::control::Control;
+use super::dial::dial;
 use super::listen::refuse;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
+use super::origin::Origin;
 use super::sessions::{Asked, Session};
 use super::spare::Spare;
 use crate::cache::{CacheStart, identity_of};
@@ -113,7 +115,7 @@ fn prepare_worker(parent: u32) -> io::Result<()> {
 /// Runs one session from its request to the end of its worker.
 pub fn run_session(
     shared: &Arc<Shared>,
-    peer: SocketAddr,
+    peer: Origin,
     hello: ClientHello,
     version: u16,
     connection: Connection,
@@ -171,12 +173,15 @@ pub fn describe(status: &io::Result<ExitStatus>) -> String {
     }
 }
 
-/// What a worker must know of the image cache. Who holds the server's key is one identity.
-fn cache_start(config: &BrokerConfig) -> Option<CacheStart> {
-    config.cache.as_ref().map(|cache| CacheStart {
+/// What a worker must know of the image cache. Who holds the server's key, or may do without, is one identity.
+fn cache_start(shared: &Shared) -> Option<CacheStart> {
+    let cache = shared.config.cache.as_ref()?;
+    // A key that cannot be read now lets nobody in over a network; at a Unix socket images are kept once it can be again.
+    let key = shared.key.current().ok()?;
+    Some(CacheStart {
         folder: cache.folder.as_os_str().as_bytes().to_vec(),
         capacity: cache.capacity,
-        identity: identity_of(config.key.as_ref().map(|key| key.bytes().as_slice())),
+        identity: identity_of(key.as_ref().map(|key| key.bytes().as_slice())),
     })
 }
 
@@ -207,6 +212,9 @@ fn admitted(environment: &[(String, String)]) -> Vec<(String, String)> {
     environment.iter().filter(is_admitted).cloned().collect()
 }
 
+/// Connections that are made for one worker at the same time; a link has one for messages and at most so many lanes.
+const MOST_DIALS: u32 = MOST_LANES + 1;
+
 /// How a worker came to its end.
 enum Ending {
     OfItself,
@@ -219,6 +227,10 @@ struct Worker {
     control: Arc<Control>,
     /// The client's connection, until the worker answers on it.
     unanswered: Option<Connection>,
+    /// The address by which the client came, if it came over a network.
+    reached_at: Option<SocketAddr>,
+    /// Connections that are being made for the worker.
+    dials: Arc<AtomicU32>,
 }
 
 impl Worker {
@@ -234,7 +246,7 @@ impl Worker {
         let token = LaneToken(random_bytes());
         let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MOST_LANES));
         let gpu = shared.config.gpu;
-        let cache = cache_start(&shared.config);
+        let cache = cache_start(shared);
         let environment = admitted(&hello.environment);
         // One that is ready has started its driver, which reads the variables only then.
         let spare = if environment.is_empty() { shared.spares.take() } else { None };
@@ -280,7 +292,8 @@ impl Worker {
             child.wait()?;
             return Err(error);
         }
-        Ok(Self { child, process, control, unanswered: None })
+        let reached_at = TcpStream::from(socket.try_clone()?).local_addr().ok();
+        Ok(Self { child, process, control, unanswered: None, reached_at, dials: Arc::default() })
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
@@ -330,7 +343,17 @@ impl Worker {
         let nothing = Thing { bytes: Vec::new(), descriptor: None };
         let (number, found) = match question {
             ToBroker::Ticket { number, ticket } => {
-                (number, shared.sessions.add_ticket(session, ticket).then_some(nothing))
+                let proof = || Thing { bytes: self.address_proof(shared).to_vec(), descriptor: None };
+                (number, shared.sessions.add_ticket(session, ticket).then(proof))
+            }
+            ToBroker::Dial { number, address, milliseconds, proof } => {
+                return self.dial(
+                    shared,
+                    number,
+                    &address,
+                    Duration::from_millis(milliseconds.into()),
+                    proof,
+                );
             }
             ToBroker::Leave { number, token, bytes } => {
                 let thing = Thing { bytes, descriptor: descriptor.map(Arc::new) };
@@ -344,6 +367,51 @@ impl Worker {
         let answer = ToWorker::Answer { number, bytes: found.map(|thing| thing.bytes) };
         // A worker that has ended is noticed by its process.
         let _ = messages::send(&self.control, &answer, descriptor.as_deref());
+    }
+
+    /// What shows other servers with the same key that the address by which the client came is this server's; zeros where
+    /// it came to no address, or there is no key.
+    fn address_proof(&self, shared: &Shared) -> [u8; 32] {
+        let key = shared.key.current().ok().flatten();
+        key.zip(self.reached_at).map(|(key, address)| address_proof(&key, address)).unwrap_or_default()
+    }
+
+    /// Connects to another server for the worker, on a thread of its own.
+    fn dial(&self, shared: &Shared, number: u32, address: &str, timeout: Duration, proof: [u8; 32]) {
+        let control = Arc::clone(&self.control);
+        let answer = move |made: Result<OwnedFd, String>| {
+            let (bytes, connection) = match made {
+                Ok(connection) => (Vec::new(), Some(connection)),
+                Err(why) => (why.into_bytes(), None),
+            };
+            // A worker that has ended is noticed by its process.
+            let _ = messages::send(
+                &control,
+                &ToWorker::Answer { number, bytes: Some(bytes) },
+                connection.as_ref(),
+            );
+        };
+        let target = match address.parse::<Target>() {
+            Ok(target) => target,
+            Err(error) => return answer(Err(error.to_string())),
+        };
+        if self.dials.fetch_add(1, Ordering::Relaxed) >= MOST_DIALS {
+            self.dials.fetch_sub(1, Ordering::Relaxed);
+            return answer(Err(format!(
+                "the server makes {MOST_DIALS} connections for one session at a time"
+            )));
+        }
+        let (named, dials) = (shared.config.peers.clone(), Arc::clone(&self.dials));
+        // Nothing is connected to while the key cannot be read.
+        let key = shared.key.current().map_err(|error| error.to_string());
+        let started = threads::spawn("dial", move || {
+            answer(key.and_then(|key| dial(&target.endpoint, timeout, &proof, key.as_ref(), &named)));
+            dials.fetch_sub(1, Ordering::Relaxed);
+        });
+        if let Err(error) = started {
+            self.dials.fetch_sub(1, Ordering::Relaxed);
+            tracing::error!("no connection is made for a worker, for no thread can be started: {error}");
+        }
     }
 
     /// Tells the client that its worker ended before it could answer.

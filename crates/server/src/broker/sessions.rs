@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_fabric::MOST_LANES;
-use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, VerbsHello};
+use causeway_fabric::target::ticket_id;
+use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, TicketId, VerbsHello};
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, pidfd_send_signal};
 
@@ -33,6 +34,7 @@ pub struct Session {
 /// What leads the worker of another server to a session, and which of its connections have come with it, one bit for each.
 pub struct Ticket {
     token: LaneToken,
+    id: TicketId,
     opened: u64,
     asked: Asked,
 }
@@ -103,14 +105,15 @@ impl Sessions {
         let Some(session) = table.get_mut(&id).filter(|session| session.tickets.len() < MOST_TICKETS) else {
             return false;
         };
-        session.tickets.push(Ticket { token, opened: 0, asked: Asked::default() });
+        session.tickets.push(Ticket { token, id: ticket_id(&token), opened: 0, asked: Asked::default() });
         true
     }
 
-    /// Every ticket there is.
-    pub fn tickets(&self) -> Vec<LaneToken> {
+    /// The ticket of which a caller has told the id.
+    pub fn ticket(&self, id: TicketId) -> Option<LaneToken> {
         let table = self.table.lock();
-        table.values().flat_map(|session| session.tickets.iter().map(|ticket| ticket.token)).collect()
+        let mut tickets = table.values().flat_map(|session| &session.tickets);
+        tickets.find(|ticket| ticket.id == id).map(|ticket| ticket.token)
     }
 
     /// The worker that a ticket leads to, if that is right and this connection has not come yet.

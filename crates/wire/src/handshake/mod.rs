@@ -1,8 +1,8 @@
 //! The handshake: how a client and a server agree to talk.
 //!
 //! A connection begins with a [`Preface`] of the client and a [`PrefaceAnswer`] of the server, both in the
-//! clear: they say whether the connection is encrypted, so that a missing or needless key gets a sentence
-//! instead of a hang. On an encrypted connection the Noise messages follow. Then each end sends one message
+//! clear: they say how the connection is protected, so that a missing or needless key gets a sentence
+//! instead of a hang. On a protected connection the Noise messages follow. Then each end sends one message
 //! of this module, in a frame of kind [`FrameKind::Handshake`](crate::frame::FrameKind::Handshake): an
 //! [`Opening`] and an [`Answer`].
 //!
@@ -14,8 +14,10 @@ mod preface;
 mod session;
 mod version;
 
-pub use further::{JoinHello, LaneHello, PeerHello, SharedMemory, VerbsEnd, VerbsHello};
-pub use preface::{MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, Preface, PrefaceAnswer};
+pub use further::{JoinHello, LaneHello, PeerHello, SharedMemory, TicketId, VerbsEnd, VerbsHello};
+pub use preface::{
+    MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Secret,
+};
 pub use session::{ClientHello, LaneToken, Locality, SessionId, Welcome};
 pub use version::{Offer, VERSIONS, VersionMismatch, VersionRange, negotiate};
 

@@ -1,4 +1,4 @@
-//! The first bytes of a connection, in the clear: whether it is encrypted.
+//! The first bytes of a connection, in the clear: how it is to be protected, and by which secret.
 
 use thiserror::Error;
 
@@ -11,11 +11,43 @@ pub const PREFACE_SIZE: usize = 8;
 /// The longest refusal in a [`PrefaceAnswer`], in bytes.
 pub const MAX_REFUSAL: usize = 1024;
 
-/// A client's first words: who it is and whether it has a key.
+/// How a connection is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// By nothing here: neither end proves anything. At a Unix socket the kernel says who is there; over a network this is
+    /// for a server that was started with `--insecure-no-key`.
+    Unprotected,
+    /// Both ends prove that they hold the secret, and the handshake is encrypted; what follows on connections that carry a link
+    /// is in the clear. Who can alter what the network carries can alter that.
+    Authenticated,
+    /// Both ends prove that they hold the secret, and everything is encrypted.
+    Encrypted,
+}
+
+impl Protection {
+    /// Whether both ends prove that they hold a secret.
+    pub fn needs_key(self) -> bool {
+        self != Self::Unprotected
+    }
+}
+
+/// The secret that a client proves to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secret {
+    /// The server's key.
+    Key,
+    /// A ticket of one of the server's sessions; its [`TicketId`](super::TicketId) follows the preface.
+    Ticket,
+}
+
+/// A client's first words: how the connection is to be protected. They are part of what both ends prove, so that nobody in
+/// between can alter them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preface {
-    /// Whether a Noise handshake follows.
-    pub encrypted: bool,
+    /// How the connection is to be protected; unless it is not, a Noise handshake follows.
+    pub protection: Protection,
+    /// By which secret.
+    pub secret: Secret,
 }
 
 /// The first bytes were not those of a peer that speaks this protocol.
@@ -27,20 +59,41 @@ pub struct NotCauseway {
 }
 
 impl Preface {
+    /// The preface of a client.
+    pub fn by_key(protection: Protection) -> Self {
+        Self { protection, secret: Secret::Key }
+    }
+
     /// The preface as it travels.
     pub fn to_bytes(&self) -> [u8; PREFACE_SIZE] {
         let [a, b, c, d] = PREFACE_MAGIC;
-        [a, b, c, d, u8::from(self.encrypted), 0, 0, 0]
+        let protection = match self.protection {
+            Protection::Unprotected => 0,
+            Protection::Encrypted => 1,
+            Protection::Authenticated => 2,
+        };
+        [a, b, c, d, protection, u8::from(self.secret == Secret::Ticket), 0, 0]
     }
 
     /// Reads a preface.
     pub fn parse(bytes: &[u8; PREFACE_SIZE]) -> Result<Self, NotCauseway> {
-        match bytes {
-            [a, b, c, d, encrypted @ 0..=1, 0, 0, 0] if [*a, *b, *c, *d] == PREFACE_MAGIC => {
-                Ok(Self { encrypted: *encrypted == 1 })
-            }
-            _ => Err(NotCauseway { found: *bytes }),
+        let foreign = NotCauseway { found: *bytes };
+        let [a, b, c, d, protection, secret, 0, 0] = *bytes else { return Err(foreign) };
+        if [a, b, c, d] != PREFACE_MAGIC {
+            return Err(foreign);
         }
+        let protection = match protection {
+            0 => Protection::Unprotected,
+            1 => Protection::Encrypted,
+            2 => Protection::Authenticated,
+            _ => return Err(foreign),
+        };
+        let secret = match secret {
+            0 => Secret::Key,
+            1 if protection.needs_key() => Secret::Ticket,
+            _ => return Err(foreign),
+        };
+        Ok(Self { protection, secret })
     }
 }
 
@@ -90,8 +143,12 @@ mod tests {
 
     #[test]
     fn prefaces_survive_a_round_trip_and_foreign_bytes_do_not() {
-        for preface in [Preface { encrypted: true }, Preface { encrypted: false }] {
-            assert_eq!(Preface::parse(&preface.to_bytes()), Ok(preface));
+        for protection in [Protection::Unprotected, Protection::Authenticated, Protection::Encrypted] {
+            for secret in [Secret::Key, Secret::Ticket] {
+                let preface = Preface { protection, secret };
+                let means_something = protection.needs_key() || secret == Secret::Key;
+                assert_eq!(Preface::parse(&preface.to_bytes()).ok(), means_something.then_some(preface));
+            }
         }
         for answer in [PrefaceAnswer::GoOn, PrefaceAnswer::Refused { length: 300 }] {
             assert_eq!(PrefaceAnswer::parse(&answer.to_bytes()), Ok(answer));

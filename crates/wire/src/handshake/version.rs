@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::record;
 
 /// The protocol versions that this build speaks, oldest and newest.
-pub const VERSIONS: VersionRange = VersionRange { oldest: 3, newest: 3 };
+pub const VERSIONS: VersionRange = VersionRange { oldest: 4, newest: 4 };
 
 /// A range of protocol versions, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

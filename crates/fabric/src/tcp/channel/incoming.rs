@@ -38,6 +38,11 @@ impl Incoming {
         self.end > self.start
     }
 
+    /// From here on bytes come in the clear.
+    pub(super) fn go_clear(&mut self) {
+        self.cipher = None;
+    }
+
     /// What decrypts, for another process that goes on with the connection.
     pub(super) fn into_cipher(self) -> Option<Cipher> {
         self.cipher

@@ -68,17 +68,31 @@ pub struct Connection {
     pub outgoing: Outgoing,
     /// The direction from the peer.
     pub incoming: Incoming,
+    handshake_only: bool,
 }
 
 impl Connection {
     /// Takes over a connection; `keys` are there when it is encrypted.
     pub fn new(socket: TcpStream, keys: Option<ConnectionKeys>) -> Self {
         let socket = Arc::new(socket);
+        let handshake_only = keys.as_ref().is_some_and(|keys| keys.handshake_only);
         let (send, receive) = match keys {
             Some(keys) => (Some(Cipher::new(keys.send)), Some(Cipher::new(keys.receive))),
             None => (None, None),
         };
-        Self { outgoing: Outgoing::new(Arc::clone(&socket), send), incoming: Incoming::new(socket, receive) }
+        let outgoing = Outgoing::new(Arc::clone(&socket), send);
+        Self { outgoing, incoming: Incoming::new(socket, receive), handshake_only }
+    }
+
+    /// Both directions for a link, which is in the clear where the keys protect the handshake alone.
+    pub(crate) fn into_directions(self) -> (Outgoing, Incoming) {
+        let Self { mut outgoing, mut incoming, handshake_only } = self;
+        if handshake_only {
+            // Neither end reads ahead in the handshake, so that no byte of the link was taken for a record.
+            outgoing.go_clear();
+            incoming.go_clear();
+        }
+        (outgoing, incoming)
     }
 
     /// The socket.
@@ -94,9 +108,11 @@ impl Connection {
         if self.incoming.has_bytes() {
             return Err(SpokeTooSoon);
         }
+        let handshake_only = self.handshake_only;
         Ok(match (self.outgoing.into_cipher(), self.incoming.into_cipher()) {
             (Some(send), Some(receive)) => {
-                Some(ConnectionKeys { send: send.into_state(), receive: receive.into_state() })
+                let (send, receive) = (send.into_state(), receive.into_state());
+                Some(ConnectionKeys { send, receive, handshake_only })
             }
             _ => None,
         })

@@ -29,6 +29,11 @@ impl Outgoing {
         Self { socket, cipher, scratch: Vec::new(), pipe: None }
     }
 
+    /// From here on bytes go in the clear.
+    pub(super) fn go_clear(&mut self) {
+        self.cipher = None;
+    }
+
     /// What encrypts, for another process that goes on with the connection.
     pub(super) fn into_cipher(self) -> Option<Cipher> {
         self.cipher

@@ -226,7 +226,7 @@ impl Lanes {
     /// Takes in a lane; `number` is there at the end that opened it.
     fn add(&self, link: &Arc<Shared>, connection: Connection, number: Option<u32>) {
         let socket = Arc::clone(connection.socket());
-        let Connection { mut outgoing, incoming } = connection;
+        let (mut outgoing, incoming) = connection.into_directions();
         let pipe = outgoing.send_by_reference();
         let refers = pipe.is_some() && self.0.is_within_a_host;
         if round_trip(&*socket).is_some_and(is_long) {

@@ -35,6 +35,17 @@ pub enum ToBroker {
         /// What the other session was told.
         token: Token,
     },
+    /// Connect to another server for this worker; the answer carries the connection, or says why there is none.
+    Dial {
+        /// The number of the question.
+        number: u32,
+        /// Where to, as a target without a key.
+        address: String,
+        /// How long that may take.
+        milliseconds: u32,
+        /// What the other server has proved of its address.
+        proof: [u8; 32],
+    },
     /// Give up what this session has left.
     Withdraw {
         /// What it was left under.
@@ -48,6 +59,7 @@ const LEAVE: u8 = 3;
 const FIND: u8 = 4;
 const WITHDRAW: u8 = 5;
 const TICKET: u8 = 6;
+const DIAL: u8 = 7;
 
 impl Encode for ToBroker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -70,6 +82,13 @@ impl Encode for ToBroker {
                 number.encode(out);
                 token.encode(out);
             }
+            Self::Dial { number, address, milliseconds, proof } => {
+                DIAL.encode(out);
+                number.encode(out);
+                address.encode(out);
+                milliseconds.encode(out);
+                proof.encode(out);
+            }
             Self::Withdraw { token } => {
                 WITHDRAW.encode(out);
                 token.encode(out);
@@ -86,6 +105,12 @@ impl<'a> Decode<'a> for ToBroker {
             LEAVE => Ok(Self::Leave { number: input.value()?, token: input.value()?, bytes: input.value()? }),
             FIND => Ok(Self::Find { number: input.value()?, token: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
+            DIAL => Ok(Self::Dial {
+                number: input.value()?,
+                address: input.value()?,
+                milliseconds: input.value()?,
+                proof: input.value()?,
+            }),
             TICKET => Ok(Self::Ticket { number: input.value()?, ticket: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
         }

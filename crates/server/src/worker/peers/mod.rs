@@ -23,7 +23,7 @@ pub use arrivals::Arrival;
 use super::direct::Direct;
 use super::engine::{Engine, Head};
 use super::pool::Pool;
-use crate::broker::PeerCaller;
+use crate::broker::{Exchange, PeerCaller};
 use arrivals::{Arrivals, Step};
 use causeway_api::calls::{peer_connect, peer_offer};
 use causeway_api::handle::{Context, Handle, Native, Stream};
@@ -32,8 +32,8 @@ use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_fabric::shm::{self, staging};
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::{
-    ConnectOptions, DeviceUse, Key, Link, PeerAddress, PeerLink, Receiver, Target, Via, connect_peer,
-    threads, verbs, via,
+    ConnectOptions, DeviceUse, Dial, Endpoint, Link, PeerAddress, PeerLink, Receiver, Target, Via,
+    connect_peer, threads, verbs, via,
 };
 use causeway_gpu::CuResult;
 use causeway_gpu::objects::Translate as _;
@@ -75,6 +75,25 @@ impl Joining {
                 Err(cause) => Err(format!("another server's worker is not served over verbs: {cause}")),
             },
         }
+    }
+}
+
+/// Has the broker make connections, as a worker may not.
+struct ByBroker {
+    exchange: Arc<Exchange>,
+    /// What the other server has proved of its address.
+    proof: [u8; 32],
+}
+
+impl core::fmt::Debug for ByBroker {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("ByBroker(..)")
+    }
+}
+
+impl Dial for ByBroker {
+    fn dial(&self, endpoint: &Endpoint, timeout: Duration) -> io::Result<OwnedFd> {
+        self.exchange.dial(endpoint, timeout, self.proof)
     }
 }
 
@@ -168,8 +187,8 @@ impl Engine {
         self.aside.run(move || {
             engine.expect_callers();
             match engine.exchange.ticket() {
-                Some((session, ticket)) => {
-                    let ticket = PeerTicket { session: session.0, secret: ticket.0 };
+                Some((session, ticket, proof)) => {
+                    let ticket = PeerTicket { session: session.0, secret: ticket.0, proof };
                     engine.answer_with(head, |out| ticket.encode(out));
                 }
                 None => engine.answer(head, Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM), &[]),
@@ -238,11 +257,12 @@ impl Engine {
 
     /// Connects to the worker of another server, and tells the client how that went.
     pub(super) fn connect_to_peer(self: &Arc<Self>, head: Head, request: &peer_connect<'_>) {
-        let target = Target {
-            host: request.host.to_owned(),
-            port: u16::try_from(request.port).unwrap_or_default(),
-            // Which one it is does not matter: the ticket takes its place.
-            key: request.encrypted.then(Key::generate),
+        let target = match request.address.parse::<Target>() {
+            Ok(target) => Target { key: None, ..target },
+            Err(cause) => {
+                let way = PeerWay { via: String::new(), reason: cause.to_string() };
+                return self.answer_with(head, |out| way.encode(out));
+            }
         };
         let locality = Locality {
             boot_id: request.boot_id.to_owned(),
@@ -253,6 +273,10 @@ impl Engine {
             via: request.via.parse().unwrap_or_default(),
             verbs_in_clear: request.in_clear,
             socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
+            dialer: Some(Arc::new(ByBroker {
+                exchange: Arc::clone(&self.exchange),
+                proof: request.ticket.proof,
+            })),
             ..ConnectOptions::default()
         };
         let (engine, peer) = (Arc::clone(self), request.peer);

@@ -1,107 +1,11 @@
-//! Where a server is and with which key it is reached, as the user writes it.
+//! How does a user write a target?
 
-use core::fmt;
 use core::str::FromStr;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use causeway_wire::handshake::LaneToken;
-use ring::rand::{SecureRandom as _, SystemRandom};
+use causeway_wire::handshake::Protection;
 use thiserror::Error;
 
-/// The port that `causeway serve` listens on unless told otherwise.
-pub const DEFAULT_PORT: u16 = 7690;
-
-const SCHEME: &str = "causeway://";
-
-/// The secret that a server and its clients share: 32 random bytes.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Key([u8; 32]);
-
-/// A text is not a key.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "the key has {found} characters that make no key: it must be the 43 characters of base64url (or 64 \
-     hexadecimal \
-     digits) that `causeway serve` printed; copy the whole connect string"
-)]
-pub struct KeyError {
-    found: usize,
-}
-
-impl Key {
-    /// Makes a new key from the operating system's random numbers.
-    ///
-    /// # Panics
-    /// When the operating system has no random numbers to give, which Linux does not do after boot.
-    pub fn generate() -> Self {
-        Self(random_bytes())
-    }
-
-    /// The key of connections that another server's worker opens with a ticket.
-    pub fn of_ticket(ticket: &LaneToken) -> Self {
-        Self(ticket.0)
-    }
-
-    /// The 32 secret bytes.
-    pub fn bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    /// The key as it appears in a connect string: 43 characters of base64url.
-    pub fn to_text(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.0)
-    }
-}
-
-/// Random bytes from the operating system, fit for secrets.
-///
-/// # Panics
-/// When the operating system has none to give, which Linux does not do after boot.
-pub fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");
-    bytes
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
-    }
-}
-
-impl FromStr for Key {
-    type Err = KeyError;
-
-    fn from_str(text: &str) -> Result<Self, KeyError> {
-        let error = KeyError { found: text.chars().count() };
-        let bytes = if text.len() == 64 {
-            let digit = |byte: u8| char::from(byte).to_digit(16);
-            text.as_bytes()
-                .chunks(2)
-                .map(|pair| Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8))
-                .collect::<Option<Vec<u8>>>()
-                .ok_or(error.clone())?
-        } else {
-            URL_SAFE_NO_PAD.decode(text).map_err(|_| error.clone())?
-        };
-        Ok(Self(bytes.try_into().map_err(|_| error)?))
-    }
-}
-
-/// A server to connect to: `host:port`, `causeway://host:port` or `causeway://KEY@host:port`.
-///
-/// The port may be left out ([`DEFAULT_PORT`]); an IPv6 address stands in brackets. [`Display`](fmt::Display)
-/// leaves the key out, so a target can be logged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Host name or address, without brackets.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// The server's key; without one the connection is not encrypted.
-    pub key: Option<Key>,
-}
+use super::{CLEAR, DEFAULT_PORT, Endpoint, INSECURE, KeyError, SCHEME, Target, UNIX};
 
 /// A text is not a [`Target`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -133,13 +37,27 @@ pub enum TargetError {
     /// Another scheme than `causeway://`.
     #[error("`{0}://` is not a kind of address that Causeway knows: write causeway://HOST:PORT or HOST:PORT")]
     UnknownScheme(String),
+    /// What stands behind the `?` is not known.
+    #[error(
+        "`?{0}` says nothing that Causeway knows: write ?{CLEAR} for a server that was started with --clear, \
+         ?{INSECURE} for one that was started with --insecure-no-key, or nothing"
+    )]
+    UnknownOption(String),
+    /// A Unix socket's name is missing or not absolute.
+    #[error("`{UNIX}{0}` names no Unix socket: write unix:/PATH, or unix:@NAME for an abstract one")]
+    BadSocket(String),
+    /// A key where there can be none.
+    #[error(
+        "the address of a server that was started with --insecure-no-key has no key: leave it out, or leave ?{INSECURE} out"
+    )]
+    NeedlessKey,
     /// The part before the `@` is not a key.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
 
 impl Target {
-    /// The servers of a list with commas between them.
+    /// The servers of a list with commas between them. Keys that are not in it are found by [`crate::keys`].
     ///
     /// # Errors
     /// For the first that is no target, an empty one among them.
@@ -153,30 +71,43 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
         let text = text.trim();
+        if let Some(name) = text.strip_prefix(UNIX) {
+            let is_named = name.strip_prefix(['/', '@']).is_some_and(|rest| !rest.is_empty());
+            return if is_named && !name.contains('\0') {
+                Ok(Self::unix(name))
+            } else {
+                Err(TargetError::BadSocket(name.to_owned()))
+            };
+        }
         let rest = match text.split_once("://") {
             Some(("causeway", rest)) => rest,
             Some((scheme, _)) => return Err(TargetError::UnknownScheme(scheme.to_owned())),
             None => text,
+        };
+        let (rest, protection) = match rest.split_once('?') {
+            None => (rest, Protection::Encrypted),
+            Some((rest, CLEAR)) => (rest, Protection::Authenticated),
+            Some((rest, INSECURE)) => (rest, Protection::Unprotected),
+            Some((_, other)) => return Err(TargetError::UnknownOption(other.to_owned())),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (key, address) = match rest.rsplit_once('@') {
             Some((key, address)) => (Some(key.parse()?), address),
             None => (None, rest),
         };
+        if key.is_some() && protection == Protection::Unprotected {
+            return Err(TargetError::NeedlessKey);
+        }
         if address.is_empty() {
             return Err(if key.is_some() {
-                TargetError::NoHost(text_without_key(address))
+                TargetError::NoHost(SCHEME.to_owned())
             } else {
                 TargetError::Empty
             });
         }
         let (host, port) = split_address(address)?;
-        Ok(Self { host: host.to_owned(), port, key })
+        Ok(Self { endpoint: Endpoint::Tcp { host: host.to_owned(), port }, protection, key })
     }
-}
-
-fn text_without_key(address: &str) -> String {
-    format!("{SCHEME}{address}")
 }
 
 fn split_address(address: &str) -> Result<(&str, u16), TargetError> {
@@ -214,29 +145,10 @@ fn split_address(address: &str) -> Result<(&str, u16), TargetError> {
     Ok((host, port))
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-impl Target {
-    /// The whole address, with the key in it: what a client is started with. Keep it out of logs.
-    pub fn connect_string(&self) -> String {
-        match &self.key {
-            Some(key) => format!("{SCHEME}{}@{self}", key.to_text()),
-            None => format!("{SCHEME}{self}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Key;
 
     fn target(text: &str) -> Result<Target, TargetError> {
         text.parse()
@@ -244,22 +156,36 @@ mod tests {
 
     #[test]
     fn every_way_to_write_a_target_is_understood() {
-        let plain = Target { host: "gpuhost".into(), port: 9000, key: None };
+        let plain = Target::tcp("gpuhost", 9000, Protection::Encrypted, None);
         assert_eq!(target("gpuhost:9000"), Ok(plain.clone()));
         assert_eq!(target(" causeway://gpuhost:9000/ "), Ok(plain));
-        assert_eq!(target("gpuhost").unwrap().port, DEFAULT_PORT);
+        assert_eq!(target("gpuhost"), Ok(Target::tcp("gpuhost", DEFAULT_PORT, Protection::Encrypted, None)));
         assert_eq!(target("[::1]:9000").unwrap().to_string(), "[::1]:9000");
-        assert_eq!(target("[fe80::1]").unwrap().host, "fe80::1");
+        assert_eq!(
+            target("[fe80::1]").unwrap().endpoint,
+            Endpoint::Tcp { host: "fe80::1".into(), port: DEFAULT_PORT }
+        );
+        assert_eq!(target("unix:/run/a.sock"), Ok(Target::unix("/run/a.sock")));
+        assert_eq!(target("unix:@a"), Ok(Target::unix("@a")));
+        assert_eq!(target("gpuhost?clear").unwrap().protection, Protection::Authenticated);
+        assert_eq!(target("causeway://a:1?insecure-no-key").unwrap().protection, Protection::Unprotected);
     }
 
     #[test]
-    fn a_connect_string_survives_a_round_trip_and_display_hides_the_key() {
-        let target = Target { host: "::1".into(), port: 1, key: Some(Key::generate()) };
-        assert_eq!(target.connect_string().parse(), Ok(target.clone()));
-        assert_eq!(target.to_string(), "[::1]:1");
-        let hexadecimal: String =
-            target.key.as_ref().unwrap().bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hexadecimal.parse(), Ok(target.key.unwrap()));
+    fn a_connect_string_survives_a_round_trip_and_nothing_else_shows_the_key() {
+        let key = Some(Key::generate());
+        let servers = [
+            Target::tcp("::1", 1, Protection::Encrypted, key.clone()),
+            Target::tcp("::1", 1, Protection::Authenticated, key.clone()),
+            Target::tcp("::1", 1, Protection::Unprotected, None),
+            Target::unix("/run/a b.sock"),
+        ];
+        for server in servers {
+            assert_eq!(server.connect_string().parse(), Ok(server.clone()));
+            assert_eq!(server.address().parse(), Ok(Target { key: None, ..server.clone() }));
+            let shown = format!("{server} {} {server:?}", server.address());
+            assert!(!shown.contains(&**key.as_ref().unwrap().to_text()), "{shown}");
+        }
     }
 
     #[test]
@@ -273,5 +199,10 @@ mod tests {
         assert!(message("http://gpuhost").contains("causeway://HOST:PORT"));
         assert!(message("causeway://short@gpuhost").contains("43 characters"));
         assert!(message("gpu host:1").contains("no host name"));
+        assert!(message("gpuhost?fast").contains("?clear"));
+        assert!(message("unix:relative").contains("unix:/PATH") && target("unix:@").is_err());
+        let key = Key::generate();
+        let both = format!("causeway://{}@gpuhost?insecure-no-key", *key.to_text());
+        assert_eq!(target(&both), Err(TargetError::NeedlessKey));
     }
 }

@@ -1,0 +1,140 @@
+//! Which keys are there, and how does one get from a server to its clients?
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use causeway_fabric::keys::file::{self, KeyFileError, Line};
+use causeway_fabric::{DEFAULT_PORT, Target, TargetError};
+use clap::{Args, Subcommand};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+/// Show the key of this machine's server, or keep those of other servers.
+///
+/// A server proves with its key who it is, and lets in whoever holds it. It makes the key at its first start and keeps it in
+/// ~/.config/causeway/key. Deleted or replaced there, it counts no longer for new sessions.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print the connect string of a server that runs here, with its key: keep it secret.
+    Show {
+        /// How clients reach it: HOST:PORT. If not given: this machine's name and the usual port.
+        #[arg(value_name = "ADDRESS")]
+        address: Option<String>,
+        /// The server's key file. If not given: ~/.config/causeway/key.
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
+    },
+    /// Keep the key of a server in ~/.config/causeway/keys: reads its connect string from standard input.
+    Add,
+    /// Say of which servers there are keys; the keys are not printed.
+    List,
+    /// Forget the key of a server.
+    Remove {
+        /// The server: HOST:PORT.
+        #[arg(value_name = "SERVER")]
+        server: String,
+    },
+}
+
+/// Why nothing was done with a key.
+#[derive(Debug, Error)]
+pub enum KeyCommandError {
+    /// A key file cannot be used.
+    #[error(transparent)]
+    File(#[from] KeyFileError),
+    /// The address makes no sense.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// What came from standard input has no key.
+    #[error(
+        "`{0}` has no key in it: paste the whole connect string, causeway://KEY@HOST:PORT, that `causeway key show` prints on the server"
+    )]
+    NoKey(String),
+    /// There is no such line.
+    #[error("there is no key of {0} in the list; `causeway key list` says what there is")]
+    Unknown(String),
+    /// Nothing can be read or printed.
+    #[error("standard input or output failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Does what was asked.
+pub fn key(arguments: &Arguments) -> Result<ExitCode, KeyCommandError> {
+    match &arguments.action {
+        Action::Show { address, key_file } => show(address.as_deref(), key_file.clone())?,
+        Action::Add => add()?,
+        Action::List => list()?,
+        Action::Remove { server } => remove(server)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(address: Option<&str>, key_file: Option<PathBuf>) -> Result<(), KeyCommandError> {
+    let path = key_file.map_or_else(file::default_path, Ok)?;
+    let here = || format!("{}:{DEFAULT_PORT}", rustix::system::uname().nodename().to_string_lossy());
+    let target: Target = address.map_or_else(here, str::to_owned).parse()?;
+    let target = Target { key: Some(file::load(&path)?), ..target };
+    writeln!(io::stdout(), "{}", *target.connect_string())?;
+    Ok(())
+}
+
+fn add() -> Result<(), KeyCommandError> {
+    if io::stdin().is_terminal() {
+        write!(io::stderr(), "The connect string that `causeway key show` prints on the server: ")?;
+    }
+    let mut text = Zeroizing::new(String::new());
+    io::stdin().lock().read_line(&mut text)?;
+    let target: Target = text.parse()?;
+    let Some(key) = target.key.clone() else { return Err(KeyCommandError::NoKey(target.to_string())) };
+    let path = file::list_path()?;
+    let mut lines = kept(&path)?;
+    let server = Some(target.endpoint.clone());
+    lines.retain(|line| line.server != server);
+    lines.push(Line { server, key });
+    file::write(&path, &lines)?;
+    writeln!(
+        io::stdout(),
+        "The key of {target} is in {} now: causeway run --on {} -- PROGRAM",
+        path.display(),
+        target.address()
+    )?;
+    Ok(())
+}
+
+fn list() -> Result<(), KeyCommandError> {
+    let mut out = io::stdout().lock();
+    for line in kept(&file::list_path()?)? {
+        match line.server {
+            Some(server) => writeln!(out, "{server}")?,
+            None => writeln!(out, "(any server)")?,
+        }
+    }
+    Ok(())
+}
+
+fn remove(server: &str) -> Result<(), KeyCommandError> {
+    let target: Target = server.parse()?;
+    let path = file::list_path()?;
+    let mut lines = kept(&path)?;
+    let before = lines.len();
+    lines.retain(|line| line.server.as_ref() != Some(&target.endpoint));
+    if lines.len() == before {
+        return Err(KeyCommandError::Unknown(target.to_string()));
+    }
+    Ok(file::write(&path, &lines)?)
+}
+
+/// What is in the list; nothing where there is none.
+fn kept(path: &std::path::Path) -> Result<Vec<Line>, KeyFileError> {
+    match file::read(path) {
+        Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read,
+    }
+}

@@ -1,0 +1,102 @@
+//! How do servers' keys get to a program that is started?
+//!
+//! Neither by its arguments nor by its environment, which other users of the machine, or everything that the program starts,
+//! may read: by a key file that only its user can open.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use causeway_fabric::keys::file::{self, KeyFileError, Line};
+use causeway_fabric::keys::{self, ServersError};
+use causeway_fabric::{Target, private_folder};
+use ring::digest::{SHA256, digest};
+use thiserror::Error;
+
+/// Why a program would not find the keys.
+#[derive(Debug, Error)]
+pub enum HandOverError {
+    /// A key file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] KeyFileError),
+    /// The servers' own addresses make no sense.
+    #[error(transparent)]
+    Servers(#[from] ServersError),
+    /// There is no folder for the file.
+    #[error("there is no folder for a file with the servers' keys, which only this user may enter: {0}")]
+    Folder(std::io::Error),
+}
+
+/// Sets the servers that a program is to use, and sees to it that it finds their keys. `named` is the key file that the user
+/// has named, if any.
+pub fn hand_over(
+    command: &mut Command,
+    servers: &[Target],
+    named: Option<&Path>,
+) -> Result<(), HandOverError> {
+    let addresses = servers.iter().map(Target::address).collect::<Vec<_>>().join(",");
+    command.env_remove(keys::VARIABLE);
+    // A file that cannot be read matters only if it is needed, and then it was read before.
+    let found = keys::servers(&addresses, named.map(PathBuf::from)).ok();
+    command.env("CAUSEWAY_ON", addresses);
+    if found.is_some_and(|found| found == servers) {
+        if let Some(named) = named {
+            let named = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
+            command.env(keys::VARIABLE, named);
+        }
+        return Ok(());
+    }
+    command.env(keys::VARIABLE, keep(servers)?);
+    Ok(())
+}
+
+/// Writes the servers' keys to a file in a folder that only this user can enter. Its name depends on what is in it, so that
+/// programs that are started with the same keys use the same file, which stays there as long as the folder does.
+pub fn keep(servers: &[Target]) -> Result<PathBuf, HandOverError> {
+    let line =
+        |server: &Target| Some(Line { server: Some(server.endpoint.clone()), key: server.key.clone()? });
+    let lines: Vec<_> = servers.iter().filter_map(line).collect();
+    let content: Vec<u8> = lines
+        .iter()
+        .flat_map(|line| [format!("{:?}", line.server).as_bytes(), line.key.bytes()].concat())
+        .collect();
+    let digest = digest(&SHA256, &content);
+    let name: String = digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = private_folder().map_err(HandOverError::Folder)?.join(format!("keys-{name}"));
+    file::write(&path, &lines)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_fabric::Key;
+
+    #[test]
+    fn neither_arguments_nor_environment_hold_a_key_and_the_file_does() {
+        let key = Key::generate();
+        let text = key.to_text();
+        let servers = Target::list(&format!("causeway://{}@a:1?clear,unix:/x", *text)).unwrap();
+        let mut command = Command::new("program");
+        hand_over(&mut command, &servers, None).unwrap();
+        let variables: Vec<_> =
+            command.get_envs().filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?))).collect();
+        assert!(variables.iter().all(|(_, value)| !value.contains(&**text)), "{variables:?}");
+        let value = |wanted| variables.iter().find(|(name, _)| *name == wanted).unwrap().1;
+        assert_eq!(value("CAUSEWAY_ON"), "causeway://a:1?clear,unix:/x");
+        let path = PathBuf::from(value(keys::VARIABLE));
+        assert_eq!(keys::servers(value("CAUSEWAY_ON"), Some(path.clone())).unwrap(), servers);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_the_user_named_is_named_to_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        file::load_or_create(&path).unwrap();
+        let servers = keys::servers("a:1", Some(path.clone())).unwrap();
+        let mut command = Command::new("program");
+        hand_over(&mut command, &servers, Some(&path)).unwrap();
+        let named = command.get_envs().find(|(name, _)| *name == keys::VARIABLE).unwrap().1;
+        assert_eq!(named, Some(path.as_os_str()));
+    }
+}

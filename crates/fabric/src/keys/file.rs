@@ -1,0 +1,247 @@
+//! Where are keys kept, and are they really secret?
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use crate::target::{Endpoint, Key, Target, random_bytes};
+
+/// The most bytes of a key file that are read.
+const LONGEST: u64 = 1 << 20;
+
+/// Why a key file is not used.
+#[derive(Debug, Error)]
+pub enum KeyFileError {
+    /// There is no home directory to look in.
+    #[error("there is no HOME to keep the key in: name a file with --key-file")]
+    NoHome,
+    /// The file cannot be read or made.
+    #[error("the key file {path} cannot be {action}: {cause}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Others can read the key.
+    #[error(
+        "the key file {path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`; if others may have read \
+         it, delete it on the server, which makes a new key"
+    )]
+    NotPrivate {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The file belongs to somebody else.
+    #[error("the key file {path} belongs to user {owner}, not to the user that runs this ({user})")]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// The owner's number.
+        owner: u32,
+        /// Our number.
+        user: u32,
+    },
+    /// The file holds no key.
+    #[error("the key file {path} cannot be used: {cause}. A line of it is a key, or HOST:PORT and a key")]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        cause: String,
+    },
+}
+
+/// A folder of this user's configuration of Causeway: `causeway` in `$XDG_CONFIG_HOME` or `~/.config`.
+pub fn configuration() -> Result<PathBuf, KeyFileError> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
+    let folder = folder.or_else(|| variable("HOME").map(|home| home.join(".config")));
+    Ok(folder.ok_or(KeyFileError::NoHome)?.join("causeway"))
+}
+
+/// Where a server keeps its key unless another file is named: `key` in [`configuration`].
+pub fn default_path() -> Result<PathBuf, KeyFileError> {
+    Ok(configuration()?.join("key"))
+}
+
+/// Where a client keeps the keys of servers: `keys` in [`configuration`].
+pub fn list_path() -> Result<PathBuf, KeyFileError> {
+    Ok(configuration()?.join("keys"))
+}
+
+/// Reads the key in `path`, or makes one where there is none; the second value says that it is new. The
+/// file must belong to the user who runs this and be closed to everybody else.
+pub fn load_or_create(path: &Path) -> Result<(Key, bool), KeyFileError> {
+    match load(path) {
+        Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
+            let new = create(path)?;
+            // Another server may have been faster; then its key is the one that counts.
+            let key = load(path)?;
+            Ok((key.clone(), key == new))
+        }
+        read => read.map(|key| (key, false)),
+    }
+}
+
+/// The key that serves for any server in the file at `path`, such as a server's own.
+pub fn load(path: &Path) -> Result<Key, KeyFileError> {
+    let keys = read(path)?;
+    let missing =
+        || KeyFileError::NoKey { path: path.to_owned(), cause: "it has no line with a key alone".to_owned() };
+    keys.into_iter().find(|line| line.server.is_none()).map(|line| line.key).ok_or_else(missing)
+}
+
+/// A line of a key file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The server that the key is of; none for one that serves for any.
+    pub server: Option<Endpoint>,
+    /// The key.
+    pub key: Key,
+}
+
+/// Reads a key file: a line is a key, or a server's `HOST:PORT` and its key; empty lines and those that begin with `#` say nothing.
+pub fn read(path: &Path) -> Result<Vec<Line>, KeyFileError> {
+    let failed = failed(path, "read");
+    let file = fs::File::open(path).map_err(&failed)?;
+    let data = file.metadata().map_err(&failed)?;
+    let user = rustix::process::geteuid().as_raw();
+    if data.uid() != user {
+        return Err(KeyFileError::NotOurs { path: path.to_owned(), owner: data.uid(), user });
+    }
+    if data.mode() & 0o077 != 0 {
+        return Err(KeyFileError::NotPrivate { path: path.to_owned(), mode: data.mode() & 0o777 });
+    }
+    let mut text = Zeroizing::new(String::with_capacity(data.len().min(LONGEST) as usize));
+    file.take(LONGEST).read_to_string(&mut text).map_err(&failed)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(line)
+        .collect::<Result<_, _>>()
+        .map_err(|cause| KeyFileError::NoKey { path: path.to_owned(), cause })
+}
+
+fn line(text: &str) -> Result<Line, String> {
+    let (server, key) = match text.split_once(char::is_whitespace) {
+        Some((server, key)) => (Some(server), key.trim()),
+        None => (None, text),
+    };
+    let server =
+        server.map(|server| server.parse::<Target>().map_err(|cause| cause.to_string())).transpose()?;
+    let key = key.parse::<Key>().map_err(|cause| cause.to_string())?;
+    Ok(Line { server: server.map(|server| server.endpoint), key })
+}
+
+/// A key file's text.
+fn text(lines: &[Line]) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(String::with_capacity(lines.len() * 128));
+    for Line { server, key } in lines {
+        if let Some(server) = server {
+            text.push_str(&format!("{server} "));
+        }
+        text.push_str(&key.to_text());
+        text.push('\n');
+    }
+    text
+}
+
+fn failed(path: &Path, action: &'static str) -> impl Fn(io::Error) -> KeyFileError {
+    let path = path.to_owned();
+    move |cause| KeyFileError::Io { path: path.clone(), action, cause }
+}
+
+fn create(path: &Path) -> Result<Key, KeyFileError> {
+    let key = Key::generate();
+    write_with(path, &[Line { server: None, key: key.clone() }], |draft| {
+        // Only if there is none of that name.
+        match fs::hard_link(draft, path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    })?;
+    Ok(key)
+}
+
+/// Writes a key file that only its owner can read, in the place of one that may be there.
+pub fn write(path: &Path, lines: &[Line]) -> Result<(), KeyFileError> {
+    write_with(path, lines, |draft| fs::rename(draft, path))
+}
+
+/// Writes a draft beside `path`, and lets `publish` give it its name when it is complete.
+fn write_with(
+    path: &Path,
+    lines: &[Line],
+    publish: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), KeyFileError> {
+    let failed = failed(path, "created");
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(&failed)?;
+    }
+    let number = u64::from_le_bytes(random_bytes());
+    let draft = path.with_extension(format!("new-{number:016x}"));
+    let written =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
+            file.write_all(text(lines).as_bytes())?;
+            file.sync_all()?;
+            publish(&draft)
+        });
+    // A draft that cannot be removed holds a key that nobody uses, and one that was renamed is not there.
+    let _ = fs::remove_file(&draft);
+    written.map_err(&failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_kept_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new").join("key");
+        let (key, new) = load_or_create(&path).unwrap();
+        assert!(new);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(load_or_create(&path).unwrap(), (key, false));
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_or_that_is_damaged_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        load_or_create(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = load_or_create(&path).unwrap_err();
+        assert!(error.to_string().contains("mode 640") && error.to_string().contains("chmod 600"), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&path, "nonsense").unwrap();
+        assert!(matches!(load_or_create(&path), Err(KeyFileError::NoKey { .. })));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let server = Some("[::1]:5".parse::<Target>().unwrap().endpoint);
+        let lines = [Line { server, key: Key::generate() }, Line { server: None, key: Key::generate() }];
+        write(&path, &[]).unwrap();
+        write(&path, &lines).unwrap();
+        assert_eq!(read(&path).unwrap(), lines);
+        assert_eq!(load(&path).unwrap(), lines[1].key);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
+        fs::write(&path, format!("# mine\n\n host \t {} \n", *lines[0].key.to_text())).unwrap();
+        let read = read(&path).unwrap();
+        assert!(read.len() == 1 && read[0].key == lines[0].key && read[0].server.is_some());
+        assert!(matches!(load(&path), Err(KeyFileError::NoKey { .. })));
+    }
+}

@@ -1,0 +1,152 @@
+//! The secret that a server and its clients share.
+
+use core::fmt;
+use core::str::FromStr;
+use std::net::{IpAddr, SocketAddr};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use causeway_wire::handshake::{LaneToken, TicketId};
+use ring::digest::{SHA256, digest};
+use ring::hmac::{self, HMAC_SHA256};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use thiserror::Error;
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// The secret that a server and its clients share: 32 random bytes, which are wiped when it is dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(Zeroizing<[u8; 32]>);
+
+/// A text is not a key.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "the key has {found} characters that make no key: it must be the 43 characters of base64url (or 64 \
+     hexadecimal digits) that `causeway key show` prints on the server; copy the whole connect string"
+)]
+pub struct KeyError {
+    found: usize,
+}
+
+impl Key {
+    /// Makes a new key from the operating system's random numbers.
+    ///
+    /// # Panics
+    /// When the operating system has no random numbers to give, which Linux does not do after boot.
+    pub fn generate() -> Self {
+        Self(Zeroizing::new(random_bytes()))
+    }
+
+    /// The key of connections that another server's worker opens with a ticket.
+    pub fn of_ticket(ticket: &LaneToken) -> Self {
+        Self(Zeroizing::new(ticket.0))
+    }
+
+    /// The 32 secret bytes.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The key as it appears in a connect string: 43 characters of base64url.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        Zeroizing::new(URL_SAFE_NO_PAD.encode(*self.0))
+    }
+}
+
+/// What says in the clear which ticket a connection comes with: the beginning of a digest, which tells nothing of the ticket.
+pub fn ticket_id(ticket: &LaneToken) -> TicketId {
+    let digest = digest(&SHA256, &[b"causeway ticket".as_slice(), &ticket.0].concat());
+    TicketId(*digest.as_ref().first_chunk().expect("a digest has 32 bytes"))
+}
+
+/// Shows whoever holds the same key that a server with that key listens at an address: an HMAC of the address.
+pub fn address_proof(key: &Key, address: SocketAddr) -> [u8; 32] {
+    let proof = hmac::sign(&address_key(key), &address_text(address));
+    *proof.as_ref().first_chunk().expect("SHA-256 makes 32 bytes")
+}
+
+/// Whether [`address_proof`] has made `proof` for this address, by the same key.
+pub fn is_address_proof(key: &Key, address: SocketAddr, proof: &[u8; 32]) -> bool {
+    hmac::verify(&address_key(key), &address_text(address), proof).is_ok()
+}
+
+fn address_key(key: &Key) -> hmac::Key {
+    hmac::Key::new(HMAC_SHA256, key.bytes())
+}
+
+fn address_text(address: SocketAddr) -> Vec<u8> {
+    let ip = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    [b"causeway address".as_slice(), &ip.octets(), &address.port().to_be_bytes()].concat()
+}
+
+/// Random bytes from the operating system, fit for secrets.
+///
+/// # Panics
+/// When the operating system has none to give, which Linux does not do after boot.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+impl FromStr for Key {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let error = KeyError { found: text.chars().count() };
+        let mut bytes = Zeroizing::new([0; 32]);
+        if text.len() == 64 {
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+                let (high, low) = digit(pair[0]).zip(digit(pair[1])).ok_or_else(|| error.clone())?;
+                *byte = (high << 4 | low) as u8;
+            }
+        } else {
+            let mut decoded = URL_SAFE_NO_PAD.decode(text).map_err(|_| error.clone())?;
+            let fits = decoded.len() == bytes.len();
+            if fits {
+                bytes.copy_from_slice(&decoded);
+            }
+            decoded.zeroize();
+            if !fits {
+                return Err(error);
+            }
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_proved_by_the_same_key_only() {
+        let key = Key::generate();
+        let [own, mapped, other]: [SocketAddr; 3] =
+            ["10.0.0.1:7", "[::ffff:10.0.0.1]:7", "10.0.0.1:8"].map(|address| address.parse().unwrap());
+        let proof = address_proof(&key, own);
+        assert!(is_address_proof(&key, own, &proof) && is_address_proof(&key, mapped, &proof));
+        assert!(!is_address_proof(&key, other, &proof) && !is_address_proof(&Key::generate(), own, &proof));
+        assert!(!is_address_proof(&key, own, &[0; 32]));
+    }
+
+    #[test]
+    fn both_ways_to_write_a_key_are_understood_and_nothing_else() {
+        let key = Key::generate();
+        assert_eq!(key.to_text().parse(), Ok(key.clone()));
+        let hexadecimal: String = key.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hexadecimal.parse(), Ok(key));
+        assert!(
+            ["", "short", &"g".repeat(64), &"A".repeat(44)].iter().all(|text| text.parse::<Key>().is_err())
+        );
+    }
+}

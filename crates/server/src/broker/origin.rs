@@ -1,0 +1,60 @@
+//! Where does a caller come from, as far as the kernel tells?
+
+use core::fmt;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+
+/// Where a caller comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// From a network address.
+    Network(SocketAddr),
+    /// From this host, at a Unix socket.
+    Host {
+        /// The process that connected; 0 where it is of another namespace.
+        process: i32,
+        /// Its user.
+        user: u32,
+        /// Its first group.
+        group: u32,
+    },
+}
+
+impl Origin {
+    /// That of whoever is at the other end of a Unix socket. One of whom the kernel says nothing is nobody.
+    pub fn of_local(stream: &UnixStream) -> Self {
+        match rustix::net::sockopt::socket_peercred(stream) {
+            Ok(peer) => Self::Host {
+                process: peer.pid.as_raw_nonzero().get(),
+                user: peer.uid.as_raw(),
+                group: peer.gid.as_raw(),
+            },
+            Err(_) => Self::Host { process: 0, user: u32::MAX, group: u32::MAX },
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(address) => address.fmt(f),
+            Self::Host { process, user, .. } => write!(f, "process {process} of user {user} on this host"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_this_host_is_known_by_its_user() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let origin = Origin::of_local(&one);
+        let (process, user) = (std::process::id() as i32, rustix::process::geteuid().as_raw());
+        assert!(
+            matches!(origin, Origin::Host { process: told, user: owner, .. } if told == process && owner == user)
+        );
+        assert_eq!(origin.to_string(), format!("process {process} of user {user} on this host"));
+    }
+}
