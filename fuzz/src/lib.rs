@@ -49,13 +49,16 @@ fn read_frames(bytes: &[u8], piece: usize, limit: usize) -> (Vec<(FrameHeader, V
     (frames, false)
 }
 
-/// What decodes as messages is encoded as the same bytes again.
+/// What decodes as messages is encoded as the same bytes again, but for texts that were not printable: these are the same
+/// from the second time on.
 pub fn messages(bytes: &[u8]) {
-    same_again::<ClientMessage>(bytes);
-    same_again::<WorkerMessage>(bytes);
+    assert!(bytes.starts_with(&encoded_again::<ClientMessage>(bytes)));
+    let printable = encoded_again::<WorkerMessage>(bytes);
+    assert_eq!(encoded_again::<WorkerMessage>(&printable), printable);
 }
 
-fn same_again<'a, M: Decode<'a> + Encode>(bytes: &'a [u8]) {
+/// The messages at the front of `bytes`, up to the first that cannot be decoded, as they are encoded.
+fn encoded_again<'a, M: Decode<'a> + Encode>(bytes: &'a [u8]) -> Vec<u8> {
     let mut again = Vec::new();
     for message in Messages::<M>::new(bytes) {
         match message {
@@ -66,7 +69,7 @@ fn same_again<'a, M: Decode<'a> + Encode>(bytes: &'a [u8]) {
             }
         }
     }
-    assert!(bytes.starts_with(&again));
+    again
 }
 
 /// The first words of either end, and what is made of them.
@@ -101,7 +104,14 @@ pub fn handshake(bytes: &[u8]) {
             }
             if let Ok(hello) = ClientHello::decode_rest(offer.clone(), rest) {
                 encode(&hello, &mut again);
-                assert_eq!(again, bytes);
+                // What was not printable in the hello is by now.
+                let (Opening::Session { offer, rest }
+                | Opening::Monitor { offer, rest }
+                | Opening::Diagnosis { offer, rest }) = Decoder::new(&again).value().expect("it is a hello")
+                else {
+                    panic!("a hello was taken for something else")
+                };
+                assert_eq!(ClientHello::decode_rest(offer, rest), Ok(hello));
             }
         }
         Ok(Opening::Lane(hello)) => {
@@ -125,7 +135,7 @@ pub fn handshake(bytes: &[u8]) {
     let mut again = Vec::new();
     if let Ok(answer) = Decoder::new(bytes).value::<Answer>() {
         answer.encode(&mut again);
-        assert!(bytes.starts_with(&again));
+        assert_eq!(Decoder::new(&again).value::<Answer>(), Ok(answer));
     }
 }
 

@@ -1,12 +1,13 @@
 //! What the client must know of a server's devices, sent once when the session opens.
 
 use causeway_wire::record;
+use causeway_wire::text::Printable;
 
 /// The state of a server's driver at the start of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Snapshot {
     /// What executes the calls, for people: "NVIDIA driver" or "software GPU", with its version.
-    pub backend: String,
+    pub backend: Printable,
     /// What `cuDriverGetVersion` answers (13000 is 13.0).
     pub driver_version: i32,
     /// Whether the devices run NVIDIA's machine code; if not, they run PTX only.
@@ -42,13 +43,13 @@ record!(Window { address, size, granularity });
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Device {
     /// Its name, "NVIDIA H200".
-    pub name: String,
+    pub name: Printable,
     /// Its UUID.
     pub uuid: [u8; 16],
     /// Its memory in bytes.
     pub total_memory: u64,
     /// Its PCI address, "0000:3b:00.0".
-    pub pci_bus_id: String,
+    pub pci_bus_id: Printable,
     /// Values of `CUdevice_attribute`, as pairs of attribute number and value.
     pub attributes: Vec<(i32, i32)>,
     /// Lowest and highest stream priority (the second is the smaller number).

@@ -17,6 +17,7 @@ pub use texture::TextureSource;
 pub use causeway_wire::lent::LentMemory;
 
 use causeway_wire::record;
+use causeway_wire::text::Printable;
 
 /// A resource of a device. The driver's own structure has parts that only it understands: it stays on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +90,9 @@ impl core::fmt::Debug for PeerTicket {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PeerWay {
     /// The module that carries copies; empty when there is no way.
-    pub via: String,
+    pub via: Printable,
     /// Why no better one does, or why none does.
-    pub reason: String,
+    pub reason: Printable,
 }
 
 record!(PeerWay { via, reason });

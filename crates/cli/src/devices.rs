@@ -91,11 +91,11 @@ fn table(devices: &[Device], first: usize) -> Vec<String> {
             };
             [
                 (first + number).to_string(),
-                device.name.clone(),
+                device.name.to_string(),
                 binary(device.total_memory),
                 format!("{}.{}", attribute(CAPABILITY_MAJOR), attribute(CAPABILITY_MINOR)),
                 attribute(MULTIPROCESSORS),
-                device.pci_bus_id.clone(),
+                device.pci_bus_id.to_string(),
                 device.uuid_text(),
             ]
         })

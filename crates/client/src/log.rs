@@ -3,6 +3,7 @@
 //! The level comes from `CAUSEWAY_LOG`. A line is written with one `write`, without locks, so that logging is safe
 //! in a forked child and during exit, and so that lines of several threads do not mix.
 
+use causeway_wire::text::{LONGEST_LINE, printable};
 use core::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -67,7 +68,8 @@ pub fn write(level: Level, text: fmt::Arguments<'_>) {
     if !wants(level) {
         return;
     }
-    let line = format!("causeway: {text}\n");
+    // What a server says of itself may be in it.
+    let line = format!("causeway: {}\n", printable(&text.to_string(), LONGEST_LINE));
     // SAFETY: the buffer is valid for its length. A failed write has nowhere to be reported.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }

@@ -1,6 +1,8 @@
 //! What can be known of a machine. Absence is a fact too: nothing here is an error.
 
+use causeway_wire::text::{LONGEST, printable};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -22,8 +24,8 @@ const MOST_DEVICES: usize = 64;
 impl Facts {
     /// The facts of another machine, which may say anything: nothing when they are too long or make no sense.
     pub fn from_json(bytes: &[u8]) -> Option<Self> {
-        let mut facts: Self =
-            serde_json::from_slice(bytes).ok().filter(|_| bytes.len() <= crate::MOST_BYTES)?;
+        let told: Value = serde_json::from_slice(bytes).ok().filter(|_| bytes.len() <= crate::MOST_BYTES)?;
+        let mut facts: Self = serde_json::from_value(with_printable_texts(told)).ok()?;
         facts.rdma.devices.truncate(MOST_DEVICES);
         facts.rdma.idle_cards.truncate(MOST_DEVICES);
         facts.rdma.nodes.truncate(MOST_DEVICES);
@@ -40,6 +42,20 @@ impl Facts {
     pub fn to_json(&self) -> Vec<u8> {
         // Names and numbers alone; there is nothing that could not be written.
         serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// The same with texts that may be shown, wherever one stands.
+fn with_printable_texts(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(printable(&text, LONGEST)),
+        Value::Array(values) => values.into_iter().map(with_printable_texts).collect(),
+        Value::Object(members) => {
+            let printable =
+                |(name, value)| (printable(String::as_str(&name), LONGEST), with_printable_texts(value));
+            members.into_iter().map(printable).collect()
+        }
+        other => other,
     }
 }
 

@@ -119,13 +119,13 @@ fn start_driver() -> DriverAnswer {
     let devices = snapshot.devices.iter().zip(0..).map(|(device, number)| {
         let ways = driver.direct_ways(number);
         CudaDevice {
-            name: device.name.clone(),
+            name: device.name.to_string(),
             address: device.pci_bus_id.to_lowercase(),
             ways: ways.usable.iter().map(ToString::to_string).collect(),
             closed: ways.refused.into_iter().map(|(way, why)| (way.to_string(), why)).collect(),
         }
     });
-    DriverAnswer::Started { name: snapshot.backend.clone(), devices: devices.collect() }
+    DriverAnswer::Started { name: snapshot.backend.to_string(), devices: devices.collect() }
 }
 
 fn features() -> Vec<(Feature, bool)> {

@@ -4,6 +4,7 @@ use crate::distance::{Distance, between};
 use crate::facts::{Facts, PciDevice};
 use crate::judge::ports::path_mtu;
 use crate::judge::{Finding, Level};
+use causeway_wire::text::{LONGEST_LINE, printable};
 use core::fmt::Write as _;
 
 /// A number of bytes with a unit that is a power of two.
@@ -21,9 +22,9 @@ pub fn binary(bytes: u64) -> String {
     if value.fract() == 0.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// A text of another machine without what a terminal would act on.
+/// A text, which may be another machine's, without what a terminal would act on.
 fn plain(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+    printable(text, LONGEST_LINE)
 }
 
 /// What a machine is and has, and what was found.
@@ -156,7 +157,7 @@ mod tests {
             advice: Some("do\u{1b}[2J".into()),
         };
         let text = found(&[finding(Level::Problem, "bad\n"), finding(Level::Good, "good")]);
-        assert!(text.find("good") < text.find("bad?"), "{text}");
-        assert!(text.contains("-> do?[2J") && text.lines().count() == 4, "{text}");
+        assert!(text.find("good") < text.find("bad\\n"), "{text}");
+        assert!(text.contains("-> do\\u001b[2J") && text.lines().count() == 4, "{text}");
     }
 }

@@ -239,7 +239,7 @@ pub fn greet_local(
     if !trusted && !caller.request.has_proof() {
         let text = "it serves its own user here and those whom `causeway serve --allow-user` and --allow-group name, and \
                     this program's is none of them";
-        let refusal = Answer::Refused { text: text.to_owned() };
+        let refusal = Answer::Refused { text: text.into() };
         // The caller may be gone already; the reason is reported either way.
         let _ = caller.connection.send_handshake(|out| refusal.encode(out));
         crate::tcp::channel::end_after_last_words(caller.connection.socket());
@@ -278,7 +278,7 @@ fn ask(mut connection: Connection, offer: &Offer, deadline: Instant) -> Result<C
 /// The protocol version to talk, or a refusal that the caller has been told.
 fn agree(connection: &mut Connection, offer: &Offer, client: &Offer) -> Result<u16, AcceptError> {
     negotiate(offer, client).map_err(|mismatch| {
-        let refusal = Answer::Refused { text: mismatch.to_string() };
+        let refusal = Answer::Refused { text: mismatch.to_string().into() };
         // The caller may be gone already; the reason is reported either way.
         let _ = connection.send_handshake(|out| refusal.encode(out));
         mismatch.into()

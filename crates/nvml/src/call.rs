@@ -6,7 +6,9 @@ use crate::session;
 use causeway_api::handle::MOST_SERVERS;
 use causeway_api::nvml::request::{Call, Given, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};
+use causeway_api::nvml::types::CHAR;
 use causeway_api::nvml::{ASKED, DeviceNumber, Function, MOST_BYTES, Mode, NO_DEVICE};
+use causeway_wire::text::Printable;
 use core::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -156,16 +158,32 @@ unsafe fn scatter(
             return Err(status::UNKNOWN);
         }
         let translated;
-        let bytes = if matches!(mode, Mode::OutDevice | Mode::Devices(_)) {
-            translated = handles(bytes);
-            &translated
-        } else {
-            bytes
+        let bytes = match mode {
+            Mode::OutDevice | Mode::Devices(_) => {
+                translated = handles(bytes);
+                &translated
+            }
+            Mode::Bytes(CHAR, _) | Mode::Out(CHAR, _) => {
+                translated = shown(bytes, room);
+                &translated
+            }
+            _ => bytes,
         };
         // SAFETY: the caller vouches for the memory, and no more is written than it has room for.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), words[place] as *mut u8, bytes.len()) };
     }
     Ok(outcome.status)
+}
+
+/// A text of the server that programs print, up to its NUL, which has room for so many bytes.
+fn shown(bytes: &[u8], room: usize) -> Vec<u8> {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let printable = Printable::from_bytes(text);
+    if printable.as_bytes() == text {
+        return bytes.to_vec();
+    }
+    let end = printable.floor_char_boundary(room.saturating_sub(1));
+    [&printable.as_bytes()[..end], &[0]].concat()
 }
 
 /// The number of the device behind a handle.
@@ -194,6 +212,13 @@ mod tests {
         let handle = u64::from_ne_bytes(handles(&3_u64.to_le_bytes()).try_into().unwrap());
         assert_eq!(number(handle), 3);
         assert_eq!([number(0), number(7), number(FIRST_HANDLE + MOST_HANDLES)], [NO_DEVICE; 3]);
+    }
+
+    #[test]
+    fn what_a_terminal_acts_on_is_no_part_of_a_name() {
+        assert_eq!(shown(b"NVIDIA H200\0rest", 16), b"NVIDIA H200\0rest");
+        assert_eq!(shown(b"a\x1b[2J\0", 96), b"a\\u001b[2J\0");
+        assert_eq!(shown(b"a\x1b[2J\0", 5), b"a\\u0\0");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The levels are those of the driver library. Only trouble with the server is an error here; `trace` names every call with what
 //! it answered.
 
+use causeway_wire::text::{LONGEST_LINE, printable};
 use core::fmt;
 use std::sync::OnceLock;
 
@@ -32,7 +33,8 @@ pub fn write(level: Level, text: fmt::Arguments<'_>) {
     if !wants(level) {
         return;
     }
-    let line = format!("causeway: {text}\n");
+    // What a server says of itself may be in it.
+    let line = format!("causeway: {}\n", printable(&text.to_string(), LONGEST_LINE));
     // SAFETY: the buffer is valid for its length. A failed write has nowhere to be reported.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }

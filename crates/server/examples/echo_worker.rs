@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             break;
         }
     }
-    if program == "stay" {
+    if &*program == "stay" {
         std::thread::sleep(Duration::from_secs(600));
     }
     ExitCode::SUCCESS

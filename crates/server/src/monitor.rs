@@ -19,6 +19,7 @@ use causeway_gpu::monitor::software::Software;
 use causeway_gpu::monitor::{Monitor, OwnProcess, answer};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::Answer;
+use causeway_wire::text::Printable;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::broker::GpuChoice;
@@ -94,7 +95,7 @@ impl Drop for Seat<'_> {
     }
 }
 
-fn add_client(shared: &Arc<Shared>, host: String, connection: Connection) {
+fn add_client(shared: &Arc<Shared>, host: Printable, connection: Connection) {
     let own = Arc::clone(shared);
     // Without a thread the connection ends, which the client reports.
     let started = threads::spawn("monitored", move || {
@@ -142,7 +143,7 @@ fn serve(shared: &Shared, host: &str, mut connection: Connection) {
 }
 
 fn refuse(mut connection: Connection, text: &str) {
-    let refusal = Answer::Refused { text: text.to_owned() };
+    let refusal = Answer::Refused { text: text.into() };
     // The client may be gone already; it is turned away either way.
     let _ = connection.send_handshake(|out| refusal.encode(out));
     end_after_last_words(connection.socket());
@@ -165,7 +166,7 @@ impl Shared {
         while self.control.has_message(false) && Instant::now() < deadline {
             MutexGuard::unlocked(&mut workers, || std::thread::sleep(PATIENCE / 1000));
         }
-        let own = workers.values().filter(|worker| worker.host == host);
+        let own = workers.values().filter(|worker| &*worker.host == host);
         own.map(|worker| OwnProcess { worker: worker.worker, client: worker.client }).collect()
     }
 }

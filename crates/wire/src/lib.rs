@@ -13,6 +13,7 @@
 //! | [`lent`]      | Which memory may the other end's network card read or write?                   |
 //! | [`diagnosis`] | What does a client ask about the server's machine?                             |
 //! | [`codec`]     | How is a value written as bytes and read back without trusting them?            |
+//! | [`text`]      | Which characters of a text may be shown on a terminal or written to a log?      |
 
 pub mod chunk;
 pub mod codec;
@@ -23,3 +24,4 @@ pub mod handshake;
 pub mod lent;
 pub mod message;
 pub mod sequence;
+pub mod text;

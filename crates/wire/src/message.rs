@@ -9,6 +9,7 @@ mod peer;
 pub use peer::PeerMessage;
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
+use crate::text::Printable;
 
 /// The fields of a command in front of its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,7 +75,7 @@ pub enum ClientMessage<'a> {
 }
 
 /// What a worker says to its client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerMessage<'a> {
     /// The outcome of a call that waits.
     Reply {
@@ -136,12 +137,12 @@ pub enum WorkerMessage<'a> {
         /// Whether the server's network card reads what the client lends straight into it.
         is_on: bool,
         /// By which way, or why not, for people.
-        text: &'a str,
+        text: Printable,
     },
     /// The worker cannot go on; nothing follows.
     Fatal {
         /// Why, as a sentence for the user.
-        text: &'a str,
+        text: Printable,
     },
 }
 

@@ -60,7 +60,7 @@ fn text() -> impl Strategy<Value = String> {
 
 fn offer() -> impl Strategy<Value = Offer> {
     (any::<u16>(), any::<u16>(), any::<u64>(), text()).prop_map(|(oldest, newest, fingerprint, release)| {
-        Offer { versions: VersionRange { oldest, newest }, fingerprint, release }
+        Offer { versions: VersionRange { oldest, newest }, fingerprint, release: release.into() }
     })
 }
 
@@ -69,8 +69,8 @@ fn client_hello() -> impl Strategy<Value = ClientHello> {
         |(offer, pid, host, program, environment, lanes)| ClientHello {
             offer,
             pid,
-            host,
-            program,
+            host: host.into(),
+            program: program.into(),
             environment,
             lanes,
         },
@@ -95,7 +95,7 @@ proptest! {
             WorkerMessage::Output { bytes: &payload },
             WorkerMessage::Reached { token: number, status },
             WorkerMessage::TransferFailed { transfer: number, status },
-            WorkerMessage::Fatal { text: &text },
+            WorkerMessage::Fatal { text: text.into() },
         ];
         let mut body = Vec::new();
         messages.iter().for_each(|message| message.encode(&mut body));
@@ -153,9 +153,9 @@ proptest! {
 
     #[test]
     fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), boot_id in text(), sockets in vec(text(), 0..4), snapshot in vec(any::<u8>(), 0..300)) {
-        let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.clone(), locality: Locality { boot_id, sockets }, snapshot };
+        let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.as_str().into(), locality: Locality { boot_id, sockets }, snapshot };
         let memory = Answer::SharedMemory(SharedMemory { upload_slots: version.into(), download_slots: lanes });
-        for answer in [Answer::Welcome(welcome), memory, Answer::LaneReady, Answer::MonitorReady, Answer::DiagnosisReady, Answer::Refused { text: release }] {
+        for answer in [Answer::Welcome(welcome), memory, Answer::LaneReady, Answer::MonitorReady, Answer::DiagnosisReady, Answer::Refused { text: release.into() }] {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
             prop_assert_eq!(Decoder::new(&bytes).value(), Ok(answer));

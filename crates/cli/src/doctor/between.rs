@@ -25,7 +25,7 @@ pub fn examine(targets: &[Target], via: ViaChoice) -> Vec<Between> {
             let [reader, source] =
                 sessions.get_disjoint_mut([to, from]).expect("two places of the list that are not the same");
             let (used, reason) = match reader.reach(source, from as u64, link) {
-                Ok(PeerWay { via, reason }) => ((!via.is_empty()).then_some(via), reason),
+                Ok(PeerWay { via, reason }) => ((!via.is_empty()).then_some(via.into()), reason.into()),
                 Err(why) => (None, why),
             };
             ways.push(Between { from: source.name(), to: reader.name(), used, reason });

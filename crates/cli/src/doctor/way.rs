@@ -47,7 +47,7 @@ pub fn examine(target: &Target, via: ViaChoice) -> (Option<Facts>, Way) {
             way.backend = Decoder::new(&session.welcome.snapshot)
                 .value::<Snapshot>()
                 .ok()
-                .map(|snapshot| snapshot.backend);
+                .map(|snapshot| snapshot.backend.into());
             session.link.close();
         }
         Err(error) => way.failure = Some(error.to_string()),

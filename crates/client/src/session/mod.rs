@@ -34,6 +34,7 @@ use causeway_fabric::{Carriage, Link, Reason, Reception, SealedMemory, Target, V
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::handshake::Locality;
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
+use causeway_wire::text::Printable;
 use core::cell::Cell;
 use faults::{Faults, LOST};
 use parking_lot::Mutex;
@@ -90,13 +91,13 @@ pub struct Session {
 struct Direct {
     is_on: AtomicBool,
     /// What the server says of it.
-    text: Mutex<String>,
+    text: Mutex<Printable>,
 }
 
 impl Direct {
-    fn set(&self, is_on: bool, text: &str) {
+    fn set(&self, is_on: bool, text: Printable) {
         info!("copies of this session: {text}");
-        text.clone_into(&mut self.text.lock());
+        *self.text.lock() = text;
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 }
@@ -295,7 +296,7 @@ impl Session {
             opening: &self.opening,
             backend: &self.snapshot.backend,
             pipeline: self.plans.source(),
-            gpudirect: self.direct.text.lock().clone(),
+            gpudirect: self.direct.text.lock().to_string(),
             started: self.started,
         }
     }

@@ -95,7 +95,7 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
     };
     let PeerWay { via, reason } = super::call_in(Handle::null_of(destination), &request)?;
     let (destination, source) = (destination + 1, source + 1);
-    match Via::ALL.into_iter().find(|known| known.to_string() == via) {
+    match Via::ALL.into_iter().find(|known| *known.to_string() == *via) {
         Some(via) => {
             note(format!(
                 "copies from devices of server {source} to those of server {destination} go via {via}{reason}"

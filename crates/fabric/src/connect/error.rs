@@ -3,6 +3,7 @@
 use std::io;
 
 use causeway_wire::handshake::Answer;
+use causeway_wire::text::Printable;
 use thiserror::Error;
 
 use super::ConnectOptions;
@@ -28,12 +29,12 @@ pub enum ConnectError {
         target: String,
     },
     /// Another kind of server listens there.
-    #[error("what listens at {target} is no Causeway server ({found}): is the port right?")]
+    #[error("what listens at {target} is no Causeway server (it said \"{found}\"): is the port right?")]
     NotCauseway {
         /// The server.
         target: String,
         /// What it said.
-        found: String,
+        found: Printable,
     },
     /// The server says no.
     #[error("the server at {target} refused the session: {text}")]
@@ -41,7 +42,7 @@ pub enum ConnectError {
         /// The server.
         target: String,
         /// The server's own sentence.
-        text: String,
+        text: Printable,
     },
     /// The connection ended in the middle of the handshake.
     #[error("the server at {target} ended the connection during the handshake: its log says why")]

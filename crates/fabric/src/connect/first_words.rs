@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use causeway_wire::codec::Decoder;
 use causeway_wire::handshake::{Answer, LaneToken, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Secret};
+use causeway_wire::text::Printable;
 
 use super::dial::dial;
 use super::error::explain;
@@ -116,12 +117,11 @@ fn expect_go_on(
         Ok(PrefaceAnswer::Refused { length }) => {
             let mut text = vec![0; usize::from(length)];
             read(&mut text)?;
-            let text = String::from_utf8_lossy(&text).into_owned();
-            Err(ConnectError::Refused { target: target.to_string(), text })
+            Err(ConnectError::Refused { target: target.to_string(), text: Printable::from_bytes(&text) })
         }
         Err(error) => Err(ConnectError::NotCauseway {
             target: target.to_string(),
-            found: format!("it said {:?}", String::from_utf8_lossy(&error.found)),
+            found: Printable::from_bytes(&error.found),
         }),
     }
 }

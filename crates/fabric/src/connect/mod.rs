@@ -15,6 +15,7 @@ use causeway_wire::handshake::{
     Answer, ClientHello, JoinHello, LaneToken, Offer, Opening, Protection, SessionId, VERSIONS, VerbsHello,
     Welcome,
 };
+use causeway_wire::text::Printable;
 
 use crate::awake;
 use crate::exchange::Exchange;
@@ -61,12 +62,12 @@ pub struct Session {
 /// [`ConnectOptions::lanes_by_distance`] may make of it.
 pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) -> ClientHello {
     ClientHello {
-        offer: Offer { versions: VERSIONS, fingerprint, release: env!("CARGO_PKG_VERSION").to_owned() },
+        offer: Offer { versions: VERSIONS, fingerprint, release: env!("CARGO_PKG_VERSION").into() },
         pid: std::process::id(),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        host: Printable::from_bytes(rustix::system::uname().nodename().to_bytes()),
         program: std::env::args_os()
             .next()
-            .map(|name| name.to_string_lossy().into_owned())
+            .map(|name| Printable::from_bytes(name.as_encoded_bytes()))
             .unwrap_or_default(),
         environment,
         lanes: lanes_asked_for().unwrap_or(MOST_FOR_DISTANCE),

@@ -63,7 +63,7 @@ pub fn offer(socket: OwnedFd, layout: Result<Layout, String>) -> Result<Joined, 
     let (segment, memory) = match layout.map_err(SegmentError::NotAllowed).and_then(Segment::create) {
         Ok(made) => made,
         Err(error) => {
-            let refusal = Answer::Refused { text: error.to_string() };
+            let refusal = Answer::Refused { text: error.to_string().into() };
             connection.send_handshake(|out| refusal.encode(out))?;
             return Err(error.into());
         }
@@ -77,7 +77,7 @@ pub fn offer(socket: OwnedFd, layout: Result<Layout, String>) -> Result<Joined, 
     peer.set_patience(Some(PATIENCE))?;
     match peer.receive() {
         Ok(Some((Message { said: Said::Joined, .. }, _))) => {}
-        Ok(None) => return Err(JoinError::Refused("the client could not map the memory".to_owned())),
+        Ok(None) => return Err(JoinError::Refused("the client could not map the memory".into())),
         Ok(Some(_)) => return Err(JoinError::Protocol("the client said something else".to_owned())),
         Err(error) => return Err(JoinError::Protocol(error.to_string())),
     }
@@ -102,11 +102,11 @@ pub fn join(
         match reach(&name) {
             Ok(socket) => return introduce(socket, hello, &allowed),
             Err(cause) => {
-                failure.get_or_insert(JoinError::Unreachable { name: show(&name), cause });
+                failure.get_or_insert(JoinError::Unreachable { name: show(&name).into(), cause });
             }
         }
     }
-    Err(failure.unwrap_or_else(|| JoinError::Refused("it offers no socket".to_owned())))
+    Err(failure.unwrap_or_else(|| JoinError::Refused("it offers no socket".into())))
 }
 
 /// Where the server's sockets may be: as it names them, and under the same file name in the folder that is shared with

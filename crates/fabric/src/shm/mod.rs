@@ -40,6 +40,7 @@ mod transfers;
 
 use std::io;
 
+use causeway_wire::text::Printable;
 use thiserror::Error;
 
 pub use segment::{SealedMemory, SegmentError};
@@ -79,13 +80,13 @@ pub enum JoinError {
     #[error("its socket {name} cannot be reached: {cause}")]
     Unreachable {
         /// The socket's name.
-        name: String,
+        name: Printable,
         /// What the system said.
         cause: io::Error,
     },
     /// The server says no.
     #[error("the server refused it: {0}")]
-    Refused(String),
+    Refused(Printable),
     /// Something failed on the way.
     #[error("{0}")]
     Io(#[from] io::Error),

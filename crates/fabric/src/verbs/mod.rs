@@ -58,6 +58,7 @@ mod transfers;
 mod waiting;
 
 use causeway_verbs::{DeviceError, LoadError, ManagerError, QueuePairError, RegisterError, Status};
+use causeway_wire::text::Printable;
 use thiserror::Error;
 
 pub use settings::{Settings, SettingsError};
@@ -166,7 +167,7 @@ pub enum JoinError {
     Connection(String),
     /// The server says no.
     #[error("the server refused it: {0}")]
-    Refused(String),
+    Refused(Printable),
     /// The other end says something that makes no sense here.
     #[error("the other end does not speak as it should: {0}")]
     Protocol(&'static str),

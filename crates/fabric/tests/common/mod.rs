@@ -135,7 +135,7 @@ fn accept_all(
                     lanes: hello.lanes,
                     release: "0.1.0".into(),
                     locality: Locality { boot_id: String::new(), sockets },
-                    snapshot: hello.program.into_bytes(),
+                    snapshot: hello.program.as_bytes().to_vec(),
                 });
                 connection.send_handshake(|out| welcome.encode(out)).unwrap();
                 if joint == Joint::Verbs {

@@ -49,7 +49,7 @@ pub(super) fn snapshot(
             uuid,
             total_memory: memory,
             // There are no such buses.
-            pci_bus_id: format!("0000:{number:02x}:00.0"),
+            pci_bus_id: format!("0000:{number:02x}:00.0").into(),
             attributes: attributes(number),
             stream_priorities: PRIORITIES,
         }

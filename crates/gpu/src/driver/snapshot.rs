@@ -109,7 +109,8 @@ impl Driver {
             backend: match version.trim() {
                 "" => format!("NVIDIA driver (CUDA {major}.{minor})"),
                 version => format!("NVIDIA driver {version} (CUDA {major}.{minor})"),
-            },
+            }
+            .into(),
             driver_version,
             machine_code: true,
             devices,
@@ -152,10 +153,10 @@ impl Driver {
             Some((number as i32, corrected(attribute, value)))
         });
         let mut found = Device {
-            name: text(&name),
+            name: text(&name).into(),
             uuid: uuid.bytes.map(c_char::cast_unsigned),
             total_memory: total_memory as u64,
-            pci_bus_id: text(&pci_bus_id),
+            pci_bus_id: text(&pci_bus_id).into(),
             attributes: attributes.collect(),
             stream_priorities: (0, 0),
         };

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use causeway_verbs::{Gid, RemoteEnd, RemoteMemory};
+use causeway_wire::text::printable;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -154,6 +155,7 @@ pub enum Answer {
     /// It cannot be done, for this reason.
     Refused {
         /// A sentence.
+        #[serde(deserialize_with = "results::printable")]
         reason: String,
     },
 }
@@ -210,10 +212,8 @@ impl Control {
         if (&mut self.reader).take(LONGEST_LINE).read_line(&mut line)? == 0 {
             return Err(ControlError::Ended);
         }
-        serde_json::from_str(&line).map_err(|_| {
-            let begin: String = line.trim_end().chars().take(60).collect();
-            ControlError::Unexpected(format!("`{}`", begin.escape_debug()))
-        })
+        serde_json::from_str(&line)
+            .map_err(|_| ControlError::Unexpected(format!("`{}`", printable(line.trim_end(), 60))))
     }
 
     /// Asks, and waits for the answer; a refusal is an error.
@@ -245,9 +245,9 @@ mod tests {
         near.send(&Request::Finished).unwrap();
         assert!(matches!(far.receive().unwrap(), Request::Hello { version: 7 }));
         assert!(matches!(far.receive().unwrap(), Request::Finished));
-        far.send(&Answer::Refused { reason: "no card".into() }).unwrap();
+        far.send(&Answer::Refused { reason: "no card\u{1b}[2J".into() }).unwrap();
         let error = near.ask(&Request::Finished).unwrap_err().to_string();
-        assert!(error.contains("no card"), "{error}");
+        assert!(error.ends_with("no card\\u001b[2J"), "{error}");
         assert!(matches!(far.receive().unwrap(), Request::Finished));
         drop(near);
         assert!(matches!(far.receive::<Request>(), Err(ControlError::Ended)));

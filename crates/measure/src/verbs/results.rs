@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use serde::{Deserialize, Serialize};
+use causeway_wire::text::Printable;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::case::{Case, Operation, Quantity, Setting};
 use super::sweep::Sweep;
@@ -72,11 +73,19 @@ impl fmt::Display for Way {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct End {
     /// The machine's name.
+    #[serde(deserialize_with = "printable")]
     pub host: String,
     /// The RDMA device.
+    #[serde(deserialize_with = "printable")]
     pub device: String,
     /// What the port is plugged into, its rate and its MTU, for people.
+    #[serde(deserialize_with = "printable")]
     pub port: String,
+}
+
+/// A text of the other end, as it may be shown.
+pub(super) fn printable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Printable::from(String::deserialize(deserializer)?).into())
 }
 
 /// Everything about one run of `causeway bench verbs`.

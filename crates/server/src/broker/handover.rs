@@ -142,7 +142,7 @@ impl WorkerStart {
             session: self.session,
             token: self.token,
             lanes: self.lanes,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
+            release: env!("CARGO_PKG_VERSION").into(),
             locality: self.locality,
             snapshot,
         });
@@ -160,7 +160,7 @@ impl WorkerStart {
     /// Turns the client away; `text` is a sentence for its user. Returns what the worker's process ends with.
     pub fn refuse(mut self, text: &str) -> ExitCode {
         tracing::error!(session = %self.session, "the client is turned away: {text}");
-        let answer = Answer::Refused { text: text.to_owned() };
+        let answer = Answer::Refused { text: text.into() };
         // Broker and client may be gone already; the worker ends either way.
         let _ = messages::send(&self.control, &ToBroker::Answering, None);
         let _ = self.connection.send_handshake(|out| answer.encode(out));

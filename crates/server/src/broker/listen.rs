@@ -171,7 +171,7 @@ impl Knock {
         let offer = Offer {
             versions: VERSIONS,
             fingerprint: config.fingerprint,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
+            release: env!("CARGO_PKG_VERSION").into(),
         };
         let patience = Patience { proof: config.proof_timeout, request: config.handshake_timeout };
         match self {
@@ -267,7 +267,7 @@ fn add_peer(
 
 /// Tells a caller why it is turned away, and ends the connection.
 pub fn refuse(connection: &mut Connection, text: &str) {
-    let refusal = Answer::Refused { text: text.to_owned() };
+    let refusal = Answer::Refused { text: text.into() };
     // The caller may be gone already; it is turned away either way.
     let _ = connection.send_handshake(|out| refusal.encode(out));
     end_after_last_words(connection.socket());

@@ -17,6 +17,7 @@ use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
 use causeway_fabric::threads;
 use causeway_wire::handshake::ClientHello;
+use causeway_wire::text::Printable;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
@@ -154,7 +155,7 @@ impl Keeper {
 
     fn give(
         &mut self,
-        host: &str,
+        host: &Printable,
         socket: &OwnedFd,
         keys: &Option<ConnectionKeys>,
     ) -> Result<(), ControlError> {
@@ -165,7 +166,7 @@ impl Keeper {
                 self.running.insert(control)
             }
         };
-        let message = ToMonitor::Client { host: host.to_owned(), keys: keys.clone() };
+        let message = ToMonitor::Client { host: host.clone(), keys: keys.clone() };
         messages::send(control, &message, Some(socket))
     }
 

@@ -135,7 +135,7 @@ fn serve(
             Err(error) => {
                 tracing::warn!("the session ends: {error}");
                 let text = error.to_string();
-                let _ = link.send(|out| WorkerMessage::Fatal { text: &text }.encode(out));
+                let _ = link.send(|out| WorkerMessage::Fatal { text: text.into() }.encode(out));
                 break ExitCode::FAILURE;
             }
         }

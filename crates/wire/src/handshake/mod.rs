@@ -22,6 +22,7 @@ pub use session::{ClientHello, LaneToken, Locality, SessionId, Welcome};
 pub use version::{Offer, VERSIONS, VersionMismatch, VersionRange, negotiate};
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
+use crate::text::Printable;
 
 /// The first message of a client on a connection, as the server decodes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +148,7 @@ pub enum Answer {
     /// The request is refused.
     Refused {
         /// Why, as a sentence for the user.
-        text: String,
+        text: Printable,
     },
 }
 

@@ -5,6 +5,7 @@ use core::fmt;
 use super::Offer;
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::record;
+use crate::text::Printable;
 
 /// Names a session; given out by the server, 128 random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,9 +51,9 @@ pub struct ClientHello {
     /// The client's process id, for logs.
     pub pid: u32,
     /// The client's host name, for logs.
-    pub host: String,
+    pub host: Printable,
     /// The program's name, for logs.
-    pub program: String,
+    pub program: Printable,
     /// Environment variables that the worker sets before it starts the GPU.
     pub environment: Vec<(String, String)>,
     /// Bulk lanes that the client would like to open.
@@ -62,8 +63,8 @@ pub struct ClientHello {
 /// The fields of a [`ClientHello`] that follow its offer.
 struct ClientDetails {
     pid: u32,
-    host: String,
-    program: String,
+    host: Printable,
+    program: Printable,
     environment: Vec<(String, String)>,
     lanes: u32,
 }
@@ -115,7 +116,7 @@ pub struct Welcome {
     /// How many lanes the client may open.
     pub lanes: u32,
     /// Version of the server, for people to read.
-    pub release: String,
+    pub release: Printable,
     /// Where the server is.
     pub locality: Locality,
     /// Everything about the devices that the client answers by itself; opaque here.

@@ -5,6 +5,7 @@ use core::fmt;
 use thiserror::Error;
 
 use crate::record;
+use crate::text::Printable;
 
 /// The protocol versions that this build speaks, oldest and newest.
 pub const VERSIONS: VersionRange = VersionRange { oldest: 4, newest: 4 };
@@ -38,7 +39,7 @@ pub struct Offer {
     /// Fingerprint of the list of driver functions that opcodes and payloads are generated from.
     pub fingerprint: u64,
     /// Version of the program, for people to read, e.g. `0.1.0`.
-    pub release: String,
+    pub release: Printable,
 }
 
 record!(Offer { versions, fingerprint, release });
@@ -89,7 +90,11 @@ mod tests {
     use super::*;
 
     fn offer(oldest: u16, newest: u16, fingerprint: u64) -> Offer {
-        Offer { versions: VersionRange { oldest, newest }, fingerprint, release: format!("0.{newest}.0") }
+        Offer {
+            versions: VersionRange { oldest, newest },
+            fingerprint,
+            release: format!("0.{newest}.0").into(),
+        }
     }
 
     #[test]

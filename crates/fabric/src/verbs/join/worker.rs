@@ -33,7 +33,7 @@ pub fn offer_with(
     match offered {
         Ok(state) => Ok(Joined { state, setup }),
         Err(error) => {
-            let refusal = Answer::Refused { text: error.to_string() };
+            let refusal = Answer::Refused { text: error.to_string().into() };
             // The client may have given up already.
             let _ = setup.send_handshake(|out| refusal.encode(out));
             crate::tcp::channel::end_after_last_words(setup.socket());

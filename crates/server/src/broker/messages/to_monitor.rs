@@ -3,6 +3,7 @@
 use causeway_fabric::tcp::record::ConnectionKeys;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::record;
+use causeway_wire::text::Printable;
 
 /// What the broker says to the process that answers monitoring sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,7 +11,7 @@ pub enum ToMonitor {
     /// Answer this client, whose connection comes along.
     Client {
         /// Its host's name.
-        host: String,
+        host: Printable,
         /// The state of the encryption of the connection.
         keys: Option<ConnectionKeys>,
     },
@@ -31,7 +32,7 @@ pub struct WorkerOf {
     /// The client's process, on its own host.
     pub client: u32,
     /// The client's host.
-    pub host: String,
+    pub host: Printable,
 }
 
 record!(WorkerOf { worker, client, host });

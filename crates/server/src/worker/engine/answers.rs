@@ -17,8 +17,9 @@ impl Engine {
             }
             Err(why) => (false, why.clone()),
         };
+        let message = WorkerMessage::Direct { is_on, text: text.into() };
         // A lost link is noticed by the receiving thread.
-        let _ = self.link.append(|out| WorkerMessage::Direct { is_on, text: &text }.encode(out));
+        let _ = self.link.append(|out| message.encode(out));
     }
 
     /// Answers a call, or reports the failure of a posted one.

@@ -39,6 +39,7 @@ use causeway_gpu::CuResult;
 use causeway_gpu::objects::Translate as _;
 use causeway_wire::codec::Encode;
 use causeway_wire::handshake::{LaneToken, Locality, SessionId, VerbsHello};
+use causeway_wire::text::Printable;
 use destination::Reader;
 use loans::Loan;
 use parking_lot::{Condvar, Mutex};
@@ -260,7 +261,7 @@ impl Engine {
         let target = match request.address.parse::<Target>() {
             Ok(target) => Target { key: None, ..target },
             Err(cause) => {
-                let way = PeerWay { via: String::new(), reason: cause.to_string() };
+                let way = PeerWay { via: Printable::default(), reason: cause.to_string().into() };
                 return self.answer_with(head, |out| way.encode(out));
             }
         };
@@ -293,11 +294,11 @@ impl Engine {
                     let reason = format!("{reason}{found}");
                     let reader = Reader::start(&engine, link, receiver, direct);
                     engine.peers.readers.lock().insert(peer, reader);
-                    PeerWay { via: via.to_string(), reason }
+                    PeerWay { via: via.to_string().into(), reason: reason.into() }
                 }
                 Err(cause) => {
                     tracing::warn!("no way for copies from another server: {cause}");
-                    PeerWay { via: String::new(), reason: cause.to_string() }
+                    PeerWay { via: Printable::default(), reason: cause.to_string().into() }
                 }
             };
             engine.answer_with(head, |out| way.encode(out));

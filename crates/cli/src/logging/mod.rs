@@ -1,5 +1,7 @@
 //! Where do log lines go, and how do they look?
 
+mod lines;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::IsTerminal as _;
@@ -11,6 +13,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::prelude::*;
+
+use lines::JsonLines;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,13 +83,13 @@ pub fn start(options: &Options) {
     let filter = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("causeway", level);
     let ansi = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi);
-    let lines = match std::io::stderr().as_fd().try_clone_to_owned() {
-        Ok(descriptor) => lines.with_writer(BoxMakeWriter::new(Arc::new(File::from(descriptor)))),
-        Err(_) => lines.with_writer(BoxMakeWriter::new(std::io::stderr)),
+    let writer = match std::io::stderr().as_fd().try_clone_to_owned() {
+        Ok(descriptor) => BoxMakeWriter::new(Arc::new(File::from(descriptor))),
+        Err(_) => BoxMakeWriter::new(std::io::stderr),
     };
     let lines = match options.log {
-        Format::Text => lines.boxed(),
-        Format::Json => lines.json().boxed(),
+        Format::Text => lines.fmt_fields(lines::fields()).with_writer(writer).boxed(),
+        Format::Json => lines.json().with_writer(JsonLines(writer)).boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
