@@ -12,7 +12,7 @@ use causeway_server::broker::{Access, Broker, BrokerConfig, GpuChoice, RunningBr
 use thiserror::Error;
 
 use crate::keys::{self, HandOverError};
-use crate::logging::{self, Format, Level};
+use crate::logging::{self, AtEnd, Format, Level};
 
 /// How long workers get to end by themselves when their client has ended.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,6 +31,7 @@ pub enum EmbeddedError {
 /// A server with the software GPU for the life of one command, which nobody but its user reaches.
 pub struct Embedded {
     broker: Option<RunningBroker>,
+    _at_end: AtEnd,
     target: Target,
     /// Where the program that uses it finds its key.
     key_file: Option<PathBuf>,
@@ -42,7 +43,7 @@ impl Embedded {
     pub fn start(via: &[ViaChoice], verbose: bool) -> Result<Self, EmbeddedError> {
         let level = if verbose { Level::Info } else { Level::Error };
         let logging = logging::Options { log: Format::Text, log_level: level };
-        logging::start(&logging);
+        let at_end = logging::start(&logging);
         let config = BrokerConfig {
             gpu: GpuChoice::Cpu,
             worker_arguments: logging.of_worker(),
@@ -51,7 +52,7 @@ impl Embedded {
         let needs_tcp = |via: &ViaChoice| matches!(via, ViaChoice::Only(Via::Tcp | Via::Verbs));
         let config = if via.iter().any(needs_tcp) {
             let access = Access::Key(Key::generate());
-            // Nobody but root can listen at a loopback device.
+            // Only root sees what passes over a loopback device.
             BrokerConfig { listen: Some((Ipv4Addr::LOCALHOST, 0).into()), access, clear: true, ..config }
         } else {
             BrokerConfig { socket: Some(socket()), access: Access::NoKey, ..config }
@@ -59,7 +60,7 @@ impl Embedded {
         let broker = Broker::start(config)?;
         let target = broker.target().clone();
         let key_file = target.key.as_ref().map(|_| keys::keep(core::slice::from_ref(&target))).transpose()?;
-        Ok(Self { target, broker: Some(broker), key_file })
+        Ok(Self { target, broker: Some(broker), key_file, _at_end: at_end })
     }
 
     /// Where it listens.

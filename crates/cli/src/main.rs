@@ -124,7 +124,7 @@ fn main() -> ExitCode {
         Command::Tune(arguments) => tune::tune(&arguments).map_err(Trouble::of(1)),
         Command::TuneHere(arguments) => tune::tune_here(&arguments).map_err(Trouble::of(1)),
         Command::Worker(arguments) => {
-            logging::start(&arguments);
+            let _at_end = logging::start(&arguments);
             Ok(causeway_server::broker::worker_main())
         }
     };

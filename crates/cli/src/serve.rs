@@ -107,7 +107,7 @@ pub enum ServeError {
 pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     awake::cores_of_user()?;
     let signals = launch::Signals::block(&[libc::SIGTERM, libc::SIGINT]);
-    logging::start(&arguments.logging);
+    let _at_end = logging::start(&arguments.logging);
     let (listen, socket) = places(&arguments.listen)?;
     let access = match &arguments.key_file {
         // At a Unix socket nobody needs a key.

@@ -1,6 +1,14 @@
 //! Where do log lines go, and how do they look?
+//!
+//! | Module  | Question it answers                                                     |
+//! |---------|-------------------------------------------------------------------------|
+//! | `lines` | How does an event become one line that nothing in it can break?          |
+//! | `limit` | How does a flood of lines become a bounded log that says what is missing? |
+//! | `rate`  | Which lines of a kind are written, and what is said of the others?        |
 
+mod limit;
 mod lines;
+mod rate;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,6 +22,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::prelude::*;
 
+pub use limit::AtEnd;
+use limit::Limit;
 use lines::JsonLines;
 
 /// How log lines look.
@@ -67,10 +77,11 @@ impl Options {
     }
 }
 
-/// Sends log lines to standard error from now on, and panics with them.
+/// Sends log lines to standard error from now on, and panics with them. What comes too often is left out and counted;
+/// when the result is dropped, what has not been told of it is.
 ///
 /// The lines go through a descriptor of their own: in a worker the driver's words on standard error are the client's.
-pub fn start(options: &Options) {
+pub fn start(options: &Options) -> AtEnd {
     let level = match options.log_level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
@@ -91,6 +102,9 @@ pub fn start(options: &Options) {
         Format::Text => lines.fmt_fields(lines::fields()).with_writer(writer).boxed(),
         Format::Json => lines.json().with_writer(JsonLines(writer)).boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    let limit = Limit::default();
+    let at_end = limit.at_end();
+    tracing_subscriber::registry().with(lines).with(filter).with(limit).init();
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+    at_end
 }
