@@ -54,6 +54,8 @@ class Server:
 
     def __init__(self, causeway, gpu):
         self.command = [str(causeway), "serve", "--listen", "127.0.0.1:0", "--clear", "--gpu", gpu, "--log-level", "warn"]
+        if gpu == "auto":
+            self.command.append("--allow-software")
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)

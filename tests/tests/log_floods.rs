@@ -5,7 +5,7 @@ use causeway_fabric::tcp::noise::Handshake;
 use causeway_tests::hostile;
 use causeway_tests::process::eventually;
 use causeway_tests::server::Server;
-use causeway_wire::handshake::Preface;
+use causeway_wire::handshake::{Preface, Protection};
 use rustix::process::Signal;
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const CALLERS: u64 = 1000;
 /// Knocks with a key that is not the server's, until it is turned away.
 fn knock_with_wrong_key(server: &Server) {
     let mut stream = hostile::dial(server.target());
-    let preface = Preface { encrypted: true }.to_bytes();
+    let preface = Preface::by_key(Protection::Encrypted).to_bytes();
     let proof = Handshake::client(&Key::generate(), &preface).write();
     stream.write_all(&[&preface[..], &proof].concat()).expect("the connection is open");
     let mut answer = Vec::new();

@@ -7,7 +7,7 @@ use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::hostile;
 use causeway_tests::process::{Outcome, eventually, run};
-use causeway_tests::server::{Server, WORKER_PATIENCE, forget_environment};
+use causeway_tests::server::{OPEN, Server, WORKER_PATIENCE, forget_environment};
 use causeway_wire::codec::{Decoder, Encode};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
@@ -81,7 +81,7 @@ fn ask_for_everything(server: &Server, versions: Option<VersionRange>) {
 #[test]
 fn a_client_cannot_forge_lines_of_the_servers_log() {
     for format in ["text", "json"] {
-        let listen = ["--listen", "127.0.0.1:0", "--log", format, "--log-level", "debug"];
+        let listen = [&OPEN[..], &["--log", format, "--log-level", "debug"]].concat();
         let server = Server::start_with(&listen);
         ask_for_everything(&server, None);
         ask_for_everything(&server, Some(VersionRange { oldest: 900, newest: 901 }));
@@ -199,7 +199,7 @@ fn causeway_on(server: &str, words: &[&str]) -> Outcome {
 #[test]
 fn a_server_cannot_reach_the_terminal_of_a_client() {
     for reply in [Reply::AnotherProtocol, Reply::NoInTheClear, Reply::No] {
-        let server = hostile_server(reply).to_string();
+        let server = format!("{}?insecure-no-key", hostile_server(reply));
         let program = cuda_program("vector_add");
         for outcome in [
             causeway_on(&server, &["devices"]),
@@ -218,7 +218,7 @@ fn a_server_cannot_reach_the_terminal_of_a_client() {
 
 #[test]
 fn names_of_devices_and_facts_of_a_machine_are_only_names() {
-    let server = hostile_server(Reply::Yes).to_string();
+    let server = format!("{}?insecure-no-key", hostile_server(Reply::Yes));
     let devices = causeway_on(&server, &["devices", "-v"]).must_succeed();
     assert!(devices.stdout.matches("evil").count() >= 3, "{devices}");
     for outcome in [devices, causeway_on(&server, &["doctor"]), causeway_on(&server, &["doctor", "--json"])] {

@@ -52,10 +52,14 @@ pub struct Arguments {
     /// without :PORT, with commas between them. Those that hold the same key need not be named.
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     peers: Vec<PeerRange>,
-    /// What executes the calls: the NVIDIA driver, cpu (the software GPU), or auto (the driver if it has a
-    /// GPU, else the software GPU).
-    #[arg(long, value_name = "auto|cpu|driver", default_value_t = GpuChoice::Auto)]
+    /// What executes the calls: driver (NVIDIA's), cpu (the software GPU), or auto (the driver; where that cannot be used,
+    /// clients are told why and turned away, unless --allow-software is given).
+    #[arg(long, value_name = "auto|cpu|driver", default_value_t)]
     gpu: GpuChoice,
+    /// Serve the software GPU where NVIDIA's driver cannot be used, which is many times slower; the log says when it is so.
+    /// For --gpu auto only.
+    #[arg(long)]
+    allow_software: bool,
     /// The folder where module images of clients are kept, so that each crosses the network once. If not given:
     /// causeway/images in $XDG_CACHE_HOME or ~/.cache.
     #[arg(long, value_name = "FOLDER")]
@@ -87,6 +91,12 @@ pub enum ServeError {
         /// What is wrong with it.
         cause: String,
     },
+    /// The user names one back end and allows another one.
+    #[error(
+        "--allow-software is for --gpu auto, which takes the software GPU then where the driver cannot be used; \
+         --gpu {0} takes nothing else: leave one of the two out"
+    )]
+    NoFallback(GpuChoice),
     /// There is no place for the key.
     #[error(transparent)]
     Key(#[from] KeyFileError),
@@ -109,6 +119,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     let signals = launch::Signals::block(&[libc::SIGTERM, libc::SIGINT]);
     let _at_end = logging::start(&arguments.logging);
     let (listen, socket) = places(&arguments.listen)?;
+    let gpu = gpu(arguments)?;
     let access = match &arguments.key_file {
         // At a Unix socket nobody needs a key.
         _ if arguments.insecure_no_key || listen.is_none() => Access::NoKey,
@@ -125,10 +136,10 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
             groups: arguments.allow_group.iter().copied().collect(),
         },
         peers: arguments.peers.clone(),
-        gpu: arguments.gpu,
+        gpu,
         cache: cache(arguments),
         // The software GPU starts in no time.
-        spare_worker: arguments.gpu != GpuChoice::Cpu,
+        spare_worker: gpu != GpuChoice::Cpu,
         worker_arguments: arguments.logging.of_worker(),
         socket_folder: arguments.socket_dir.clone(),
         ..BrokerConfig::new(FINGERPRINT)
@@ -147,6 +158,15 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     tracing::info!(signal = signal.number, "stopping");
     broker.stop();
     Ok(ExitCode::SUCCESS)
+}
+
+/// What executes the calls, as the arguments say.
+fn gpu(arguments: &Arguments) -> Result<GpuChoice, ServeError> {
+    match (arguments.gpu, arguments.allow_software) {
+        (GpuChoice::Auto { .. }, allows_software) => Ok(GpuChoice::Auto { allows_software }),
+        (chosen, false) => Ok(chosen),
+        (chosen, true) => Err(ServeError::NoFallback(chosen)),
+    }
 }
 
 /// Where images are kept, as the arguments say.

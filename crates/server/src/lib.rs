@@ -8,5 +8,6 @@
 pub mod broker;
 pub mod cache;
 mod diagnosis;
+mod fallback;
 mod monitor;
 pub mod worker;

@@ -25,6 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::broker::GpuChoice;
 use crate::broker::control::Control;
 use crate::broker::messages::{self, ControlError, ToMonitor, WorkerOf};
+use crate::fallback::without_driver;
 
 /// Clients that may ask at the same time; more are refused.
 const MOST_CLIENTS: usize = 512;
@@ -179,11 +180,13 @@ fn open(choice: GpuChoice) -> Result<Arc<dyn Monitor>, String> {
         || Library::load().map(|gpu| Arc::new(gpu) as Arc<dyn Monitor>).map_err(|error| error.to_string());
     match choice {
         GpuChoice::Cpu => software(),
-        GpuChoice::Driver => library(),
         // Workers may have a GPU all the same, and then this must not tell of another one.
-        GpuChoice::Auto => library().or_else(|cause| match Driver::load() {
+        GpuChoice::Auto { allows_software: true } => library().or_else(|cause| match Driver::load() {
             Ok(_) => Err(cause),
-            Err(_) => software(),
+            Err(_) => without_driver(choice, cause, software),
         }),
+        GpuChoice::Driver | GpuChoice::Auto { .. } => {
+            library().or_else(|cause| without_driver(choice, cause, software))
+        }
     }
 }

@@ -14,15 +14,24 @@ use super::access::{Access, AllowedUsers};
 use super::dial::PeerRange;
 
 /// Which GPU a worker works with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpuChoice {
-    /// The NVIDIA driver where there is one with a GPU, else the software GPU.
-    #[default]
-    Auto,
+    /// The NVIDIA driver.
+    Auto {
+        /// Whether the software GPU serves where the driver cannot be used. A program that runs a hundred times slower than its
+        /// user believes is worse off than one that is told, so this is nobody's default.
+        allows_software: bool,
+    },
     /// The software GPU.
     Cpu,
     /// The NVIDIA driver.
     Driver,
+}
+
+impl Default for GpuChoice {
+    fn default() -> Self {
+        Self::Auto { allows_software: false }
+    }
 }
 
 /// A text that names no [`GpuChoice`].
@@ -35,7 +44,7 @@ impl FromStr for GpuChoice {
 
     fn from_str(text: &str) -> Result<Self, UnknownGpu> {
         match text {
-            "auto" => Ok(Self::Auto),
+            "auto" => Ok(Self::default()),
             "cpu" => Ok(Self::Cpu),
             "driver" => Ok(Self::Driver),
             other => Err(UnknownGpu(other.to_owned())),
@@ -43,10 +52,11 @@ impl FromStr for GpuChoice {
     }
 }
 
+/// The name that [`FromStr`] reads; what `auto` allows is not in it.
 impl fmt::Display for GpuChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Auto => "auto",
+            Self::Auto { .. } => "auto",
             Self::Cpu => "cpu",
             Self::Driver => "driver",
         })
@@ -118,7 +128,7 @@ impl BrokerConfig {
             // Also right when the program's file has been replaced meanwhile.
             worker_program: PathBuf::from("/proc/self/exe"),
             worker_arguments: vec![OsString::from("worker")],
-            gpu: GpuChoice::Auto,
+            gpu: GpuChoice::default(),
             cache: None,
             spare_worker: false,
             fingerprint,

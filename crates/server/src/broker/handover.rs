@@ -93,7 +93,13 @@ impl Task {
         let mut prepared = None;
         let (message, socket) = loop {
             match messages::receive(&control)? {
-                (ToWorker::Prepare { gpu }, _) => prepared = Some(crate::worker::prepare(gpu)),
+                (ToWorker::Prepare { gpu }, _) => {
+                    let ready = crate::worker::prepare(gpu);
+                    if let Err(why) = &ready {
+                        tracing::warn!("whoever comes now is turned away: {why}");
+                    }
+                    prepared = Some(ready);
+                }
                 other => break other,
             }
         };

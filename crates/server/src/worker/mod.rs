@@ -32,6 +32,7 @@ pub use peers::{Arrival, Joining};
 use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};
 use crate::cache::ImageCache;
+use crate::fallback::without_driver;
 use causeway_api::snapshot::Snapshot;
 use causeway_fabric::{Link, LinkError, Receiver, delays};
 use causeway_gpu::cpu::SoftwareGpu;
@@ -60,10 +61,7 @@ pub fn prepare(choice: GpuChoice) -> Prepared {
 pub fn run(start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     let (gpu, snapshot) = match prepared.unwrap_or_else(|| prepare(start.gpu)) {
         Ok(prepared) => prepared,
-        Err(text) => {
-            tracing::error!("{text}");
-            return start.refuse(&text);
-        }
+        Err(text) => return start.refuse(&text),
     };
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
     let mut blob = Vec::new();
@@ -87,11 +85,9 @@ fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
         || Driver::load().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
     match choice {
         GpuChoice::Cpu => software(),
-        GpuChoice::Driver => driver(),
-        GpuChoice::Auto => driver().or_else(|cause| {
-            tracing::info!("no real GPU ({cause}); the software GPU serves this client");
-            software()
-        }),
+        GpuChoice::Driver | GpuChoice::Auto { .. } => {
+            driver().or_else(|cause| without_driver(choice, cause, software))
+        }
     }
 }
 

@@ -80,6 +80,7 @@ mod tests {
             environment: vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())],
             lanes: 3,
         };
+        let gpu = GpuChoice::Auto { allows_software: true };
         let cache = CacheStart { folder: b"/cache".to_vec(), capacity: 9, identity: "i".into() };
         let locality = Locality { boot_id: "b".into(), sockets: vec!["@causeway-1".into()] };
         let start = SessionStart {
@@ -88,7 +89,7 @@ mod tests {
             session: SessionId([1; 16]),
             token: LaneToken([2; 32]),
             lanes: 2,
-            gpu: GpuChoice::Cpu,
+            gpu,
             cache: Some(cache.clone()),
             locality: locality.clone(),
             keys: None,
@@ -97,7 +98,7 @@ mod tests {
         send(&broker, &ToWorker::Start(Box::new(start)), Some(&file)).unwrap();
         let (message, descriptor) = receive(&worker).unwrap();
         let ToWorker::Start(start) = message else { panic!("another message") };
-        assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, GpuChoice::Cpu));
+        assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, gpu));
         assert_eq!((start.cache, start.locality), (Some(cache), locality));
         assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
         send(&worker, &ToBroker::ClientGone, None).unwrap();

@@ -36,7 +36,7 @@ impl Encode for SessionStart {
         self.session.encode(out);
         self.token.encode(out);
         self.lanes.encode(out);
-        self.gpu.to_string().encode(out);
+        self.gpu.encode(out);
         self.cache.encode(out);
         self.locality.encode(out);
         self.keys.encode(out);
@@ -51,7 +51,7 @@ impl<'a> Decode<'a> for SessionStart {
             session: input.value()?,
             token: input.value()?,
             lanes: input.value()?,
-            gpu: gpu(input)?,
+            gpu: input.value()?,
             cache: input.value()?,
             locality: input.value()?,
             keys: input.value()?,
@@ -64,9 +64,33 @@ impl<'a> Decode<'a> for SessionStart {
     }
 }
 
-/// Which GPU is meant, by its name.
-fn gpu(input: &mut Decoder<'_>) -> Result<GpuChoice, DecodeError> {
-    input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)
+const AUTO: u8 = 1;
+const AUTO_OR_SOFTWARE: u8 = 2;
+const CPU: u8 = 3;
+const DRIVER: u8 = 4;
+
+impl Encode for GpuChoice {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let tag = match self {
+            Self::Auto { allows_software: false } => AUTO,
+            Self::Auto { allows_software: true } => AUTO_OR_SOFTWARE,
+            Self::Cpu => CPU,
+            Self::Driver => DRIVER,
+        };
+        tag.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for GpuChoice {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            AUTO => Ok(Self::Auto { allows_software: false }),
+            AUTO_OR_SOFTWARE => Ok(Self::Auto { allows_software: true }),
+            CPU => Ok(Self::Cpu),
+            DRIVER => Ok(Self::Driver),
+            other => Err(DecodeError::UnknownTag { what: "kind of GPU", value: u64::from(other) }),
+        }
+    }
 }
 
 /// What the broker says to a worker. Its first message says what the process is for.
@@ -185,11 +209,11 @@ impl Encode for ToWorker {
             }
             Self::Monitor { gpu } => {
                 MONITOR.encode(out);
-                gpu.to_string().encode(out);
+                gpu.encode(out);
             }
             Self::Prepare { gpu } => {
                 PREPARE.encode(out);
-                gpu.to_string().encode(out);
+                gpu.encode(out);
             }
             Self::Answer { number, bytes } => {
                 ANSWER.encode(out);
@@ -213,8 +237,8 @@ impl<'a> Decode<'a> for ToWorker {
             PEER => {
                 Ok(Self::Peer { ticket: input.value()?, connection: input.value()?, keys: input.value()? })
             }
-            MONITOR => Ok(Self::Monitor { gpu: gpu(input)? }),
-            PREPARE => Ok(Self::Prepare { gpu: gpu(input)? }),
+            MONITOR => Ok(Self::Monitor { gpu: input.value()? }),
+            PREPARE => Ok(Self::Prepare { gpu: input.value()? }),
             ANSWER => Ok(Self::Answer { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
         }
