@@ -9,8 +9,10 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_fabric::awake::{self, BadCores};
 use causeway_fabric::keys::file::{self, KeyFileError};
 use causeway_fabric::{DEFAULT_PORT, Endpoint, Target, TargetError};
+use causeway_server::broker::heartbeat::{HungWorker, Patience};
 use causeway_server::broker::{
-    Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, PeerRange, StartError,
+    Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER, GpuChoice, PeerRange,
+    StartError,
 };
 use clap::Args;
 use nix::unistd::{Group, User};
@@ -74,6 +76,18 @@ pub struct Arguments {
     /// both see; without containers nothing needs to be given.
     #[arg(long, value_name = "FOLDER", env = "CAUSEWAY_SOCKET_DIR")]
     socket_dir: Option<PathBuf>,
+    /// The most sessions at a time; more are refused. If not given: as many as the hard limit of open files allows, 4096 at
+    /// most.
+    #[arg(long, value_name = "N")]
+    most_sessions: Option<usize>,
+    /// The most sessions of one address (of IPv6 its network of 64 bits) at a time; more are refused.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS_PER_PEER)]
+    most_sessions_per_peer: usize,
+    /// What is done about a worker that is at one command, or at starting the GPU, for so many seconds: warn, or kill, and the
+    /// seconds behind a colon. A command may have to wait for a kernel, so leave time for those. A worker that is stopped or does
+    /// not answer at all is killed after 60 s either way.
+    #[arg(long, value_name = "warn|kill[:SECONDS]", default_value_t = HungWorker::default())]
+    hung_worker: HungWorker,
     #[command(flatten)]
     logging: logging::Options,
 }
@@ -126,6 +140,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         Some(path) => Access::KeyFile(path.clone()),
         None => Access::KeyFile(file::default_path()?),
     };
+    let defaults = BrokerConfig::new(FINGERPRINT);
     let broker = Broker::start(BrokerConfig {
         listen,
         socket,
@@ -136,13 +151,16 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
             groups: arguments.allow_group.iter().copied().collect(),
         },
         peers: arguments.peers.clone(),
+        most_sessions: arguments.most_sessions,
+        most_sessions_per_peer: arguments.most_sessions_per_peer,
+        patience: Patience { hung: arguments.hung_worker, ..defaults.patience },
         gpu,
         cache: cache(arguments),
         // The software GPU starts in no time.
         spare_worker: gpu != GpuChoice::Cpu,
         worker_arguments: arguments.logging.of_worker(),
         socket_folder: arguments.socket_dir.clone(),
-        ..BrokerConfig::new(FINGERPRINT)
+        ..defaults
     })?;
     // Whoever started the server may not want to know where it is; that is no reason not to serve.
     let mut out = io::stdout().lock();

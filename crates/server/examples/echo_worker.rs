@@ -2,7 +2,8 @@
 //! client gives.
 //!
 //! `echo` sends every message and transfer back; `refuse` turns the client away; `exit` and `crash` end
-//! before the client is answered; `stay` goes on when its client has gone.
+//! before the client is answered; `stay` goes on when its client has gone; `stop` is stopped by a signal, and `hang` does not come to
+//! the end of its first command.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,9 +41,15 @@ fn main() -> ExitCode {
         _ => {}
     }
     let snapshot = format!("{} {:?}", start.gpu, start.hello.environment);
-    let (link, mut receiver, _) = start.welcome(snapshot.into_bytes()).unwrap();
+    let (link, mut receiver, exchange) = start.welcome(snapshot.into_bytes()).unwrap();
     link.start(std::sync::Arc::new(SendBack(link.clone())));
     while let Ok(body) = receiver.recv() {
+        match program.as_str() {
+            "stop" => rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
+                .expect("a process may stop itself"),
+            "hang" => exchange.pulse().at_work(|| std::thread::sleep(Duration::from_secs(600))),
+            _ => {}
+        }
         let body = body.to_vec();
         if link.send(|out| out.extend_from_slice(&body)).is_err() {
             break;

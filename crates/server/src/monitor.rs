@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::exchange::Exchange;
@@ -23,12 +22,16 @@ use causeway_wire::text::Printable;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::broker::GpuChoice;
+use crate::broker::admission::{Full, Seats, Source};
 use crate::broker::control::Control;
 use crate::broker::messages::{self, ControlError, ToMonitor, WorkerOf};
 use crate::fallback::without_driver;
 
 /// Clients that may ask at the same time; more are refused.
 const MOST_CLIENTS: usize = 512;
+
+/// Those of one peer.
+const MOST_CLIENTS_OF_A_PEER: usize = 256;
 
 /// How long a question waits for what the broker has said to be taken in, which takes some microseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -43,7 +46,7 @@ struct Shared {
     /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever has it and finds no
     /// message waiting knows all that has been said.
     workers: Mutex<HashMap<u32, WorkerOf>>,
-    clients: AtomicUsize,
+    clients: Mutex<Seats>,
 }
 
 /// Answers clients until the broker ends.
@@ -53,14 +56,14 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
         control,
         monitor: Mutex::new(None),
         workers: Mutex::default(),
-        clients: AtomicUsize::new(0),
+        clients: Mutex::new(Seats::new(MOST_CLIENTS, MOST_CLIENTS_OF_A_PEER)),
     });
     loop {
         shared.control.has_message(true);
         let mut workers = shared.workers.lock();
         match messages::receive(&shared.control) {
-            Ok((ToMonitor::Client { host, keys }, Some(socket))) => {
-                add_client(&shared, host, Connection::new(TcpStream::from(socket), keys));
+            Ok((ToMonitor::Client { source, host, keys }, Some(socket))) => {
+                add_client(&shared, source, host, Connection::new(TcpStream::from(socket), keys));
             }
             Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
             Ok((ToMonitor::Began(worker), _)) => {
@@ -77,34 +80,18 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
     }
 }
 
-/// One of the clients; given up when dropped.
-struct Seat<'a> {
-    clients: &'a AtomicUsize,
-    /// How many there were before.
-    before: usize,
-}
-
-impl<'a> Seat<'a> {
-    fn take(clients: &'a AtomicUsize) -> Self {
-        Self { clients, before: clients.fetch_add(1, Ordering::Relaxed) }
-    }
-}
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        self.clients.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn add_client(shared: &Arc<Shared>, host: Printable, connection: Connection) {
+fn add_client(shared: &Arc<Shared>, source: Source, host: Printable, connection: Connection) {
     let own = Arc::clone(shared);
     // Without a thread the connection ends, which the client reports.
     let started = threads::spawn("monitored", move || {
-        let seat = Seat::take(&own.clients);
-        if seat.before < MOST_CLIENTS {
-            serve(&own, &host, connection);
-        } else {
-            refuse(connection, "too many programs monitor it already");
+        let taken = own.clients.lock().take(source);
+        match taken {
+            Ok(()) => {
+                serve(&own, &host, connection);
+                own.clients.lock().give_back(source);
+            }
+            Err(Full::InAll) => refuse(connection, "too many programs monitor it already"),
+            Err(Full::OfSource) => refuse(connection, "too many programs of this peer monitor it already"),
         }
     });
     if let Err(error) = started {

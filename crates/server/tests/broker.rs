@@ -1,56 +1,20 @@
 //! The broker over real loopback sockets, with a worker that echoes.
 
+mod support;
+
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_fabric::{
-    ConnectError, ConnectOptions, Destination, Dial, Endpoint, Key, LinkError, LinkEvents, Session, Target,
-    Via, ViaChoice, connect, describe_process, dial_here,
+    ConnectError, ConnectOptions, Destination, Dial, Endpoint, Key, LinkError, LinkEvents, Target, Via,
+    ViaChoice, connect, dial_here,
 };
-use causeway_server::broker::{Access, Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
-use causeway_wire::handshake::{
-    Answer, ClientHello, LaneHello, LaneToken, Opening, Preface, Protection, VersionRange,
-};
-
-const FINGERPRINT: u64 = 0xfeed;
-
-fn config(key: Option<Key>) -> BrokerConfig {
-    // Cargo puts examples beside the folder of the test programs.
-    let tests = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let worker_program = tests.parent().unwrap().join("examples").join("echo_worker");
-    assert!(worker_program.exists(), "build the example first: cargo build --examples -p causeway-server");
-    BrokerConfig {
-        listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
-        access: key.map_or(Access::NoKey, Access::Key),
-        worker_program,
-        worker_arguments: Vec::new(),
-        gpu: GpuChoice::Cpu,
-        handshake_timeout: Duration::from_millis(400),
-        most_handshakes: 4,
-        client_gone_grace: Duration::from_millis(200),
-        ..BrokerConfig::new(FINGERPRINT)
-    }
-}
-
-fn hello(program: &str) -> ClientHello {
-    let hello = describe_process(FINGERPRINT, vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())]);
-    ClientHello { program: program.into(), lanes: 2, ..hello }
-}
-
-fn open(target: &Target, program: &str) -> Result<Session, ConnectError> {
-    connect(target, hello(program), &ConnectOptions::default())
-}
-
-fn refusal(result: Result<Session, ConnectError>) -> String {
-    match result {
-        Err(error @ ConnectError::Refused { .. }) => error.to_string(),
-        Err(error) => panic!("another error: {error}"),
-        Ok(_) => panic!("the session was granted"),
-    }
-}
+use causeway_server::broker::{Access, Broker, BrokerConfig, RunningBroker, StartError};
+use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, Preface, Protection, VersionRange};
+use support::{assert_echo, config, hello, open, refusal, wait_for_sessions};
 
 /// Where a broker listens over TCP.
 fn address_of(broker: &RunningBroker) -> SocketAddr {
@@ -61,18 +25,6 @@ struct Silent;
 
 impl LinkEvents for Silent {
     fn lost(&self, _cause: &LinkError) {}
-}
-
-fn assert_echo(session: &mut Session, text: &[u8]) {
-    session.link.send(|out| out.extend_from_slice(text)).unwrap();
-    assert_eq!(session.receiver.recv().unwrap(), text);
-}
-
-/// Waits until the broker has `count` sessions.
-fn wait_for_sessions(broker: &RunningBroker, count: usize) {
-    while broker.sessions() != count {
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::access::{Access, AllowedUsers};
 use super::dial::PeerRange;
+use super::heartbeat::{HungWorker, Patience};
 
 /// Which GPU a worker works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +73,10 @@ pub struct CacheConfig {
     pub capacity: u64,
 }
 
+/// The most sessions of one peer unless another number is given: more than the programs of one machine have, and a small part
+/// of what a server can have.
+pub const DEFAULT_SESSIONS_PER_PEER: usize = 256;
+
 /// What a broker is started with.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
@@ -105,8 +110,15 @@ pub struct BrokerConfig {
     pub proof_timeout: Duration,
     /// How long a caller may take to prove who it is and say what it wants.
     pub handshake_timeout: Duration,
-    /// How many callers may be doing that at once; more wait in the kernel's queue.
+    /// How many callers from the network may be doing that at once; for more the oldest give way. A quarter as many may at
+    /// sockets of this host.
     pub most_handshakes: usize,
+    /// The most sessions; as many as there are descriptors for, 4096 at most, if not given.
+    pub most_sessions: Option<usize>,
+    /// The most sessions of one peer.
+    pub most_sessions_per_peer: usize,
+    /// How long a worker may be silent, or at one command, and what happens then.
+    pub patience: Patience,
     /// How long a worker may take to end after its client has gone.
     pub client_gone_grace: Duration,
     /// The most bulk lanes of a session.
@@ -135,7 +147,10 @@ impl BrokerConfig {
             peers: Vec::new(),
             proof_timeout: Duration::from_secs(2),
             handshake_timeout: Duration::from_secs(5),
-            most_handshakes: 64,
+            most_handshakes: 256,
+            most_sessions: None,
+            most_sessions_per_peer: DEFAULT_SESSIONS_PER_PEER,
+            patience: Patience { silent: Duration::from_secs(60), hung: HungWorker::default() },
             client_gone_grace: Duration::from_secs(10),
             most_lanes: causeway_fabric::MOST_LANES,
             socket_folder: None,

@@ -3,8 +3,10 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -13,6 +15,9 @@ use rustix::net::{
 /// The longest message in bytes. The longest one carries a client's hello, which may have 64 KiB.
 const LONGEST: usize = 128 << 10;
 
+/// How long the broker waits for a process that takes no more messages. A hundred and more wait in the socket before.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// One end of a control connection; messages keep their boundaries.
 #[derive(Debug)]
 pub struct Control {
@@ -20,11 +25,13 @@ pub struct Control {
 }
 
 impl Control {
-    /// Two connected ends.
+    /// Two connected ends: the broker's and that of a process that it starts. The broker never waits longer than [`PATIENCE`] for
+    /// the process to take what it is told.
     pub fn pair() -> io::Result<(Self, Self)> {
-        let (one, other) =
+        let (broker, process) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        Ok((Self { socket: one }, Self { socket: other }))
+        set_socket_timeout(&broker, Timeout::Send, Some(PATIENCE))?;
+        Ok((Self { socket: broker }, Self { socket: process }))
     }
 
     /// The end that a worker got from its broker.
@@ -113,5 +120,16 @@ mod tests {
         assert!(!other.has_message(false));
         drop(one);
         assert!(other.has_message(true) && other.receive().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_process_that_takes_nothing_holds_the_broker_up_for_a_while_only() {
+        let (broker, _process) = Control::pair().unwrap();
+        let error = loop {
+            if let Err(error) = broker.send(&[7; 1024], None) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -1,10 +1,9 @@
-//! Who says what this machine is like, how many at once, and for how long?
+//! Who says what this machine is like, and for how long?
 
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Child;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::tcp::channel::Connection;
@@ -13,58 +12,48 @@ use causeway_wire::handshake::ClientHello;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::Shared;
+use super::admission::{Place, Source};
 use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, ToWorker};
 use super::origin::Origin;
 use super::process::{Spawner, describe};
 
-/// Diagnoses at the same time; more are refused.
-const MOST: usize = 4;
-
 /// How long one may take. A driver that hangs is given up after 40 s.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How many diagnoses are under way.
-#[derive(Default)]
-pub struct Diagnoses(AtomicUsize);
-
-/// The place of one of them; given up when dropped.
-struct Seat<'a>(&'a AtomicUsize);
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Diagnoses {
-    /// Gives a client a process that answers it, and waits for the end of that.
-    pub fn answer(&self, spawner: &Spawner, peer: Origin, hello: &ClientHello, mut connection: Connection) {
-        let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
-        let (before, seat) = (self.0.fetch_add(1, Ordering::Relaxed), Seat(&self.0));
-        if before >= MOST {
-            tracing::warn!(%peer, "{client} was turned away: {MOST} diagnoses are under way");
-            return refuse(&mut connection, "it is being examined by others already; try again in a minute");
+/// Gives a client a process that answers it, and waits for the end of that.
+pub fn answer(shared: &Shared, peer: Origin, hello: &ClientHello, mut connection: Connection, place: Place) {
+    let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
+    let seat = match shared.admission.take_diagnosis(Source::of(peer)) {
+        Ok(seat) => seat,
+        Err(error) => {
+            tracing::warn!(%peer, "{client} was turned away: {error}");
+            return refuse(&mut connection, &error.to_string());
         }
-        let (socket, keys) = match messages::take_apart(connection) {
-            Ok(parts) => parts,
-            Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
-        };
-        tracing::info!(%peer, "{client} asks what this machine is like");
-        match start(spawner, &socket, &keys) {
-            Ok(child) => {
-                drop(socket);
-                watch(child);
-            }
-            Err(error) => {
-                tracing::error!(%peer, "no diagnosis for {client}: {error}");
-                let mut connection = Connection::new(TcpStream::from(socket), keys);
-                refuse(&mut connection, &format!("the server could not start a process: {error}"));
-            }
-        }
-        drop(seat);
+    };
+    if !place.finish() {
+        return;
     }
+    drop(place);
+    let (socket, keys) = match messages::take_apart(connection) {
+        Ok(parts) => parts,
+        Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
+    };
+    tracing::info!(%peer, "{client} asks what this machine is like");
+    match start(&shared.spawner, &socket, &keys) {
+        Ok(child) => {
+            drop(socket);
+            watch(child);
+        }
+        Err(error) => {
+            tracing::error!(%peer, "no diagnosis for {client}: {error}");
+            let mut connection = Connection::new(TcpStream::from(socket), keys);
+            refuse(&mut connection, &format!("the server could not start a process: {error}"));
+        }
+    }
+    drop(seat);
 }
 
 fn start(spawner: &Spawner, socket: &OwnedFd, keys: &Option<ConnectionKeys>) -> Result<Child, ControlError> {

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::board::Token;
 use super::control::Control;
+use super::heartbeat::Pulse;
 use super::messages::{self, ToBroker};
 use crate::worker::{Arrival, Joining};
 
@@ -31,6 +32,7 @@ pub struct Exchange {
     session: SessionId,
     questions: Mutex<Questions>,
     callers: (Sender<PeerCaller>, Receiver<PeerCaller>),
+    pulse: Pulse,
 }
 
 /// What comes from another server's worker.
@@ -50,7 +52,13 @@ struct Questions {
 
 impl Exchange {
     pub(super) fn new(control: Arc<Control>, session: SessionId) -> Arc<Self> {
-        Arc::new(Self { control, session, questions: Mutex::default(), callers: unbounded() })
+        Arc::new(Self {
+            control,
+            session,
+            questions: Mutex::default(),
+            callers: unbounded(),
+            pulse: Pulse::default(),
+        })
     }
 
     /// That of a session without a broker.
@@ -81,6 +89,11 @@ impl Exchange {
             Some((why, None)) => Err(io::Error::other(String::from_utf8_lossy(&why).into_owned())),
             None => Err(io::Error::other("the server's broker does not answer")),
         }
+    }
+
+    /// What the broker is told when it asks whether commands go on.
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
     }
 
     /// The connections of other servers' workers, as they come.

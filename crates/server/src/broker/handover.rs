@@ -18,6 +18,7 @@ use thiserror::Error;
 pub use super::config::GpuChoice;
 use super::control::Control;
 use super::exchange::{Exchange, PeerCaller};
+use super::heartbeat::Beat;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use crate::cache::CacheStart;
 use crate::worker::{Arrival, Joining, Prepared};
@@ -117,6 +118,7 @@ impl Task {
             | ToWorker::Peer { .. }
             | ToWorker::PeerJoin { .. }
             | ToWorker::PeerVerbs { .. }
+            | ToWorker::Ping { .. }
             | ToWorker::Answer { .. } => {
                 return Err(WorkerError::NoStart);
             }
@@ -209,6 +211,10 @@ fn establish(control: &Control, connection: Connection) -> Result<(Link, Receive
                 }
             }
             (ToWorker::Lane { keys }, Some(socket)) => lanes.push((socket, keys)),
+            // No command has come.
+            (ToWorker::Ping { number }, _) => {
+                messages::send(control, &ToBroker::Pong { number, beat: 0 }, None)?
+            }
             _ => tracing::warn!("the broker sent something that a worker without commands cannot use"),
         }
     }
@@ -219,7 +225,7 @@ fn establish(control: &Control, connection: Connection) -> Result<(Link, Receive
     Ok((link, receiver))
 }
 
-/// Takes in lanes from the broker, and tells the broker when the client has gone, so that it sees to it
+/// Takes in lanes from the broker, answers it, and tells the broker when the client has gone, so that it sees to it
 /// that this process ends even when it hangs.
 fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) {
     let mut client_there = true;
@@ -257,6 +263,11 @@ fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) 
                 let setup = Box::new(Connection::new(TcpStream::from(socket), keys));
                 let arrival = Arrival::Joins(Joining::Verbs(hello, setup));
                 exchange.peer_came(PeerCaller { ticket: hello.token, arrival });
+            }
+            Ok((ToWorker::Ping { number }, _)) => {
+                let Beat(beat) = exchange.pulse().beat();
+                // Without a broker there is nobody to tell.
+                let _ = messages::send(control, &ToBroker::Pong { number, beat }, None);
             }
             Ok((ToWorker::Answer { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);

@@ -1,83 +1,80 @@
-//! Who may knock, how many at once, and for how long?
+//! Who has knocked, and what becomes of what it wants?
+//!
+//! How many may at once, `admission` decides.
 
+use core::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_fabric::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
 use causeway_fabric::tcp::channel::{Connection, end_after_last_words};
 use causeway_fabric::threads;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, JoinHello, LaneHello, Offer, PeerHello, VERSIONS, VerbsHello};
-use parking_lot::{Condvar, Mutex};
+use causeway_wire::handshake::{
+    Answer, ClientHello, JoinHello, LaneHello, Offer, PeerHello, VERSIONS, VerbsHello,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::listen;
 
+use super::admission::{Handshakes, Place, Source};
 use super::messages::{self, ToWorker};
 use super::origin::Origin;
 use super::sessions::Joiner;
-use super::{Shared, process};
+use super::{Shared, diagnosis, process};
 
 /// How long accepting pauses when the system has no descriptors or memory left.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// How many callers are between connecting and having said what they want.
-#[derive(Default)]
-struct Handshakes {
-    under_way: Mutex<usize>,
-    ended: Condvar,
-}
+/// How long those wait in the kernel's queue for whom there is no place, before places are looked for again.
+const NO_PLACE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// A caller's place among the handshakes; given up when dropped.
-struct Place(Arc<Handshakes>);
+/// How many may wait there, where the system's own limit is not lower. The standard library has the kernel keep 128, and who comes
+/// when these are there waits until one has gone, from the network a second or more until its own kernel asks again.
+const BACKLOG: i32 = 4096;
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        *self.0.under_way.lock() -= 1;
-        self.0.ended.notify_one();
-    }
-}
-
-impl Handshakes {
-    /// Waits until fewer than `most` are under way, but no longer than `patience`.
-    fn enter(self: &Arc<Self>, most: usize, patience: Duration) -> Option<Place> {
-        let mut under_way = self.under_way.lock();
-        if *under_way >= most {
-            self.ended.wait_for(&mut under_way, patience);
-        }
-        (*under_way < most).then(|| {
-            *under_way += 1;
-            Place(Arc::clone(self))
-        })
-    }
-}
+/// How long the log says nothing more of crowds after it has.
+const CROWD: Duration = Duration::from_secs(60);
 
 /// Accepts callers until the other end of `stopped` is closed.
 pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared: &Arc<Shared>) {
-    let handshakes = Arc::new(Handshakes::default());
+    let admission = &shared.admission;
     let local = shared.local.listeners();
+    let lengthened = local.iter().try_for_each(|listener| listen(listener, BACKLOG));
+    let lengthened = lengthened.and_then(|()| listener.map_or(Ok(()), |listener| listen(listener, BACKLOG)));
+    if let Err(error) = lengthened {
+        tracing::warn!("many callers at a time may have to wait: {}", io::Error::from(error));
+    }
     let mut in_trouble = false;
+    let mut crowd: Option<Instant> = None;
     loop {
-        let wanted = if in_trouble { PollFlags::empty() } else { PollFlags::IN };
+        // Whoever finds no place stays in the kernel's queue.
+        let wanted = |handshakes: &Handshakes| {
+            if in_trouble || !handshakes.has_room() { PollFlags::empty() } else { PollFlags::IN }
+        };
+        let (from_network, from_host) = (wanted(&admission.network), wanted(&admission.local));
         let mut waiting_for = vec![PollFd::new(stopped, PollFlags::IN)];
-        waiting_for.extend(local.iter().map(|listener| PollFd::new(listener, wanted)));
-        waiting_for.extend(listener.map(|listener| PollFd::new(listener, wanted)));
+        waiting_for.extend(local.iter().map(|listener| PollFd::new(listener, from_host)));
+        waiting_for.extend(listener.map(|listener| PollFd::new(listener, from_network)));
+        let timeout = match (in_trouble, from_network.is_empty() || from_host.is_empty()) {
+            (true, _) => Some(&PAUSE),
+            (false, true) => Some(&NO_PLACE),
+            (false, false) => None,
+        };
         // An interrupted wait is only a reason to look again.
-        let _ = poll(&mut waiting_for, in_trouble.then_some(&PAUSE));
+        let _ = poll(&mut waiting_for, timeout);
         if !waiting_for[0].revents().is_empty() {
             return;
         }
         for (i, waiting) in waiting_for.iter().enumerate().skip(1) {
             // After a pause every listener is looked at.
-            if waiting.revents().is_empty() && !in_trouble {
+            let is_silent = waiting.revents().is_empty() && !in_trouble;
+            let handshakes = if i <= local.len() { &admission.local } else { &admission.network };
+            if is_silent || !handshakes.has_room() {
                 continue;
             }
-            // Above the limit callers stay in the kernel's queue; a slow handshake ends by its own timeout.
-            let patience = Duration::from_millis(200);
-            let Some(place) = handshakes.enter(shared.config.most_handshakes, patience) else {
-                break;
-            };
             let accepted = match (local.get(i - 1), listener) {
                 (Some(local), _) => local.accept().map(|(stream, _)| Knock::Local(stream)),
                 (None, Some(listener)) => {
@@ -85,13 +82,23 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
                 }
                 (None, None) => break,
             };
-            match accepted {
-                Ok(knock) => {
+            match accepted.and_then(|knock| Ok((knock.enter(shared)?, knock))) {
+                Ok((Some(place), knock)) => {
                     in_trouble = false;
+                    if place.displaced && crowd.is_none_or(|told| told.elapsed() >= CROWD) {
+                        crowd = Some(Instant::now());
+                        tracing::warn!(
+                            "more callers than there are places shake hands at the same time; the oldest of those of whom there \
+                             are most are hung up on, the last one for {knock}"
+                        );
+                    }
                     let own = Arc::clone(shared);
                     if let Err(error) = threads::spawn("caller", move || knock.serve(&own, place)) {
                         tracing::error!("a caller is turned away, for no thread can be started: {error}");
                     }
+                }
+                Ok((None, knock)) => {
+                    tracing::warn!("{knock} was turned away: there is no place for it")
                 }
                 Err(error) => in_trouble = is_trouble(&error, in_trouble),
             }
@@ -120,11 +127,36 @@ fn is_trouble(error: &io::Error, already: bool) -> bool {
     }
 }
 
+impl fmt::Display for Knock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(_, peer) => write!(f, "a caller at {peer}"),
+            Self::Local(_) => f.write_str("a caller on this host"),
+        }
+    }
+}
+
 impl Knock {
+    /// Where it comes from.
+    fn origin(&self) -> Origin {
+        match self {
+            Self::Network(_, peer) => Origin::Network(*peer),
+            Self::Local(stream) => Origin::of_local(stream),
+        }
+    }
+
+    /// Takes a place among those that shake hands, if there is one.
+    fn enter(&self, shared: &Shared) -> io::Result<Option<Place>> {
+        let source = Source::of(self.origin());
+        match self {
+            Self::Network(stream, _) => shared.admission.network.enter(source, stream),
+            Self::Local(stream) => shared.admission.local.enter(source, stream),
+        }
+    }
+
     /// Serves one caller: all of its session when it asks for one.
     fn serve(self, shared: &Arc<Shared>, place: Place) {
         let (origin, greeted) = self.greet(shared);
-        drop(place);
         let Caller { request, connection } = match greeted {
             Ok(caller) => caller,
             // A connection without a word is how `causeway run` checks that the server is there, and how other servers find
@@ -134,14 +166,16 @@ impl Knock {
             }
             Err(error) => return tracing::warn!(peer = %origin, "a caller was turned away: {error}"),
         };
+        // What is refused may take its time to go, and may have to give way meanwhile.
         match request {
             Request::Session { hello, version } => {
-                process::run_session(shared, origin, hello, version, connection);
+                begin_session(shared, origin, hello, version, connection, place);
             }
-            Request::Monitor { hello } => shared.monitor.add_client(origin, hello, connection),
+            Request::Monitor { hello } => shared.monitor.add_client(origin, hello, connection, place),
             Request::Diagnosis { hello } => {
-                shared.diagnoses.answer(&shared.spawner, origin, &hello, connection);
+                diagnosis::answer(shared, origin, &hello, connection, place);
             }
+            _ if !place.finish() => {}
             Request::Peer(hello) => {
                 if let Err(error) = add_peer(shared, &hello, connection) {
                     tracing::warn!(peer = %origin, session = %hello.session, "another server was turned away: {error}");
@@ -195,6 +229,30 @@ impl Knock {
             }
         }
     }
+}
+
+/// Runs a session, if there may be one more.
+fn begin_session(
+    shared: &Arc<Shared>,
+    peer: Origin,
+    hello: ClientHello,
+    version: u16,
+    mut connection: Connection,
+    place: Place,
+) {
+    let seat = match shared.admission.take_session(Source::of(peer)) {
+        Ok(seat) => seat,
+        Err(error) => {
+            let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
+            tracing::warn!(%peer, "{client} was turned away: {error}");
+            return refuse(&mut connection, &error.to_string());
+        }
+    };
+    if place.finish() {
+        drop(place);
+        process::run_session(shared, peer, hello, version, connection);
+    }
+    drop(seat);
 }
 
 /// Hands the connection of a caller of this host to the worker that it wants to share memory with.

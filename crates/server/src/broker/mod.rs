@@ -8,22 +8,25 @@
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|
 //! | [`access`]   | Who may use the server, by which key or as which user?                        |
+//! | `admission`  | Who may come in, and how many may stay?                                       |
 //! | `board`      | What have sessions left for each other?                                      |
 //! | `dial`       | Where does the broker connect to for a worker?                                |
 //! | `exchange`   | How does a worker leave something there, and take it?                         |
 //! | `config`     | What can be set, and what is refused?                                        |
-//! | `listen`     | Who may knock, how many at once, and for how long?                            |
+//! | `listen`     | Who has knocked, and what becomes of what it wants?                           |
 //! | `local`      | At which sockets is the broker reached from its own host?                     |
 //! | `origin`     | Where does a caller come from?                                                |
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
 //! | `process`    | How is a worker started, watched, and ended?                                  |
 //! | `spare`      | Which worker is ready before its client comes?                                |
 //! | `monitor`    | Who answers monitoring sessions?                                              |
-//! | `diagnosis`  | Who says what this machine is like, how many at once, and for how long?       |
+//! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
 //! | `messages`   | What do broker and worker say to each other?                                  |
+//! | [`heartbeat`]| Does a worker still work?                                                     |
 //! | [`handover`] | How does a worker process get its client?                                     |
 
 pub mod access;
+pub(crate) mod admission;
 mod board;
 mod config;
 pub(crate) mod control;
@@ -31,11 +34,12 @@ mod diagnosis;
 mod dial;
 mod exchange;
 pub mod handover;
+pub mod heartbeat;
 mod listen;
 mod local;
 pub(crate) mod messages;
 mod monitor;
-mod origin;
+pub(crate) mod origin;
 mod process;
 mod sessions;
 mod spare;
@@ -53,13 +57,13 @@ use causeway_fabric::{Endpoint, Key, Target, threads};
 use causeway_wire::handshake::Protection;
 
 pub use access::{Access, AllowedUsers};
-pub use config::{BrokerConfig, CacheConfig, GpuChoice, UnknownGpu};
+pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER, GpuChoice, UnknownGpu};
 pub use dial::{BadPeerRange, PeerRange};
 pub use handover::{WorkerError, WorkerStart, worker_main};
 
 use access::ServerKey;
+use admission::{Admission, Limits, LimitsError, Wishes, raise_limit};
 use board::Board;
-use diagnosis::Diagnoses;
 pub use exchange::{Exchange, PeerCaller};
 use local::LocalSockets;
 use monitor::Monitor;
@@ -96,6 +100,9 @@ pub enum StartError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The system does not let the broker have what it is asked to give to others.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
     /// The system refused something else.
     #[error("the server cannot start: {0}")]
     System(#[from] io::Error),
@@ -117,13 +124,13 @@ fn explain_bind(cause: &io::Error) -> String {
 struct Shared {
     config: BrokerConfig,
     key: ServerKey,
+    admission: Admission,
     sessions: Sessions,
     local: LocalSockets,
     board: Board,
     spawner: Arc<Spawner>,
     spares: Arc<Spares>,
     monitor: Monitor,
-    diagnoses: Diagnoses,
     /// Whether workers end because the broker does.
     stopping: AtomicBool,
 }
@@ -146,6 +153,15 @@ impl Broker {
             listening.map_err(|cause| StartError::Socket { name: name.clone(), cause })?;
         }
         let targets = targets(&config, listener.as_ref(), key.current()?)?;
+        let wishes = Wishes {
+            handshakes: config.most_handshakes,
+            sessions: config.most_sessions,
+            sessions_per_peer: config.most_sessions_per_peer,
+        };
+        let limits = Limits::divide(raise_limit()?, &wishes)?;
+        tracing::debug!(?limits, "what callers may take");
+        let admission = Admission::new(limits);
+        let board = Board::new(limits.exports, limits.exports_per_session);
         let (spawner, spawner_thread) = Spawner::start(&config)?;
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
@@ -153,13 +169,13 @@ impl Broker {
         let shared = Arc::new(Shared {
             config,
             key,
+            admission,
             local,
             spares,
             sessions: Sessions::default(),
-            board: Board::default(),
+            board,
             spawner,
             monitor,
-            diagnoses: Diagnoses::default(),
             stopping: AtomicBool::new(false),
         });
         let (stop, stopped) = UnixStream::pair()?;

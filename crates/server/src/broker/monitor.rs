@@ -14,14 +14,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use causeway_fabric::tcp::channel::Connection;
-use causeway_fabric::tcp::record::ConnectionKeys;
 use causeway_fabric::threads;
 use causeway_wire::handshake::ClientHello;
-use causeway_wire::text::Printable;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 
+use super::admission::{Place, Source};
 use super::config::GpuChoice;
 use super::control::Control;
 use super::listen::refuse;
@@ -47,6 +46,8 @@ struct NewClient {
     peer: Origin,
     hello: ClientHello,
     connection: Connection,
+    /// Kept until the process has the connection: however long that takes, no more wait for it than there are places.
+    place: Place,
 }
 
 /// The way to the monitor's process.
@@ -65,8 +66,8 @@ impl Monitor {
     }
 
     /// Gives the process one more client.
-    pub fn add_client(&self, peer: Origin, hello: ClientHello, connection: Connection) {
-        self.tell(Event::Client(Box::new(NewClient { peer, hello, connection })));
+    pub fn add_client(&self, peer: Origin, hello: ClientHello, connection: Connection, place: Place) {
+        self.tell(Event::Client(Box::new(NewClient { peer, hello, connection, place })));
     }
 
     /// A session with a worker begins: its process is one of its client's. Returns when the monitor has been told, so that a client
@@ -132,15 +133,20 @@ impl Keeper {
         }
     }
 
-    fn hand_over(&mut self, NewClient { peer, hello, connection }: NewClient) {
+    fn hand_over(&mut self, NewClient { peer, hello, connection, place }: NewClient) {
+        if !place.finish() {
+            return;
+        }
         let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
         let (socket, keys) = match messages::take_apart(connection) {
             Ok(parts) => parts,
             Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
         };
         // The process may have ended since it was last heard of; a new one is tried once.
-        let given = self.give(&hello.host, &socket, &keys).or_else(|error| match self.running.take() {
-            Some(_) => self.give(&hello.host, &socket, &keys),
+        let message =
+            ToMonitor::Client { source: Source::of(peer), host: hello.host.clone(), keys: keys.clone() };
+        let given = self.give(&message, &socket).or_else(|error| match self.running.take() {
+            Some(_) => self.give(&message, &socket),
             None => Err(error),
         });
         match given {
@@ -153,12 +159,7 @@ impl Keeper {
         }
     }
 
-    fn give(
-        &mut self,
-        host: &Printable,
-        socket: &OwnedFd,
-        keys: &Option<ConnectionKeys>,
-    ) -> Result<(), ControlError> {
+    fn give(&mut self, message: &ToMonitor, socket: &OwnedFd) -> Result<(), ControlError> {
         let control = match &self.running {
             Some(control) => control,
             None => {
@@ -166,8 +167,7 @@ impl Keeper {
                 self.running.insert(control)
             }
         };
-        let message = ToMonitor::Client { host: host.clone(), keys: keys.clone() };
-        messages::send(control, &message, Some(socket))
+        messages::send(control, message, Some(socket))
     }
 
     /// Starts the process and tells it what it must know.

@@ -26,6 +26,7 @@ use super::board::Thing;
 use super::config::BrokerConfig;
 use super::control::Control;
 use super::dial::dial;
+use super::heartbeat::{Beat, Finding, Patience, Step, Watchdog};
 use super::listen::refuse;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
 use super::origin::Origin;
@@ -221,6 +222,21 @@ enum Ending {
     Killed(&'static str),
 }
 
+/// Says in the log that a worker hangs, and goes on.
+fn report(session: SessionId, finding: Finding, patience: &Patience) {
+    let seconds = patience.hung.after.as_secs();
+    let what = match finding {
+        Finding::Silent => "does not answer",
+        Finding::DoesNotStart => "has been starting the GPU",
+        Finding::Hangs => "has been at one command",
+    };
+    tracing::warn!(
+        %session,
+        "the worker {what} for {seconds} s; it goes on, and the log says nothing more of that. --hung-worker kill:SECONDS ends such \
+         workers"
+    );
+}
+
 struct Worker {
     child: Child,
     process: Arc<OwnedFd>,
@@ -300,6 +316,8 @@ impl Worker {
     fn watch(&mut self, shared: &Shared, session: SessionId) -> Ending {
         let grace = shared.config.client_gone_grace;
         let mut deadline: Option<(Instant, &'static str)> = None;
+        let mut watchdog = Watchdog::new(&shared.config.patience);
+        let mut next_look = Instant::now() + watchdog.interval();
         let mut control_open = true;
         loop {
             let mut waiting_for = [
@@ -307,23 +325,44 @@ impl Worker {
                 PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
             ];
             let watched = if control_open { 2 } else { 1 };
-            let left = deadline.map(|(end, _)| end.saturating_duration_since(Instant::now()));
-            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            let end = match deadline {
+                Some((end, _)) if !control_open => end,
+                Some((end, _)) => end.min(next_look),
+                None => next_look,
+            };
+            let timeout = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
             // An interrupted wait is only a reason to look again.
             let ready = poll(&mut waiting_for[..watched], timeout.as_ref()).unwrap_or(usize::MAX);
             if !waiting_for[0].revents().is_empty() {
                 return Ending::OfItself;
             }
+            let now = Instant::now();
             if ready == 0
-                && let Some((_, reason)) = deadline
+                && let Some((end, reason)) = deadline
+                && now >= end
             {
-                // It may have ended this very moment, which is as good.
-                let _ = pidfd_send_signal(&self.process, Signal::KILL);
-                return Ending::Killed(reason);
+                return self.kill(reason);
+            }
+            // What it has said comes first: it may be the answer.
+            if ready == 0 && control_open && now >= next_look {
+                next_look = now + watchdog.interval();
+                match watchdog.look() {
+                    Step::Wait => {}
+                    Step::Ask(number) => {
+                        // What it could not be told, it will not answer.
+                        let _ = messages::send(&self.control, &ToWorker::Ping { number }, None);
+                    }
+                    Step::Report(finding) => report(session, finding, &shared.config.patience),
+                    Step::Kill(finding) => return self.kill(finding.reason()),
+                }
             }
             if control_open && !waiting_for[1].revents().is_empty() {
                 match messages::receive::<ToBroker>(&self.control) {
-                    Ok((ToBroker::Answering, _)) => self.unanswered = None,
+                    Ok((ToBroker::Answering, _)) => {
+                        watchdog.started();
+                        self.unanswered = None;
+                    }
+                    Ok((ToBroker::Pong { number, beat }, _)) => watchdog.answered(number, Beat(beat)),
                     Ok((ToBroker::ClientGone, _)) => {
                         deadline = Some((Instant::now() + grace, "it outlived its client"));
                     }
@@ -335,6 +374,12 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn kill(&self, reason: &'static str) -> Ending {
+        // It may have ended this very moment, which is as good.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        Ending::Killed(reason)
     }
 
     /// Answers a question about what sessions have left for each other, or about tickets.
@@ -361,7 +406,7 @@ impl Worker {
             }
             ToBroker::Find { number, token } => (number, board.find(&token)),
             ToBroker::Withdraw { token } => return board.withdraw(session, &token),
-            ToBroker::Answering | ToBroker::ClientGone => return,
+            ToBroker::Answering | ToBroker::ClientGone | ToBroker::Pong { .. } => return,
         };
         let descriptor = found.as_ref().and_then(|thing| thing.descriptor.clone());
         let answer = ToWorker::Answer { number, bytes: found.map(|thing| thing.bytes) };

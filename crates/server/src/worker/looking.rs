@@ -22,7 +22,7 @@ impl<'a> Looking<'a> {
 
     fn end(&mut self) {
         if core::mem::take(&mut self.is_looking) {
-            self.engine.end_to_look();
+            self.engine.exchange.pulse().at_work(|| self.engine.end_to_look());
         }
     }
 }
@@ -36,8 +36,10 @@ impl Meanwhile for Looking<'_> {
         if !core::mem::replace(&mut self.is_looking, true) {
             self.engine.begin_to_look();
         }
-        self.watch.look();
-        self.engine.look();
+        self.engine.exchange.pulse().at_work(|| {
+            self.watch.look();
+            self.engine.look();
+        });
     }
 
     fn turn_away(&mut self) {

@@ -109,7 +109,7 @@ fn serve(
         let _ = output.append(|out| message.encode(out));
     }));
     let watched = Arc::clone(&gpu);
-    let engine = Engine::new(gpu, link.clone(), cache, exchange);
+    let engine = Engine::new(gpu, link.clone(), cache, Arc::clone(&exchange));
     let mut looking = Looking::new(watched.watch(), Arc::clone(&engine));
     link.start(Arc::new(Events(Arc::clone(&engine))));
     if let Some(shortage) = link.shortage() {
@@ -125,7 +125,7 @@ fn serve(
                 break ExitCode::SUCCESS;
             }
         };
-        match handle(&engine, body) {
+        match exchange.pulse().at_work(|| handle(&engine, body)) {
             Ok(true) => {}
             Ok(false) => break ExitCode::SUCCESS,
             Err(error) => {

@@ -12,6 +12,13 @@ pub enum ToBroker {
     Answering,
     /// The client has gone.
     ClientGone,
+    /// The answer to a [ping](super::ToWorker::Ping).
+    Pong {
+        /// The number of the question.
+        number: u32,
+        /// How many steps the thread that handles commands has made.
+        beat: u64,
+    },
     /// Let the worker of another server come with this ticket.
     Ticket {
         /// The number of the question.
@@ -60,12 +67,18 @@ const FIND: u8 = 4;
 const WITHDRAW: u8 = 5;
 const TICKET: u8 = 6;
 const DIAL: u8 = 7;
+const PONG: u8 = 8;
 
 impl Encode for ToBroker {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Answering => ANSWERING.encode(out),
             Self::ClientGone => CLIENT_GONE.encode(out),
+            Self::Pong { number, beat } => {
+                PONG.encode(out);
+                number.encode(out);
+                beat.encode(out);
+            }
             Self::Ticket { number, ticket } => {
                 TICKET.encode(out);
                 number.encode(out);
@@ -111,6 +124,7 @@ impl<'a> Decode<'a> for ToBroker {
                 milliseconds: input.value()?,
                 proof: input.value()?,
             }),
+            PONG => Ok(Self::Pong { number: input.value()?, beat: input.value()? }),
             TICKET => Ok(Self::Ticket { number: input.value()?, ticket: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
         }

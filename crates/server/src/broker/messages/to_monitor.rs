@@ -5,11 +5,15 @@ use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::record;
 use causeway_wire::text::Printable;
 
+use crate::broker::admission::Source;
+
 /// What the broker says to the process that answers monitoring sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToMonitor {
     /// Answer this client, whose connection comes along.
     Client {
+        /// With which others it shares what one may have.
+        source: Source,
         /// Its host's name.
         host: Printable,
         /// The state of the encryption of the connection.
@@ -44,8 +48,9 @@ const ENDED: u8 = 3;
 impl Encode for ToMonitor {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Client { host, keys } => {
+            Self::Client { source, host, keys } => {
                 CLIENT.encode(out);
+                source.encode(out);
                 host.encode(out);
                 keys.encode(out);
             }
@@ -64,7 +69,7 @@ impl Encode for ToMonitor {
 impl<'a> Decode<'a> for ToMonitor {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
-            CLIENT => Ok(Self::Client { host: input.value()?, keys: input.value()? }),
+            CLIENT => Ok(Self::Client { source: input.value()?, host: input.value()?, keys: input.value()? }),
             BEGAN => Ok(Self::Began(input.value()?)),
             ENDED => Ok(Self::Ended { worker: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message to a monitor", value: u64::from(other) }),

@@ -150,6 +150,11 @@ pub enum ToWorker {
         /// The state of the connection's encryption.
         keys: Option<ConnectionKeys>,
     },
+    /// Say that you are there, and how far the commands are.
+    Ping {
+        /// The number of the question.
+        number: u32,
+    },
     /// The answer to a question of the worker.
     Answer {
         /// The number of the question.
@@ -170,6 +175,7 @@ const DIAGNOSE: u8 = 8;
 const PEER: u8 = 9;
 const PEER_JOIN: u8 = 10;
 const PEER_VERBS: u8 = 11;
+const PING: u8 = 12;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -215,6 +221,10 @@ impl Encode for ToWorker {
                 PREPARE.encode(out);
                 gpu.encode(out);
             }
+            Self::Ping { number } => {
+                PING.encode(out);
+                number.encode(out);
+            }
             Self::Answer { number, bytes } => {
                 ANSWER.encode(out);
                 number.encode(out);
@@ -239,6 +249,7 @@ impl<'a> Decode<'a> for ToWorker {
             }
             MONITOR => Ok(Self::Monitor { gpu: input.value()? }),
             PREPARE => Ok(Self::Prepare { gpu: input.value()? }),
+            PING => Ok(Self::Ping { number: input.value()? }),
             ANSWER => Ok(Self::Answer { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
         }

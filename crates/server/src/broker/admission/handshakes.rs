@@ -1,0 +1,106 @@
+//! How does somebody who shakes hands give way?
+//!
+//! Its connection is shut down, so that the thread that waits for it finds it ended, and ends.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::net::{Shutdown, shutdown};
+
+use super::places::{Number, Places};
+use super::source::Source;
+
+/// The callers of one kind that shake hands.
+#[derive(Debug, Clone)]
+pub struct Handshakes(Arc<Mutex<Table>>);
+
+#[derive(Debug)]
+struct Table {
+    places: Places,
+    /// The connections of those who can be told to go.
+    connections: HashMap<Number, OwnedFd>,
+}
+
+/// A caller's place; given up when dropped.
+#[derive(Debug)]
+pub struct Place {
+    handshakes: Handshakes,
+    number: Number,
+    /// Whether somebody else had to go.
+    pub displaced: bool,
+}
+
+impl Handshakes {
+    /// Nobody yet, and so many at the same time.
+    pub fn new(most: usize) -> Self {
+        Self(Arc::new(Mutex::new(Table { places: Places::new(most), connections: HashMap::new() })))
+    }
+
+    /// Whether one more can come in now.
+    pub fn has_room(&self) -> bool {
+        self.0.lock().places.has_room()
+    }
+
+    /// Lets a caller in, for which another one may have to go; nothing when there is no room.
+    pub fn enter(&self, source: Source, connection: &impl AsFd) -> io::Result<Option<Place>> {
+        let own = connection.as_fd().try_clone_to_owned()?;
+        let mut table = self.0.lock();
+        let Some(entry) = table.places.enter(source) else { return Ok(None) };
+        table.connections.insert(entry.number, own);
+        if let Some(connection) = entry.gives_way.and_then(|number| table.connections.remove(&number)) {
+            // It may have been ended by its peer.
+            let _ = shutdown(&connection, Shutdown::Both);
+        }
+        let displaced = entry.gives_way.is_some();
+        Ok(Some(Place { handshakes: self.clone(), number: entry.number, displaced }))
+    }
+}
+
+impl Place {
+    /// The caller has said what it wants, and nobody can end its connection any more; false when it has been ended.
+    pub fn finish(&self) -> bool {
+        let mut table = self.handshakes.0.lock();
+        table.connections.remove(&self.number);
+        table.places.finish(self.number)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = self.handshakes.0.lock();
+        table.connections.remove(&self.number);
+        table.places.leave(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn who_gives_way_finds_its_connection_ended_and_who_has_finished_does_not() {
+        let handshakes = Handshakes::new(2);
+        let enter =
+            |stream: &UnixStream| handshakes.enter(Source::User(0), stream).unwrap().expect("there is room");
+        let (mut finished, mut peer) = UnixStream::pair().unwrap();
+        let place = enter(&finished);
+        assert!(place.finish());
+        let (mut first, _first_peer) = UnixStream::pair().unwrap();
+        let (second, _second_peer) = UnixStream::pair().unwrap();
+        let (first_place, second_place) = (enter(&first), enter(&second));
+        assert_eq!(first.read(&mut [0; 1]).unwrap(), 0);
+        assert!(second_place.displaced && !first_place.displaced && !first_place.finish());
+        peer.write_all(b"x").unwrap();
+        assert_eq!(finished.read(&mut [0; 1]).unwrap(), 1);
+        // A place is free again, and nothing keeps the connection open.
+        drop((place, first_place, second_place));
+        drop(finished);
+        assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
+        assert!(!enter(&second).displaced);
+    }
+}

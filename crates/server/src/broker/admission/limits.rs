@@ -1,0 +1,199 @@
+//! How many descriptors may each purpose of the broker take, and so how many callers, sessions and exports are there at most?
+//!
+//! Everything that somebody else can make the broker keep costs descriptors, and who runs out of them accepts nobody. So they
+//! are divided up once, when the broker starts, and each purpose stays within its part.
+
+use thiserror::Error;
+
+/// What the broker has open whoever calls: standard streams, listeners, the log, the control sockets of the monitor and of the
+/// worker that is kept ready, and the pipes of a process that is being started.
+const OWN: usize = 64;
+
+/// Descriptors of a process that makes a diagnosis, while it starts: two ends of its control socket, the connection twice, and a
+/// pipe.
+const DIAGNOSIS: usize = 6;
+
+/// Diagnoses at the same time.
+pub const DIAGNOSES: usize = 4;
+
+/// Those of one peer.
+pub const DIAGNOSES_PER_PEER: usize = 2;
+
+/// Descriptors of a caller that shakes hands: its connection, once more for the encrypted part, and once more to end it by.
+const HANDSHAKE: usize = 3;
+
+/// A caller that gives way keeps its place until its thread has ended, so there are twice as many for a moment.
+const GIVING_WAY: usize = 2;
+
+/// Descriptors of a session: its control socket and its process; while it starts the connection twice and the worker's end of
+/// the control socket; and one that its worker has just sent.
+const SESSION: usize = 6;
+
+/// The most sessions unless somebody asks for more. Each has a thread here and a process beside.
+const USUAL_SESSIONS: usize = 4096;
+
+/// The most exports: each takes up to a kilobyte of memory besides its descriptor.
+const MOST_EXPORTS: usize = 65_536;
+
+/// The most of them that one session has, where there are enough.
+const MOST_EXPORTS_OF_A_SESSION: usize = 4096;
+
+/// Fewer descriptors than this are not worth dividing up.
+pub const LEAST_DESCRIPTORS: usize = 256;
+
+/// What the user asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wishes {
+    /// The most callers from the network that shake hands at the same time.
+    pub handshakes: usize,
+    /// The most sessions; as many as usual, or as the descriptors allow, if not given.
+    pub sessions: Option<usize>,
+    /// The most sessions of one peer.
+    pub sessions_per_peer: usize,
+}
+
+/// How much there may be of everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Callers from the network that shake hands at the same time.
+    pub network_handshakes: usize,
+    /// Callers at sockets of this host that do.
+    pub local_handshakes: usize,
+    /// Sessions.
+    pub sessions: usize,
+    /// Sessions of one peer.
+    pub sessions_per_peer: usize,
+    /// Things that sessions have left for each other.
+    pub exports: usize,
+    /// Those of one session.
+    pub exports_per_session: usize,
+}
+
+/// Why there are no limits that suit the user and the system.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LimitsError {
+    /// The system gives the broker hardly any descriptors.
+    #[error(
+        "the server needs {LEAST_DESCRIPTORS} descriptors at least, and the system lets it have {found}: raise the hard \
+         limit of open files (`ulimit -Hn`, LimitNOFILE= of systemd)"
+    )]
+    TooFewDescriptors {
+        /// How many it may have.
+        found: usize,
+    },
+    /// More sessions are asked for than there are descriptors.
+    #[error(
+        "--most-sessions {asked} needs more descriptors than the {descriptors} that the system lets the server have, which \
+         are enough for {most}: give a smaller number, or raise the hard limit of open files (`ulimit -Hn`, LimitNOFILE= of \
+         systemd)"
+    )]
+    TooManySessions {
+        /// How many sessions are asked for.
+        asked: usize,
+        /// For how many there are descriptors.
+        most: usize,
+        /// How many descriptors there are.
+        descriptors: usize,
+    },
+}
+
+impl Limits {
+    /// Divides `descriptors` up: what the broker has anyway comes first; callers from the network get an eighth of the rest at
+    /// most and local ones half of that; of what is left then sessions get half, or up to three quarters if so many are asked
+    /// for, and exports all else.
+    pub fn divide(descriptors: usize, wishes: &Wishes) -> Result<Self, LimitsError> {
+        if descriptors < LEAST_DESCRIPTORS {
+            return Err(LimitsError::TooFewDescriptors { found: descriptors });
+        }
+        let rest = descriptors - OWN - DIAGNOSES * DIAGNOSIS;
+        let place = HANDSHAKE * GIVING_WAY;
+        let network_handshakes = wishes.handshakes.clamp(1, rest / 8 / place);
+        let local_handshakes = wishes.handshakes.div_ceil(4).clamp(1, rest / 16 / place);
+        let rest = rest - (network_handshakes + local_handshakes) * place;
+        let sessions = match wishes.sessions {
+            None => (rest / 2 / SESSION).min(USUAL_SESSIONS),
+            Some(asked) => {
+                let most = rest / 4 * 3 / SESSION;
+                if asked > most {
+                    return Err(LimitsError::TooManySessions { asked, most, descriptors });
+                }
+                asked
+            }
+        };
+        let exports = (rest - sessions * SESSION).min(MOST_EXPORTS);
+        Ok(Self {
+            network_handshakes,
+            local_handshakes,
+            sessions,
+            sessions_per_peer: wishes.sessions_per_peer.min(sessions),
+            exports,
+            exports_per_session: exports.div_ceil(4).min(MOST_EXPORTS_OF_A_SESSION),
+        })
+    }
+
+    /// The most descriptors that the broker has when everything is taken.
+    #[cfg(test)]
+    fn descriptors(&self) -> usize {
+        let handshakes = (self.network_handshakes + self.local_handshakes) * HANDSHAKE * GIVING_WAY;
+        OWN + DIAGNOSES * DIAGNOSIS + handshakes + self.sessions * SESSION + self.exports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const USUAL: Wishes = Wishes { handshakes: 256, sessions: None, sessions_per_peer: 256 };
+
+    #[test]
+    fn a_usual_machine_serves_a_cluster() {
+        let limits = Limits::divide(1 << 20, &USUAL).unwrap();
+        assert_eq!((limits.network_handshakes, limits.local_handshakes), (256, 64));
+        assert_eq!((limits.sessions, limits.sessions_per_peer), (4096, 256));
+        assert_eq!((limits.exports, limits.exports_per_session), (65_536, 4096));
+    }
+
+    #[test]
+    fn few_descriptors_leave_something_for_everybody() {
+        let limits = Limits::divide(LEAST_DESCRIPTORS, &USUAL).unwrap();
+        assert!(limits.network_handshakes >= 2 && limits.local_handshakes >= 1, "{limits:?}");
+        assert!(limits.sessions >= 8 && limits.exports_per_session >= 8, "{limits:?}");
+        let too_few = Limits::divide(LEAST_DESCRIPTORS - 1, &USUAL);
+        assert_eq!(too_few, Err(LimitsError::TooFewDescriptors { found: LEAST_DESCRIPTORS - 1 }));
+    }
+
+    #[test]
+    fn more_sessions_than_there_are_descriptors_for_are_an_error_that_says_how_many_there_can_be() {
+        let wishes = |sessions| Wishes { sessions: Some(sessions), ..USUAL };
+        let error = Limits::divide(1024, &wishes(4000)).unwrap_err();
+        let LimitsError::TooManySessions { asked: 4000, most, descriptors: 1024 } = error else {
+            panic!("another error: {error}");
+        };
+        assert!(error.to_string().contains(&format!("are enough for {most}:")), "{error}");
+        assert_eq!(Limits::divide(1024, &wishes(most)).unwrap().sessions, most);
+        assert!(Limits::divide(1024, &wishes(most + 1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_are_never_more_than_the_whole(
+            descriptors in LEAST_DESCRIPTORS..2_000_000,
+            handshakes in 0_usize..10_000,
+            sessions in proptest::option::of(0_usize..100_000),
+            sessions_per_peer in 0_usize..10_000,
+        ) {
+            let wishes = Wishes { handshakes, sessions, sessions_per_peer };
+            let Ok(limits) = Limits::divide(descriptors, &wishes) else {
+                prop_assert!(sessions.is_some());
+                return Ok(());
+            };
+            prop_assert!(limits.descriptors() <= descriptors, "{limits:?}");
+            prop_assert!(limits.network_handshakes >= 1 && limits.local_handshakes >= 1);
+            prop_assert!(limits.sessions_per_peer <= limits.sessions);
+            // No session can take all that there is for exports.
+            prop_assert!(limits.exports_per_session < limits.exports);
+            prop_assert!(sessions.is_none_or(|asked| asked == limits.sessions));
+        }
+    }
+}

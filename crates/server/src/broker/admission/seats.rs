@@ -1,0 +1,97 @@
+//! May one more of a source stay, for as long as it likes?
+//!
+//! Seats are for what has proved who it is: sessions, monitoring programs, diagnoses. Nobody is turned out of one; who finds
+//! none is refused.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::source::Source;
+
+/// Why there is no seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// There are as many as there may be.
+    InAll,
+    /// There are as many of this source as there may be.
+    OfSource,
+}
+
+/// Seats, and who has taken them.
+#[derive(Debug)]
+pub struct Seats {
+    most: usize,
+    most_of_source: usize,
+    taken: usize,
+    by_source: HashMap<Source, usize>,
+}
+
+impl Seats {
+    /// So many seats, and so many for one source.
+    pub fn new(most: usize, most_of_source: usize) -> Self {
+        Self { most, most_of_source, taken: 0, by_source: HashMap::new() }
+    }
+
+    /// Takes a seat.
+    pub fn take(&mut self, source: Source) -> Result<(), Full> {
+        let of_source = self.by_source.get(&source).copied().unwrap_or(0);
+        if of_source >= self.most_of_source {
+            return Err(Full::OfSource);
+        }
+        if self.taken >= self.most {
+            return Err(Full::InAll);
+        }
+        self.taken += 1;
+        self.by_source.insert(source, of_source + 1);
+        Ok(())
+    }
+
+    /// Gives a seat back that was taken.
+    pub fn give_back(&mut self, source: Source) {
+        if let Entry::Occupied(mut of_source) = self.by_source.entry(source) {
+            self.taken -= 1;
+            *of_source.get_mut() -= 1;
+            if *of_source.get() == 0 {
+                of_source.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nobody_has_more_than_its_part_and_what_is_given_back_can_be_taken(
+            (most, most_of_source) in (0_usize..12, 0_usize..6),
+            steps in proptest::collection::vec((0_u32..4, any::<bool>()), 0..200),
+        ) {
+            let mut seats = Seats::new(most, most_of_source);
+            // Seats of each source.
+            let mut model = [0_usize; 4];
+            for (user, comes) in steps {
+                let (source, index) = (Source::User(user), user as usize);
+                if comes {
+                    let expected = if model[index] >= most_of_source {
+                        Err(Full::OfSource)
+                    } else if model.iter().sum::<usize>() >= most {
+                        Err(Full::InAll)
+                    } else {
+                        model[index] += 1;
+                        Ok(())
+                    };
+                    prop_assert_eq!(seats.take(source), expected);
+                } else {
+                    // Also when there is nothing to give back.
+                    seats.give_back(source);
+                    model[index] = model[index].saturating_sub(1);
+                }
+                // Sources that have nothing are not remembered.
+                prop_assert_eq!(seats.by_source.len(), model.iter().filter(|taken| **taken > 0).count());
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! When is a worker asked, and what is to be done about its answers?
+//!
+//! The broker *looks* at a worker in regular intervals, and time is counted in looks: when machine or broker have stood still
+//! themselves, that is one look, however long it was, and costs no worker its life.
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use thiserror::Error;
+
+use super::pulse::Beat;
+
+/// Looks in the shorter of the times after which something is done.
+const LOOKS: u32 = 12;
+
+/// Looks come no faster than this, in milliseconds.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What is done about a worker whose commands do not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HungAction {
+    /// The log says so, once.
+    Warn,
+    /// It is killed.
+    Kill,
+}
+
+/// When that is done, and what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HungWorker {
+    /// What is done.
+    pub action: HungAction,
+    /// How long one command may take before.
+    pub after: Duration,
+}
+
+impl Default for HungWorker {
+    /// A warning after ten minutes: kernels may run for hours, and some calls of the driver wait for them.
+    fn default() -> Self {
+        Self { action: HungAction::Warn, after: Duration::from_secs(600) }
+    }
+}
+
+/// A text that names no [`HungWorker`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "`{0}` does not say what to do about a worker that hangs: give warn or kill, and if you like a number of seconds behind a \
+     colon, for example kill:3600"
+)]
+pub struct UnknownHungWorker(String);
+
+impl FromStr for HungWorker {
+    type Err = UnknownHungWorker;
+
+    fn from_str(text: &str) -> Result<Self, UnknownHungWorker> {
+        let wrong = || UnknownHungWorker(text.to_owned());
+        let (action, after) = match text.split_once(':') {
+            Some((action, seconds)) => {
+                let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
+                (action, Duration::from_secs(seconds))
+            }
+            None => (text, Self::default().after),
+        };
+        let action = match action {
+            "warn" => HungAction::Warn,
+            "kill" => HungAction::Kill,
+            _ => return Err(wrong()),
+        };
+        Ok(Self { action, after })
+    }
+}
+
+impl fmt::Display for HungWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = match self.action {
+            HungAction::Warn => "warn",
+            HungAction::Kill => "kill",
+        };
+        write!(f, "{action}:{}", self.after.as_secs())
+    }
+}
+
+/// How long which silence is borne.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Without any answer, before the worker is killed.
+    pub silent: Duration,
+    /// Within one command, or while the GPU is started.
+    pub hung: HungWorker,
+}
+
+/// What is wrong with a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finding {
+    /// It does not answer.
+    Silent,
+    /// It does not come to the end of starting the GPU.
+    DoesNotStart,
+    /// It does not come to the end of a command.
+    Hangs,
+}
+
+impl Finding {
+    /// Why it is killed, for a log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Silent => "it did not answer the broker any more",
+            Self::DoesNotStart => "it did not come to the end of starting the GPU",
+            Self::Hangs => "it did not come to the end of a command",
+        }
+    }
+}
+
+/// What is to be done after a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Wait,
+    /// The worker is to be asked this question.
+    Ask(u32),
+    /// The log is to say what is wrong.
+    Report(Finding),
+    /// The worker is to be killed.
+    Kill(Finding),
+}
+
+/// What is known of one worker.
+#[derive(Debug)]
+pub struct Watchdog {
+    interval: Duration,
+    /// So many looks without an answer are too many.
+    most_silent: u32,
+    /// So many within one command are worth a word, or the worker's life.
+    most_hung: u32,
+    action: HungAction,
+    stage: Stage,
+    /// Looks since the last sign of what is waited for.
+    silent: u32,
+    /// Looks in which the commands have not gone on.
+    hung: u32,
+    is_reported: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It starts the GPU, and attends to nothing else.
+    Starting,
+    /// It has answered the newest question: this number, and that count.
+    Answered(u32, Beat),
+    /// It has been asked this, and the last time it answered that.
+    Asked(u32, Beat),
+}
+
+impl Watchdog {
+    /// That of a worker that begins to start.
+    pub fn new(patience: &Patience) -> Self {
+        let shorter = patience.silent.min(patience.hung.after);
+        let interval = (shorter / LOOKS).max(SHORTEST_INTERVAL);
+        let looks = |time: Duration| {
+            u32::try_from(time.as_nanos().div_ceil(interval.as_nanos())).unwrap_or(u32::MAX).max(2)
+        };
+        Self {
+            interval,
+            most_silent: looks(patience.silent),
+            most_hung: looks(patience.hung.after),
+            action: patience.hung.action,
+            stage: Stage::Starting,
+            silent: 0,
+            hung: 0,
+            is_reported: false,
+        }
+    }
+
+    /// How long it is from one look to the next.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// The GPU has been started: from here on the worker answers.
+    pub fn started(&mut self) {
+        if self.stage == Stage::Starting {
+            self.stage = Stage::Answered(0, Beat(0));
+            self.goes_on();
+        }
+    }
+
+    /// An answer has come. Only that to the newest question counts.
+    pub fn answered(&mut self, number: u32, beat: Beat) {
+        if let Stage::Asked(asked, before) = self.stage
+            && asked == number
+        {
+            self.stage = Stage::Answered(number, beat);
+            self.silent = 0;
+            if !beat.stands_still_since(before) {
+                self.goes_on();
+            }
+        }
+    }
+
+    fn goes_on(&mut self) {
+        self.hung = 0;
+        self.is_reported = false;
+    }
+
+    /// One more interval has passed.
+    pub fn look(&mut self) -> Step {
+        self.hung = self.hung.saturating_add(1);
+        let finding = if self.stage == Stage::Starting { Finding::DoesNotStart } else { Finding::Hangs };
+        match self.stage {
+            Stage::Asked(..) => {
+                self.silent += 1;
+                if self.silent >= self.most_silent { Step::Kill(Finding::Silent) } else { Step::Wait }
+            }
+            // With each answer they are counted anew, unless that says that nothing has gone on.
+            _ if self.hung > self.most_hung && !self.is_reported => {
+                self.is_reported = true;
+                match self.action {
+                    HungAction::Warn => Step::Report(finding),
+                    HungAction::Kill => Step::Kill(finding),
+                }
+            }
+            Stage::Starting => Step::Wait,
+            Stage::Answered(number, beat) => {
+                let next = number.wrapping_add(1);
+                self.stage = Stage::Asked(next, beat);
+                Step::Ask(next)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn patience(action: HungAction) -> Patience {
+        let hung = HungWorker { action, after: Duration::from_secs(240) };
+        Patience { silent: Duration::from_secs(60), hung }
+    }
+
+    /// Looks until something is to be done besides asking, or `most` times; answers what is asked by `beat`.
+    fn look_until(
+        watchdog: &mut Watchdog,
+        most: u32,
+        mut beat: impl FnMut() -> Option<u64>,
+    ) -> Option<(u32, Step)> {
+        for count in 1..=most {
+            match watchdog.look() {
+                Step::Wait => {}
+                Step::Ask(number) => {
+                    if let Some(beat) = beat() {
+                        watchdog.answered(number, Beat(beat));
+                    }
+                }
+                other => return Some((count, other)),
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_worker_that_does_not_answer_is_killed_after_the_time_and_not_before() {
+        let mut watchdog = Watchdog::new(&patience(HungAction::Warn));
+        assert_eq!(watchdog.interval(), Duration::from_secs(5));
+        watchdog.started();
+        // Asked by the first look, and silent in the twelve after that.
+        assert_eq!(look_until(&mut watchdog, 99, || None), Some((13, Step::Kill(Finding::Silent))));
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_commands_or_goes_on_with_them_is_well() {
+        let mut watchdog = Watchdog::new(&patience(HungAction::Kill));
+        watchdog.started();
+        assert_eq!(look_until(&mut watchdog, 10_000, || Some(8)), None);
+        let mut count = 1;
+        let moving = || {
+            count += 2;
+            Some(count)
+        };
+        assert_eq!(look_until(&mut watchdog, 10_000, moving), None);
+    }
+
+    #[test]
+    fn a_command_without_end_is_reported_once_and_again_when_another_one_has_none() {
+        let mut watchdog = Watchdog::new(&patience(HungAction::Warn));
+        watchdog.started();
+        let (count, step) = look_until(&mut watchdog, 200, || Some(3)).unwrap();
+        assert_eq!(step, Step::Report(Finding::Hangs));
+        // 240 s are 48 looks, and it takes two of them to learn of the first answer.
+        assert!((48..=51).contains(&count), "{count}");
+        assert_eq!(look_until(&mut watchdog, 10_000, || Some(3)), None);
+        assert!(matches!(look_until(&mut watchdog, 200, || Some(5)), Some((_, Step::Report(_)))));
+    }
+
+    #[test]
+    fn who_wants_it_has_workers_killed_that_hang_in_a_command_or_at_the_start() {
+        let mut watchdog = Watchdog::new(&patience(HungAction::Kill));
+        let (count, step) = look_until(&mut watchdog, 200, || None).unwrap();
+        assert_eq!(step, Step::Kill(Finding::DoesNotStart));
+        assert!((48..=49).contains(&count), "{count}");
+        let mut watchdog = Watchdog::new(&patience(HungAction::Kill));
+        watchdog.started();
+        let killed = look_until(&mut watchdog, 200, || Some(1));
+        assert!(matches!(killed, Some((_, Step::Kill(Finding::Hangs)))), "{killed:?}");
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_none() {
+        let mut watchdog = Watchdog::new(&patience(HungAction::Warn));
+        watchdog.started();
+        let Step::Ask(number) = watchdog.look() else { panic!("it is not asked") };
+        watchdog.answered(number.wrapping_sub(1), Beat(2));
+        watchdog.answered(number.wrapping_add(1), Beat(2));
+        assert_eq!(watchdog.look(), Step::Wait);
+        watchdog.answered(number, Beat(2));
+        assert!(matches!(watchdog.look(), Step::Ask(next) if next != number));
+    }
+
+    #[test]
+    fn policies_are_read_as_they_are_written() {
+        let read = |text: &str| text.parse::<HungWorker>();
+        assert_eq!(read("warn"), Ok(HungWorker::default()));
+        let hour = HungWorker { action: HungAction::Kill, after: Duration::from_secs(3600) };
+        assert_eq!((read("kill:3600"), hour.to_string()), (Ok(hour), "kill:3600".to_owned()));
+        for wrong in ["", "kill:", "kill:0", "kill:1h", "stop", "warn:-1"] {
+            assert!(read(wrong).unwrap_err().to_string().contains("warn or kill"), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_done_to_a_worker_that_answers_and_goes_on(
+            silent in 1_u64..100_000,
+            after in 1_u64..100_000,
+            // How many looks each answer is late, and whether it came from within a command.
+            answers in proptest::collection::vec((0_u32..8, any::<bool>()), 1..200),
+        ) {
+            let hung = HungWorker { action: HungAction::Kill, after: Duration::from_millis(after) };
+            let mut watchdog = Watchdog::new(&Patience { silent: Duration::from_millis(silent), hung });
+            let most_late = watchdog.most_silent.min(watchdog.most_hung).saturating_sub(2);
+            watchdog.started();
+            let mut beat = 0;
+            for (late, is_at_work) in answers {
+                let Step::Ask(number) = watchdog.look() else {
+                    return Err(TestCaseError::fail("it is not asked"));
+                };
+                for _ in 0..late.min(most_late) {
+                    prop_assert_eq!(watchdog.look(), Step::Wait);
+                }
+                beat += if (beat % 2 == 1) == is_at_work { 2 } else { 1 };
+                watchdog.answered(number, Beat(beat));
+            }
+        }
+    }
+}
