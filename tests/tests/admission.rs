@@ -117,7 +117,13 @@ fn who_exports_until_it_is_refused_takes_nothing_from_others() {
 
 #[test]
 fn a_session_too_many_is_refused_with_the_option_that_allows_it() {
-    let server = Server::start_with(&["--listen", "127.0.0.1:0", "--insecure-no-key", "--most-sessions-per-peer", "1"]);
+    let server = Server::start_with(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--insecure-no-key",
+        "--most-sessions-per-peer",
+        "1",
+    ]);
     let _session = RawSession::open(server.target());
     let (_, answer) = hostile::ask_for_session(server.target(), &hostile::hello());
     assert!(format!("{answer:?}").contains("--most-sessions-per-peer"), "{answer:?}");
@@ -127,7 +133,8 @@ fn a_session_too_many_is_refused_with_the_option_that_allows_it() {
 fn a_session_without_commands_or_with_an_endless_kernel_is_no_worker_that_hangs() {
     const ENDLESS: &str =
         ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry endless() {\nagain: bra again;\n}\n";
-    let server = Server::start_with(&["--listen", "127.0.0.1:0", "--insecure-no-key", "--hung-worker", "kill:1"]);
+    let server =
+        Server::start_with(&["--listen", "127.0.0.1:0", "--insecure-no-key", "--hung-worker", "kill:1"]);
     let mut idle = RawSession::open(server.target());
     let mut busy = RawSession::open(server.target());
     let (context, module, function) = (Handle::new(1, 0), Handle::new(1, 0), Handle::new(1, 0));

@@ -58,7 +58,8 @@ fn only_worker(server: &Server) -> u32 {
 
 #[test]
 fn what_the_driver_reads_from_the_environment_reaches_the_worker() {
-    let server = Server::start();
+    // Nobody but root reads the environment of a confined worker.
+    let server = Server::start_with(&["--listen", "127.0.0.1:0", "--sandbox", "off"]);
     let mut command = by_itself(&server.connect_string(), &cuda_program("long_run"));
     command.env("CUDA_DEVICE_MAX_CONNECTIONS", "3").env("LD_BIND_NOT", "1");
     let running = Running::start(&mut command);

@@ -3,6 +3,7 @@
 //! | Module      | Question it answers                                                          |
 //! |-------------|------------------------------------------------------------------------------|
 //! | `serve`     | How is a server started and ended?                                           |
+//! | `sandbox`   | What does a server's owner say about the sandbox of its workers?              |
 //! | `run`       | How does a program come to run on a server's GPU?                            |
 //! | `devices`   | Which GPUs does a server have?                                               |
 //! | `api`       | Which driver functions are supported?                                        |
@@ -33,6 +34,7 @@ mod library;
 mod logging;
 mod report;
 mod run;
+mod sandbox;
 mod serve;
 mod server;
 mod tune;

@@ -18,6 +18,7 @@ use clap::Args;
 use nix::unistd::{Group, User};
 use thiserror::Error;
 
+use crate::sandbox::Sandbox;
 use crate::{launch, logging};
 
 /// Offer this machine's GPUs to clients.
@@ -89,6 +90,8 @@ pub struct Arguments {
     #[arg(long, value_name = "warn|kill[:SECONDS]", default_value_t = HungWorker::default())]
     hung_worker: HungWorker,
     #[command(flatten)]
+    sandbox: Sandbox,
+    #[command(flatten)]
     logging: logging::Options,
 }
 
@@ -141,6 +144,10 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         None => Access::KeyFile(file::default_path()?),
     };
     let defaults = BrokerConfig::new(FINGERPRINT);
+    let key_file = match &access {
+        Access::KeyFile(path) => Some(path.clone()),
+        Access::Key(_) | Access::NoKey => None,
+    };
     let broker = Broker::start(BrokerConfig {
         listen,
         socket,
@@ -160,6 +167,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         spare_worker: gpu != GpuChoice::Cpu,
         worker_arguments: arguments.logging.of_worker(),
         socket_folder: arguments.socket_dir.clone(),
+        sandbox: arguments.sandbox.wanted(key_file),
         ..defaults
     })?;
     // Whoever started the server may not want to know where it is; that is no reason not to serve.
@@ -209,7 +217,8 @@ fn default_cache() -> Option<PathBuf> {
     Some(folder.join("causeway").join("images"))
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+/// A number of bytes, or one with K, M, G or T behind it.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no size: give a number of bytes, or one with K, M, G or T behind it");
     let (number, shift) = match text.trim().split_at_checked(text.trim().len().saturating_sub(1)) {
         Some((number, "K" | "k")) => (number, 10),

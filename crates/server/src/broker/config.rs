@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_fabric::Key;
+use causeway_sandbox::Wanted;
 use thiserror::Error;
 
 use super::access::{Access, AllowedUsers};
@@ -125,6 +126,8 @@ pub struct BrokerConfig {
     pub most_lanes: u32,
     /// A folder for a socket that clients of this host reach; one that only this user can enter if not given.
     pub socket_folder: Option<PathBuf>,
+    /// What workers may do.
+    pub sandbox: Wanted,
 }
 
 impl BrokerConfig {
@@ -154,6 +157,7 @@ impl BrokerConfig {
             client_gone_grace: Duration::from_secs(10),
             most_lanes: causeway_fabric::MOST_LANES,
             socket_folder: None,
+            sandbox: Wanted::default(),
         }
     }
 }

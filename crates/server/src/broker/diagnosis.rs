@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_sandbox::Purpose;
 use causeway_wire::handshake::ClientHello;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Shared;
 use super::admission::{Place, Source};
-use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, ToWorker};
 use super::origin::Origin;
 use super::process::{Spawner, describe};
+use super::started::Started;
 
 /// How long one may take. A driver that hangs is given up after 40 s.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -43,9 +44,10 @@ pub fn answer(shared: &Shared, peer: Origin, hello: &ClientHello, mut connection
     };
     tracing::info!(%peer, "{client} asks what this machine is like");
     match start(&shared.spawner, &socket, &keys) {
-        Ok(child) => {
+        Ok(Started { child, place, .. }) => {
             drop(socket);
             watch(child);
+            drop(place);
         }
         Err(error) => {
             tracing::error!(%peer, "no diagnosis for {client}: {error}");
@@ -56,15 +58,19 @@ pub fn answer(shared: &Shared, peer: Origin, hello: &ClientHello, mut connection
     drop(seat);
 }
 
-fn start(spawner: &Spawner, socket: &OwnedFd, keys: &Option<ConnectionKeys>) -> Result<Child, ControlError> {
-    let (control, theirs) = Control::pair()?;
-    let mut child = spawner.spawn(theirs, Vec::new())?;
-    if let Err(error) = messages::send(&control, &ToWorker::Diagnose { keys: keys.clone() }, Some(socket)) {
-        child.kill()?;
-        child.wait()?;
+fn start(
+    spawner: &Spawner,
+    socket: &OwnedFd,
+    keys: &Option<ConnectionKeys>,
+) -> Result<Started, ControlError> {
+    let started = spawner.spawn(Purpose::Diagnosis, Vec::new())?;
+    if let Err(error) =
+        messages::send(&started.control, &ToWorker::Diagnose { keys: keys.clone() }, Some(socket))
+    {
+        started.discard();
         return Err(error);
     }
-    Ok(child)
+    Ok(started)
 }
 
 /// Waits for the end of the process, and ends it when it takes too long.

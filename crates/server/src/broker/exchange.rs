@@ -20,7 +20,10 @@ use super::heartbeat::Pulse;
 use super::messages::{self, ToBroker};
 use crate::worker::{Arrival, Joining};
 
-/// How long a broker may take to answer where it only looks into a table.
+/// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands it over.
+const PATIENCE_FOR_DISK: Duration = Duration::from_secs(60);
+
+/// How long a broker may take to answer where it only looks into a table or a folder.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the broker answers: the bytes of a thing and its descriptor, nothing when it has or takes none.
@@ -121,6 +124,17 @@ impl Exchange {
     pub fn withdraw(&self, token: Token) {
         // Without a broker there is nothing to take back.
         let _ = messages::send(&self.control, &ToBroker::Withdraw { token }, None);
+    }
+
+    /// The file of an image that an earlier session has left.
+    pub fn find_image(&self, hash: [u8; 32], length: u64) -> Option<OwnedFd> {
+        self.ask(|number| ToBroker::FindImage { number, hash, length }, None, PATIENCE)?.1
+    }
+
+    /// Leaves an image, in sealed memory, for later sessions. Returns when it is kept, or will not be.
+    pub fn keep_image(&self, hash: [u8; 32], memory: &OwnedFd) {
+        let question = |number| ToBroker::KeepImage { number, hash };
+        self.ask(question, Some(memory), PATIENCE_FOR_DISK);
     }
 
     fn ask(

@@ -10,17 +10,18 @@ use causeway_fabric::shm::join::offer;
 use causeway_fabric::shm::staging;
 use causeway_fabric::tcp::channel::{Connection, Socket, end_after_last_words};
 use causeway_fabric::{Link, LinkError, Receiver, threads, verbs};
+use causeway_sandbox::ConfinementError;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{Answer, ClientHello, LaneToken, Locality, SessionId, Welcome};
 use rustix::event::{PollFd, PollFlags, poll};
 use thiserror::Error;
 
 pub use super::config::GpuChoice;
+use super::confined::Confined;
 use super::control::Control;
 use super::exchange::{Exchange, PeerCaller};
 use super::heartbeat::Beat;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
-use crate::cache::CacheStart;
 use crate::worker::{Arrival, Joining, Prepared};
 
 /// Why a worker cannot begin its work.
@@ -35,6 +36,9 @@ pub enum WorkerError {
     /// The first message must be the session's start.
     #[error("the broker said something else before the session's start")]
     NoStart,
+    /// It would have more rights than it should.
+    #[error(transparent)]
+    Confinement(#[from] ConfinementError),
     /// The link ended at once.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -47,8 +51,8 @@ pub struct WorkerStart {
     pub hello: ClientHello,
     /// Which GPU to work with.
     pub gpu: GpuChoice,
-    /// Where images of the client's identity are kept, if they are.
-    pub cache: Option<CacheStart>,
+    /// Whether the broker keeps images for later sessions.
+    pub keeps_images: bool,
     /// Names the session, for logs.
     pub session: SessionId,
     token: LaneToken,
@@ -57,6 +61,7 @@ pub struct WorkerStart {
     locality: Locality,
     control: Control,
     connection: Connection,
+    confined: Confined,
 }
 
 /// The whole life of a worker process: gets its task from the broker and carries it out.
@@ -91,6 +96,7 @@ impl Task {
         let control = Control::from_descriptor(input.as_fd().try_clone_to_owned()?);
         let nothing = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nothing).map_err(io::Error::from)?;
+        let mut confined = Confined::receive(&control)?;
         let mut prepared = None;
         let (message, socket) = loop {
             match messages::receive(&control)? {
@@ -100,18 +106,24 @@ impl Task {
                         tracing::warn!("whoever comes now is turned away: {why}");
                     }
                     prepared = Some(ready);
+                    confined.close()?;
                 }
                 other => break other,
             }
         };
         let start = match message {
             ToWorker::Start(start) => *start,
-            ToWorker::Monitor { gpu } => return Ok(Self::Monitor { gpu, control }),
+            ToWorker::Monitor { gpu } => {
+                confined.close()?;
+                return Ok(Self::Monitor { gpu, control });
+            }
             ToWorker::Diagnose { keys } => {
+                confined.close()?;
                 let socket = socket.ok_or(ControlError::NoDescriptor)?;
                 return Ok(Self::Diagnosis(Box::new(Connection::new(TcpStream::from(socket), keys))));
             }
-            ToWorker::Prepare { .. }
+            ToWorker::Confine(_)
+            | ToWorker::Prepare { .. }
             | ToWorker::Lane { .. }
             | ToWorker::Join
             | ToWorker::Verbs { .. }
@@ -123,11 +135,22 @@ impl Task {
                 return Err(WorkerError::NoStart);
             }
         };
-        let SessionStart { hello, version, session, token, lanes, gpu, cache, locality, keys } = start;
+        let SessionStart { hello, version, session, token, lanes, gpu, keeps_images, locality, keys } = start;
         let socket = socket.ok_or(ControlError::NoDescriptor)?;
         let connection = Connection::new(TcpStream::from(socket), keys);
-        let start =
-            WorkerStart { hello, gpu, cache, session, token, version, lanes, locality, control, connection };
+        let start = WorkerStart {
+            hello,
+            gpu,
+            keeps_images,
+            session,
+            token,
+            version,
+            lanes,
+            locality,
+            control,
+            connection,
+            confined,
+        };
         Ok(Self::Session { start: Box::new(start), prepared })
     }
 }
@@ -141,9 +164,15 @@ impl WorkerStart {
         }
     }
 
-    /// Grants the session: the client gets `snapshot`, and shows by what it does next whether the session goes on in shared
+    /// Gives up what a session does not need of this process's rights. [`welcome`](Self::welcome) does it, too.
+    pub fn confine(&mut self) -> Result<(), WorkerError> {
+        Ok(self.confined.close()?)
+    }
+
+    /// Grants the session, and gives up what a session does not need of this process's rights: the client gets `snapshot`, and shows by what it does next whether the session goes on in shared
     /// memory, over verbs or over TCP, where its bulk lanes will join the link as they come. What sessions leave for each other is reached by the last of the results.
     pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
+        self.confine()?;
         messages::send(&self.control, &ToBroker::Answering, None)?;
         let answer = Answer::Welcome(Welcome {
             version: self.version,

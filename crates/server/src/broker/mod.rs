@@ -12,6 +12,7 @@
 //! | `board`      | What have sessions left for each other?                                      |
 //! | `dial`       | Where does the broker connect to for a worker?                                |
 //! | `exchange`   | How does a worker leave something there, and take it?                         |
+//! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
 //! | `config`     | What can be set, and what is refused?                                        |
 //! | `listen`     | Who has knocked, and what becomes of what it wants?                           |
 //! | `local`      | At which sockets is the broker reached from its own host?                     |
@@ -21,6 +22,8 @@
 //! | `spare`      | Which worker is ready before its client comes?                                |
 //! | `monitor`    | Who answers monitoring sessions?                                              |
 //! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
+//! | `started`    | What does the broker have of a process that it has started?                   |
+//! | `confined`   | How does such a process confine itself?                                       |
 //! | `messages`   | What do broker and worker say to each other?                                  |
 //! | [`heartbeat`]| Does a worker still work?                                                     |
 //! | [`handover`] | How does a worker process get its client?                                     |
@@ -29,12 +32,14 @@ pub mod access;
 pub(crate) mod admission;
 mod board;
 mod config;
+mod confined;
 pub(crate) mod control;
 mod diagnosis;
 mod dial;
 mod exchange;
 pub mod handover;
 pub mod heartbeat;
+mod images;
 mod listen;
 mod local;
 pub(crate) mod messages;
@@ -43,6 +48,7 @@ pub(crate) mod origin;
 mod process;
 mod sessions;
 mod spare;
+mod started;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -54,6 +60,7 @@ use std::time::Duration;
 
 use causeway_fabric::keys::file::KeyFileError;
 use causeway_fabric::{Endpoint, Key, Target, threads};
+use causeway_sandbox::{Mode, Plan, PlanError, Wanted, make_device_nodes};
 use causeway_wire::handshake::Protection;
 
 pub use access::{Access, AllowedUsers};
@@ -103,6 +110,9 @@ pub enum StartError {
     /// The system does not let the broker have what it is asked to give to others.
     #[error(transparent)]
     Limits(#[from] LimitsError),
+    /// Workers would have more rights than they may.
+    #[error(transparent)]
+    Sandbox(#[from] PlanError),
     /// The system refused something else.
     #[error("the server cannot start: {0}")]
     System(#[from] io::Error),
@@ -162,7 +172,7 @@ impl Broker {
         tracing::debug!(?limits, "what callers may take");
         let admission = Admission::new(limits);
         let board = Board::new(limits.exports, limits.exports_per_session);
-        let (spawner, spawner_thread) = Spawner::start(&config)?;
+        let (spawner, spawner_thread) = Spawner::start(&config, plan_sandbox(&config)?)?;
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
         let spares = Spares::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
@@ -226,6 +236,28 @@ fn targets(
         .transpose()?
         .map(|address| Target::tcp(address.ip().to_string(), address.port(), protection, key));
     Ok(tcp.into_iter().chain(config.socket.as_ref().map(Target::unix)).collect())
+}
+
+/// What workers may do here. The log says what of the sandbox cannot be had.
+fn plan_sandbox(config: &BrokerConfig) -> Result<Arc<Plan>, StartError> {
+    let uses_driver = config.gpu != GpuChoice::Cpu;
+    let plan = Plan::make(&Wanted { uses_driver, ..config.sandbox.clone() })?;
+    if config.sandbox.mode == Mode::Off {
+        tracing::warn!(
+            "workers are not confined (--sandbox off): a client that makes one run foreign code has this server"
+        );
+        return Ok(Arc::new(plan));
+    }
+    for lack in plan.lacks() {
+        tracing::warn!("workers are confined less than they could be: {lack}");
+    }
+    if let Some(shared) = plan.shared() {
+        tracing::info!("workers share a user, since {shared}; --worker-users gives each its own");
+    }
+    if uses_driver && let Err(error) = make_device_nodes() {
+        tracing::warn!("{error}");
+    }
+    Ok(Arc::new(plan))
 }
 
 /// A broker that listens; it stops when this is dropped.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::threads;
+use causeway_sandbox::Purpose;
 use causeway_wire::handshake::ClientHello;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -27,6 +28,7 @@ use super::listen::refuse;
 use super::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 use super::origin::Origin;
 use super::process::{Spawner, describe};
+use super::started::Started;
 
 /// How long a session waits until the monitor has been told of it: one that stands still holds up no session for longer.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -172,10 +174,12 @@ impl Keeper {
 
     /// Starts the process and tells it what it must know.
     fn launch(&self) -> Result<Control, ControlError> {
-        let (control, theirs) = Control::pair()?;
-        let child = self.spawner.spawn(theirs, Vec::new())?;
+        let Started { child, control, place } = self.spawner.spawn(Purpose::Clients, Vec::new())?;
         tracing::debug!(process = child.id(), "the monitor starts");
-        threads::spawn("monitor-end", move || await_end(child))?;
+        threads::spawn("monitor-end", move || {
+            await_end(child);
+            drop(place);
+        })?;
         messages::send(&control, &ToWorker::Monitor { gpu: self.gpu }, None)?;
         for worker in self.workers.values() {
             messages::send(&control, &ToMonitor::Began(worker.clone()), None)?;

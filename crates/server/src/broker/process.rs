@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use causeway_fabric::target::{address_proof, random_bytes};
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
 use causeway_fabric::{MOST_LANES, Target, threads};
+use causeway_sandbox::{Place, Plan, Purpose};
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -27,11 +27,12 @@ use super::config::BrokerConfig;
 use super::control::Control;
 use super::dial::dial;
 use super::heartbeat::{Beat, Finding, Patience, Step, Watchdog};
+use super::images::SessionImages;
 use super::listen::refuse;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
 use super::origin::Origin;
 use super::sessions::{Asked, Session};
-use super::spare::Spare;
+use super::started::Started;
 use crate::cache::{CacheStart, identity_of};
 
 /// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the
@@ -41,20 +42,20 @@ pub struct Spawner {
 }
 
 struct Request {
-    control: Control,
+    purpose: Purpose,
     environment: Vec<(String, String)>,
-    child: Sender<io::Result<Child>>,
+    started: Sender<Result<Started, ControlError>>,
 }
 
 impl Spawner {
-    /// Starts the thread.
-    pub fn start(config: &BrokerConfig) -> io::Result<(Self, JoinHandle<()>)> {
+    /// Starts the thread. The processes may do what `plan` lets them.
+    pub fn start(config: &BrokerConfig, plan: Arc<Plan>) -> io::Result<(Self, JoinHandle<()>)> {
         let (requests, queue) = unbounded::<Request>();
         let config = config.clone();
         let thread = threads::spawn("spawn", move || {
-            for Request { control, environment, child } in queue {
+            for Request { purpose, environment, started } in queue {
                 // Whoever asked is still there, or the broker is stopping.
-                let _ = child.send(start_worker(&config, control, environment));
+                let _ = started.send(start_worker(&config, &plan, purpose, environment));
             }
         })?;
         Ok((Self { requests: Mutex::new(Some(requests)) }, thread))
@@ -65,33 +66,49 @@ impl Spawner {
         *self.requests.lock() = None;
     }
 
-    /// Starts a process that finds `control` at its standard input and has these variables besides the broker's.
-    pub fn spawn(&self, control: Control, environment: Vec<(String, String)>) -> io::Result<Child> {
-        let stopping = || io::Error::other("the server is stopping");
-        let (child, answer) = bounded(1);
+    /// Starts a process that finds its end of the control connection at its standard input, is confined as its purpose demands, and
+    /// has these variables besides the broker's.
+    pub fn spawn(
+        &self,
+        purpose: Purpose,
+        environment: Vec<(String, String)>,
+    ) -> Result<Started, ControlError> {
+        let stopping = || ControlError::NotStarted(io::Error::other("the server is stopping"));
+        let (started, answer) = bounded(1);
         let requests = self.requests.lock().clone().ok_or_else(stopping)?;
-        requests.send(Request { control, environment, child }).map_err(|_| stopping())?;
+        requests.send(Request { purpose, environment, started }).map_err(|_| stopping())?;
         answer.recv().map_err(|_| stopping())?
     }
 }
 
 fn start_worker(
     config: &BrokerConfig,
-    control: Control,
+    plan: &Arc<Plan>,
+    purpose: Purpose,
     environment: Vec<(String, String)>,
-) -> io::Result<Child> {
-    let parent = std::process::id();
+) -> Result<Started, ControlError> {
+    let place = plan.place(purpose)?;
+    let (control, theirs) = Control::pair()?;
+    let (parent, confine) = (std::process::id(), place.before_exec()?);
     let mut command = Command::new(&config.worker_program);
     // The control socket takes the place of standard input; `WorkerStart::receive` looks for it there.
-    command.args(&config.worker_arguments).stdin(OwnedFd::from(control)).stdout(Stdio::null());
-    command.envs(environment);
+    command.args(&config.worker_arguments).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+    command.envs(environment).envs(place.environment());
     // Where a worker looks for the sockets of other servers on this host.
     command.envs(config.socket_folder.iter().map(|folder| ("CAUSEWAY_SOCKET_DIR", folder)));
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
-        command.pre_exec(move || prepare_worker(parent));
+        command.pre_exec(move || prepare_worker(parent).and_then(|()| confine.apply()));
     }
-    command.spawn()
+    let child = command.spawn().map_err(ControlError::NotStarted)?;
+    let started = Started { child, control, place };
+    match messages::send(&started.control, &ToWorker::Confine(started.place.confinement()), None) {
+        Ok(()) => Ok(started),
+        Err(error) => {
+            started.discard();
+            Err(error)
+        }
+    }
 }
 
 /// What a worker process does between fork and exec: it lets go of the broker's descriptors and signal
@@ -154,7 +171,14 @@ pub fn run_session(
             tracing::info!(%session, seconds, "session of {client} ends with the server");
         }
         (Ending::OfItself, _) => {
-            tracing::warn!(%session, seconds, "session of {client} ends: its worker {}", describe(&status));
+            let memory = if worker.place.ran_out_of_memory() {
+                ", as it wanted more memory than a session may have (--session-memory)"
+            } else {
+                ""
+            };
+            tracing::warn!(
+                %session, seconds, "session of {client} ends: its worker {}{memory}", describe(&status)
+            );
         }
         (Ending::Killed(reason), _) => {
             tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
@@ -174,13 +198,13 @@ pub fn describe(status: &io::Result<ExitStatus>) -> String {
     }
 }
 
-/// What a worker must know of the image cache. Who holds the server's key, or may do without, is one identity.
+/// Which images a session may have. Who holds the server's key, or may do without, is one identity.
 fn cache_start(shared: &Shared) -> Option<CacheStart> {
     let cache = shared.config.cache.as_ref()?;
     // A key that cannot be read now lets nobody in over a network; at a Unix socket images are kept once it can be again.
     let key = shared.key.current().ok()?;
     Some(CacheStart {
-        folder: cache.folder.as_os_str().as_bytes().to_vec(),
+        folder: cache.folder.clone(),
         capacity: cache.capacity,
         identity: identity_of(key.as_ref().map(|key| key.bytes().as_slice())),
     })
@@ -241,6 +265,8 @@ struct Worker {
     child: Child,
     process: Arc<OwnedFd>,
     control: Arc<Control>,
+    images: SessionImages,
+    place: Place,
     /// The client's connection, until the worker answers on it.
     unanswered: Option<Connection>,
     /// The address by which the client came, if it came over a network.
@@ -262,17 +288,14 @@ impl Worker {
         let token = LaneToken(random_bytes());
         let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MOST_LANES));
         let gpu = shared.config.gpu;
-        let cache = cache_start(shared);
         let environment = admitted(&hello.environment);
         // One that is ready has started its driver, which reads the variables only then.
         let spare = if environment.is_empty() { shared.spares.take() } else { None };
-        let Spare { mut child, control } = match spare {
+        let started = match spare {
             Some(spare) => spare,
-            None => {
-                let (control, theirs) = Control::pair()?;
-                Spare { child: shared.spawner.spawn(theirs, environment)?, control }
-            }
+            None => shared.spawner.spawn(Purpose::Clients, environment)?,
         };
+        let Started { mut child, control, place } = started;
         let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(process) => Arc::new(process),
             Err(error) => {
@@ -297,8 +320,9 @@ impl Worker {
                 tickets: Vec::new(),
             },
         );
-        let locality = shared.local.locality();
-        let start = SessionStart { hello, version, session, token, lanes, gpu, cache, locality, keys };
+        let images = SessionImages::new(cache_start(shared), Arc::clone(&control));
+        let (keeps_images, locality) = (images.are_kept(), shared.local.locality());
+        let start = SessionStart { hello, version, session, token, lanes, gpu, keeps_images, locality, keys };
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.
         if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(socket)) {
@@ -309,7 +333,16 @@ impl Worker {
             return Err(error);
         }
         let reached_at = TcpStream::from(socket.try_clone()?).local_addr().ok();
-        Ok(Self { child, process, control, unanswered: None, reached_at, dials: Arc::default() })
+        Ok(Self {
+            child,
+            process,
+            control,
+            images,
+            place,
+            unanswered: None,
+            reached_at,
+            dials: Arc::default(),
+        })
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
@@ -405,6 +438,11 @@ impl Worker {
                 (number, board.leave(session, token, thing).then_some(nothing))
             }
             ToBroker::Find { number, token } => (number, board.find(&token)),
+            ToBroker::FindImage { number, hash, length } => return self.images.find(number, hash, length),
+            ToBroker::KeepImage { number, hash } => match descriptor {
+                Some(memory) => return self.images.keep(number, hash, memory),
+                None => (number, None),
+            },
             ToBroker::Withdraw { token } => return board.withdraw(session, &token),
             ToBroker::Answering | ToBroker::ClientGone | ToBroker::Pong { .. } => return,
         };

@@ -4,17 +4,16 @@
 //! unless that sets variables which the driver reads. So one worker has done it already; when a client takes it, the
 //! next one is prepared.
 
-use std::io;
-use std::process::Child;
 use std::sync::Arc;
 
 use causeway_fabric::threads;
+use causeway_sandbox::Purpose;
 use parking_lot::Mutex;
 
 use super::config::GpuChoice;
-use super::control::Control;
 use super::messages::{self, ControlError, ToWorker};
 use super::process::Spawner;
+use super::started::Started;
 
 /// Keeps a worker ready.
 pub struct Spares {
@@ -29,15 +28,7 @@ enum Ready {
     /// None is ready yet.
     NotYet,
     /// This one waits for a client.
-    Spare(Spare),
-}
-
-/// A worker without a client.
-pub struct Spare {
-    /// Its process.
-    pub child: Child,
-    /// How it is reached.
-    pub control: Control,
+    Spare(Started),
 }
 
 impl Spares {
@@ -50,7 +41,7 @@ impl Spares {
     }
 
     /// Takes the worker that is ready, if there is one and it still runs.
-    pub fn take(self: &Arc<Self>) -> Option<Spare> {
+    pub fn take(self: &Arc<Self>) -> Option<Started> {
         let mut spare = {
             let mut ready = self.ready.lock();
             match core::mem::replace(&mut *ready, Ready::NotYet) {
@@ -68,7 +59,7 @@ impl Spares {
     /// Ends the worker that is ready, and prepares no other.
     pub fn end(&self) {
         if let Ready::Spare(spare) = core::mem::replace(&mut *self.ready.lock(), Ready::Never) {
-            discard(spare);
+            spare.discard();
         }
     }
 
@@ -86,35 +77,26 @@ impl Spares {
         }
     }
 
-    fn start(&self) -> Result<Spare, ControlError> {
-        let (control, theirs) = Control::pair()?;
-        let child = self.spawner.spawn(theirs, Vec::new())?;
-        let spare = Spare { child, control };
+    fn start(&self) -> Result<Started, ControlError> {
+        let spare = self.spawner.spawn(Purpose::Clients, Vec::new())?;
         match messages::send(&spare.control, &ToWorker::Prepare { gpu: self.gpu }, None) {
             Ok(()) => Ok(spare),
             Err(error) => {
-                discard(spare);
+                spare.discard();
                 Err(error)
             }
         }
     }
 
     /// Makes a worker the one that is ready, unless none is needed any more.
-    fn offer(&self, spare: Spare) {
+    fn offer(&self, spare: Started) {
         let mut ready = self.ready.lock();
         if matches!(*ready, Ready::NotYet) {
             *ready = Ready::Spare(spare);
         } else {
             drop(ready);
-            discard(spare);
+            spare.discard();
         }
-    }
-}
-
-fn discard(mut spare: Spare) {
-    let ended: io::Result<_> = spare.child.kill().and_then(|()| spare.child.wait());
-    if let Err(error) = ended {
-        tracing::warn!("a worker that was kept ready cannot be ended: {error}");
     }
 }
 
@@ -131,11 +113,11 @@ mod tests {
             worker_arguments: Vec::new(),
             ..BrokerConfig::new(1)
         };
-        let (spawner, _) = Spawner::start(&config).unwrap();
+        let (spawner, _) = Spawner::start(&config, Arc::new(causeway_sandbox::Plan::off())).unwrap();
         Spares::new(Arc::new(spawner), GpuChoice::Cpu, wanted)
     }
 
-    fn take_in_time(spares: &Arc<Spares>) -> Option<Spare> {
+    fn take_in_time(spares: &Arc<Spares>) -> Option<Started> {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
             if let Some(spare) = spares.take() {
@@ -151,8 +133,8 @@ mod tests {
         let spares = spares(true);
         let (first, second) = (take_in_time(&spares).unwrap(), take_in_time(&spares).unwrap());
         assert_ne!(first.child.id(), second.child.id());
-        discard(first);
-        discard(second);
+        first.discard();
+        second.discard();
         spares.end();
         assert!(spares.take().is_none());
     }

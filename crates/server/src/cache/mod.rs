@@ -2,38 +2,38 @@
 //!
 //! A 700 MB image of cuBLAS crosses the wire once for all sessions of an identity; afterwards its file is mapped into
 //! the workers. An identity has a folder of its own, so that nobody gets another's code by naming its hash, and a file
-//! is stored under the hash that was computed here from what came, whatever the client said.
+//! is stored under the hash that was computed here from what came, whatever the client or its worker said.
 //!
-//! Every worker opens the folder by itself: files appear by renaming and are never changed, so that a reader needs no
-//! lock. What is wrong with the disk costs the cache and never the session.
+//! Only the broker opens the folder. A worker asks it for an image and gets the file's descriptor, and hands over what is to be
+//! kept in sealed memory (`broker::images`): so a worker that runs foreign code reads and replaces no images of others. Files appear
+//! by renaming and are never changed, so that a reader needs no lock, also where two servers have one folder. What is wrong with the
+//! disk costs the cache and never the session.
 
 mod files;
 mod seal;
 
-use blake3::Hash;
-use causeway_wire::record;
-use memmap2::Mmap;
+use blake3::{Hash, Hasher};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
-use std::os::unix::ffi::OsStringExt as _;
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use files::trim;
 
-/// Where a worker finds the images of its client, and how much room all identities have together.
+/// Bytes that are read at a time.
+const BLOCK: usize = 1 << 20;
+
+/// Which images a session may have, and how much room all identities have together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheStart {
-    /// The folder of all identities, as the bytes of its path.
-    pub folder: Vec<u8>,
+    /// The folder of all identities.
+    pub folder: PathBuf,
     /// The most bytes that all images may take.
     pub capacity: u64,
     /// The name of the client's identity: a folder in `folder`.
     pub identity: String,
 }
-
-record!(CacheStart { folder, capacity, identity });
 
 /// The name of the identity of those who hold `key`; without a key all who can connect are one.
 pub fn identity_of(key: Option<&[u8]>) -> String {
@@ -59,7 +59,7 @@ pub struct ImageCache {
 impl ImageCache {
     /// Opens the cache; nothing when its folder cannot be used, which is said in the log.
     pub fn open(start: CacheStart) -> Option<Self> {
-        let root = PathBuf::from(std::ffi::OsString::from_vec(start.folder));
+        let root = start.folder;
         let folder = root.join(&start.identity);
         match own_folder(&folder).and_then(|()| own_folder(&root)) {
             Ok(()) => {
@@ -75,62 +75,82 @@ impl ImageCache {
         }
     }
 
-    /// The image with this hash and length, mapped, if it is here and undamaged.
-    pub fn find(&self, hash: Hash, length: u64) -> Option<Mmap> {
+    /// The file of the image with this hash and length, if it is here and undamaged.
+    pub fn find(&self, hash: Hash, length: u64) -> Option<File> {
         let path = self.path(hash);
         let file = File::open(&path).ok()?;
-        let map = self.checked(&path, &file, hash).inspect_err(|error| {
+        let checked = Self::check(&path, &file, hash).inspect_err(|error| {
             tracing::warn!("the kept image {} is dropped: {error}", path.display());
             files::remove(&path);
         });
-        map.ok().filter(|map| map.len() as u64 == length)
+        let is_right = checked.is_ok() && file.metadata().is_ok_and(|found| found.len() == length);
+        is_right.then_some(file)
     }
 
-    /// Maps a file and makes sure of its content: by its seal when it has not been touched since that was made, else
-    /// by computing its hash again.
-    fn checked(&self, path: &Path, file: &File, hash: Hash) -> io::Result<Mmap> {
+    /// Makes sure of a file's content: by its seal when it has not been touched since that was made, else by computing its hash
+    /// again.
+    fn check(path: &Path, mut file: &File, hash: Hash) -> io::Result<()> {
         let state = seal::State::of(file)?;
-        // SAFETY: files of the cache are replaced and removed, never written to or cut off. Whoever can break that
-        // runs as the server's own user.
-        let map = unsafe { Mmap::map(file)? };
         if seal::holds(path, state) {
-            return Ok(map);
+            return Ok(());
         }
-        if blake3::hash(&map) != hash {
+        let mut hasher = Hasher::new();
+        read_blocks(&mut file, |block| {
+            hasher.update(block);
+            Ok(())
+        })?;
+        if hasher.finalize() != hash {
             return Err(io::Error::other("its content is not what it was"));
         }
         // Without a seal the next session computes the hash again.
         let _ = seal::put(path, state);
-        Ok(map)
+        Ok(())
     }
 
-    /// Keeps an image under the hash of its content, which is returned.
-    pub fn keep(&self, bytes: &[u8]) -> Hash {
-        let hash = blake3::hash(bytes);
-        let path = self.path(hash);
-        if bytes.len() as u64 > self.capacity || path.exists() {
-            return hash;
-        }
-        if let Err(error) = self.store(&path, bytes)
-            && !self.complained.swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!(
-                "module images are not kept: {} cannot be written: {error}",
-                self.folder.display()
-            );
-        }
-        hash
+    /// Whether there is an image with this hash, undamaged or not.
+    pub fn has(&self, hash: Hash) -> bool {
+        self.path(hash).exists()
     }
 
-    fn store(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    /// Keeps an image of so many bytes under the hash of its content, which is returned; nothing when it is not kept.
+    pub fn keep(&self, image: impl Read, bytes: u64) -> Option<Hash> {
+        if bytes > self.capacity {
+            return None;
+        }
+        match self.store(image, bytes) {
+            Ok(hash) => Some(hash),
+            Err(error) => {
+                if !self.complained.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "module images are not kept: {} cannot be written: {error}",
+                        self.folder.display()
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn store(&self, image: impl Read, bytes: u64) -> io::Result<Hash> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        trim(&self.root, self.capacity.saturating_sub(bytes.len() as u64));
+        trim(&self.root, self.capacity.saturating_sub(bytes));
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.folder.join(format!("{}{}-{number}", files::UNFINISHED, std::process::id()));
         let written = File::create_new(&unfinished).and_then(|mut file| {
-            file.write_all(bytes)?;
-            fs::rename(&unfinished, path)?;
-            seal::put(path, seal::State::of(&file)?)
+            let (mut hasher, mut written) = (Hasher::new(), 0);
+            read_blocks(&mut image.take(bytes), |block| {
+                hasher.update(block);
+                written += block.len() as u64;
+                file.write_all(block)
+            })?;
+            if written != bytes {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let hash = hasher.finalize();
+            let path = self.path(hash);
+            fs::rename(&unfinished, &path)?;
+            seal::put(&path, seal::State::of(&file)?)?;
+            Ok(hash)
         });
         written.inspect_err(|_| {
             // Renamed or never made: then there is nothing to remove.
@@ -140,6 +160,19 @@ impl ImageCache {
 
     fn path(&self, hash: Hash) -> PathBuf {
         self.folder.join(hash.to_hex().as_str())
+    }
+}
+
+/// Hands over what there is to read, block by block. Nothing is mapped: whoever cut a mapped file off would end this process.
+fn read_blocks(source: &mut impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut block = vec![0; BLOCK];
+    loop {
+        match source.read(&mut block) {
+            Ok(0) => return Ok(()),
+            Ok(bytes) => take(&block[..bytes])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -157,16 +190,24 @@ fn own_folder(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn cache(folder: &Path, identity: &str, capacity: u64) -> Option<ImageCache> {
-        let folder = folder.as_os_str().as_bytes().to_vec();
-        ImageCache::open(CacheStart { folder, capacity, identity: identity.into() })
+        ImageCache::open(CacheStart { folder: folder.to_owned(), capacity, identity: identity.into() })
+    }
+
+    fn keep(cache: &ImageCache, bytes: &[u8]) -> Option<Hash> {
+        cache.keep(bytes, bytes.len() as u64)
     }
 
     fn found(cache: &ImageCache, bytes: &[u8]) -> bool {
-        cache.find(blake3::hash(bytes), bytes.len() as u64).is_some_and(|map| map[..] == *bytes)
+        let file = cache.find(blake3::hash(bytes), bytes.len() as u64);
+        file.is_some_and(|file| {
+            // The broker has read it to check it; a worker maps it from its beginning.
+            let mut content = vec![0; bytes.len()];
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut content, 0).unwrap();
+            content == bytes
+        })
     }
 
     #[test]
@@ -177,7 +218,7 @@ mod tests {
         assert_ne!(mine, identity_of(None));
         let cache_of = |identity: &str| cache(folder.path(), identity, 1 << 20).unwrap();
         assert!(!found(&cache_of(&mine), b"image"));
-        assert_eq!(cache_of(&mine).keep(b"image"), blake3::hash(b"image"));
+        assert_eq!(keep(&cache_of(&mine), b"image"), Some(blake3::hash(b"image")));
         assert!(found(&cache_of(&mine), b"image") && !found(&cache_of(&theirs), b"image"));
         assert!(cache_of(&mine).find(blake3::hash(b"image"), 4).is_none(), "another length");
         assert!(found(&cache_of(&mine), b"image"), "a wrong length is no damage");
@@ -188,7 +229,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = cache(folder.path(), "i", 1 << 20).unwrap();
         for damage in [&b"imagE"[..], b"ima", b""] {
-            cache.keep(b"image");
+            keep(&cache, b"image");
             let path = cache.path(blake3::hash(b"image"));
             assert!(found(&cache, b"image"));
             fs::write(&path, damage).unwrap();
@@ -212,14 +253,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (first, second) =
             (cache(folder.path(), "a", 1000).unwrap(), cache(folder.path(), "b", 1000).unwrap());
-        first.keep(&[1; 400]);
-        second.keep(&[2; 400]);
+        keep(&first, &[1; 400]);
+        keep(&second, &[2; 400]);
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(found(&first, &[1; 400]));
-        second.keep(&[3; 400]);
+        keep(&second, &[3; 400]);
         assert!(found(&first, &[1; 400]) && !found(&second, &[2; 400]) && found(&second, &[3; 400]));
-        first.keep(&[4; 1001]);
+        keep(&first, &[4; 1001]);
         assert!(!found(&first, &[4; 1001]) && found(&first, &[1; 400]), "too large for the cache");
+    }
+
+    #[test]
+    fn what_ends_too_early_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = cache(folder.path(), "i", 1 << 20).unwrap();
+        assert_eq!(cache.keep(&b"ima"[..], 5), None);
+        assert_eq!(fs::read_dir(&cache.folder).unwrap().count(), 0, "nothing is left of it");
+        assert_eq!(cache.keep(&b"image and more"[..], 5), Some(blake3::hash(b"image")));
+        assert!(cache.has(blake3::hash(b"image")) && !cache.has(blake3::hash(b"ima")));
     }
 
     #[test]

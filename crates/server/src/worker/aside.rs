@@ -28,7 +28,7 @@ impl Engine {
         let engine = Arc::clone(self);
         // Opening a file may take long where folders are on a network.
         self.aside.run(move || {
-            let found = engine.cache.as_ref().and_then(|cache| cache.find(hash.into(), length));
+            let found = engine.images.as_ref().and_then(|images| images.find(hash.into(), length));
             let message = match &found {
                 Some(_) => WorkerMessage::ImageKnown { transfer: number },
                 None => WorkerMessage::ImageWanted { transfer: number },
@@ -95,12 +95,12 @@ impl Engine {
         }
         drop(bytes);
         let named = request.payload();
-        if let (Some(Payload::Image { hash, .. }), Some(buffer @ Buffer::Plain(_)), Some(cache)) =
-            (named, payload, &self.cache)
+        if let (Some(Payload::Image { hash, .. }), Some(buffer @ Buffer::Plain(_)), Some(images)) =
+            (named, payload, &self.images)
         {
-            let cache = Arc::clone(cache);
+            let images = Arc::clone(images);
             self.keeper.run(move || {
-                if cache.keep(&buffer.settled()) != hash {
+                if images.keep(&buffer.settled()) != hash {
                     tracing::warn!(
                         "the client sent another image than it had named; it is kept by its own hash"
                     );

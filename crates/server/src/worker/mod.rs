@@ -2,7 +2,7 @@
 //!
 //! `order` decides what may be issued; `engine` issues it and answers; `execute` carries it out, with `copies`, `waits` and
 //! `gates` for what is the engine's own business; `looking` is what the receiving thread does meanwhile; `fences` puts what follows a synchronous copy behind it; `incoming` keeps bulk
-//! data until its command comes; `lent` and `stops` are copies that network cards make, to and from the memory that `direct`
+//! data until its command comes; `kept` are images of earlier sessions; `lent` and `stops` are copies that network cards make, to and from the memory that `direct`
 //! registers with them; `arena` is memory shared with a client of the same host; `mirrors` and `client_memory` are
 //! memory of the client that kernels reach; `peers` copies from and to the devices of other servers; `aside` carries out what is slow, on the threads of `pool`. A GPU fault, a crash or
 //! a leak ends with its owner.
@@ -18,6 +18,7 @@ mod exports;
 mod fences;
 mod gates;
 mod incoming;
+mod kept;
 mod lent;
 mod looking;
 mod mirrors;
@@ -31,7 +32,6 @@ pub use peers::{Arrival, Joining};
 
 use crate::broker::Exchange;
 use crate::broker::handover::{GpuChoice, WorkerStart};
-use crate::cache::ImageCache;
 use crate::fallback::without_driver;
 use causeway_api::snapshot::Snapshot;
 use causeway_fabric::{Link, LinkError, Receiver, delays};
@@ -41,6 +41,7 @@ use causeway_gpu::{CuResult, Gpu, OutputStream};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
 use engine::{Engine, Events, ProtocolError};
+use kept::KeptImages;
 use looking::Looking;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -66,13 +67,14 @@ pub fn run(start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     tracing::info!(backend = %snapshot.backend, devices = snapshot.devices.len(), "session open");
     let mut blob = Vec::new();
     snapshot.encode(&mut blob);
-    let cache = start.cache.clone();
+    let keeps_images = start.keeps_images;
     match start.welcome(blob) {
         Ok((link, receiver, exchange)) => {
-            serve(gpu, link, receiver, cache.and_then(ImageCache::open), exchange)
+            let images = keeps_images.then(|| KeptImages::new(Arc::clone(&exchange)));
+            serve(gpu, link, receiver, images, exchange)
         }
         Err(error) => {
-            tracing::warn!("the client went before the session opened: {error}");
+            tracing::warn!("the session does not open: {error}");
             ExitCode::FAILURE
         }
     }
@@ -96,7 +98,7 @@ fn serve(
     gpu: Arc<dyn Gpu>,
     link: Link,
     mut receiver: Receiver,
-    cache: Option<ImageCache>,
+    images: Option<KeptImages>,
     exchange: Arc<Exchange>,
 ) -> ExitCode {
     let output = link.clone();
@@ -109,7 +111,7 @@ fn serve(
         let _ = output.append(|out| message.encode(out));
     }));
     let watched = Arc::clone(&gpu);
-    let engine = Engine::new(gpu, link.clone(), cache, Arc::clone(&exchange));
+    let engine = Engine::new(gpu, link.clone(), images, Arc::clone(&exchange));
     let mut looking = Looking::new(watched.watch(), Arc::clone(&engine));
     link.start(Arc::new(Events(Arc::clone(&engine))));
     if let Some(shortage) = link.shortage() {

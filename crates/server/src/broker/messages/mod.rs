@@ -4,6 +4,7 @@
 //! answered. So a connection is its descriptor and the state of its encryption, and both fit into one
 //! message on the worker's control socket.
 
+mod confinement;
 mod to_broker;
 mod to_monitor;
 mod to_worker;
@@ -13,6 +14,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_sandbox::PlaceError;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use thiserror::Error;
 
@@ -34,6 +36,12 @@ pub enum ControlError {
     /// A message that must carry a descriptor has none.
     #[error("a message between broker and worker lacks its descriptor")]
     NoDescriptor,
+    /// The other process does not start.
+    #[error("the process cannot be started: {0}")]
+    NotStarted(io::Error),
+    /// The sandbox has no place for it.
+    #[error(transparent)]
+    NoPlace(#[from] PlaceError),
     /// The other process has ended.
     #[error("the other end of the control connection is closed")]
     Closed,
@@ -67,7 +75,6 @@ mod tests {
 
     use super::*;
     use crate::broker::config::GpuChoice;
-    use crate::cache::CacheStart;
 
     #[test]
     fn a_session_start_survives_the_control_connection_with_its_descriptor() {
@@ -81,7 +88,6 @@ mod tests {
             lanes: 3,
         };
         let gpu = GpuChoice::Auto { allows_software: true };
-        let cache = CacheStart { folder: b"/cache".to_vec(), capacity: 9, identity: "i".into() };
         let locality = Locality { boot_id: "b".into(), sockets: vec!["@causeway-1".into()] };
         let start = SessionStart {
             hello: hello.clone(),
@@ -90,7 +96,7 @@ mod tests {
             token: LaneToken([2; 32]),
             lanes: 2,
             gpu,
-            cache: Some(cache.clone()),
+            keeps_images: true,
             locality: locality.clone(),
             keys: None,
         };
@@ -99,7 +105,7 @@ mod tests {
         let (message, descriptor) = receive(&worker).unwrap();
         let ToWorker::Start(start) = message else { panic!("another message") };
         assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, gpu));
-        assert_eq!((start.cache, start.locality), (Some(cache), locality));
+        assert_eq!((start.keeps_images, start.locality), (true, locality));
         assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
         send(&worker, &ToBroker::ClientGone, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientGone);

@@ -53,6 +53,22 @@ pub enum ToBroker {
         /// What the other server has proved of its address.
         proof: [u8; 32],
     },
+    /// Is there an image of an earlier session? The answer brings its file.
+    FindImage {
+        /// The number of the question.
+        number: u32,
+        /// The hash of its content.
+        hash: [u8; 32],
+        /// Its bytes.
+        length: u64,
+    },
+    /// Keep an image for later sessions; sealed memory with it comes along.
+    KeepImage {
+        /// The number of the question, which is answered when it is done.
+        number: u32,
+        /// The hash of its content.
+        hash: [u8; 32],
+    },
     /// Give up what this session has left.
     Withdraw {
         /// What it was left under.
@@ -68,6 +84,8 @@ const WITHDRAW: u8 = 5;
 const TICKET: u8 = 6;
 const DIAL: u8 = 7;
 const PONG: u8 = 8;
+const FIND_IMAGE: u8 = 9;
+const KEEP_IMAGE: u8 = 10;
 
 impl Encode for ToBroker {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -102,6 +120,17 @@ impl Encode for ToBroker {
                 milliseconds.encode(out);
                 proof.encode(out);
             }
+            Self::FindImage { number, hash, length } => {
+                FIND_IMAGE.encode(out);
+                number.encode(out);
+                hash.encode(out);
+                length.encode(out);
+            }
+            Self::KeepImage { number, hash } => {
+                KEEP_IMAGE.encode(out);
+                number.encode(out);
+                hash.encode(out);
+            }
             Self::Withdraw { token } => {
                 WITHDRAW.encode(out);
                 token.encode(out);
@@ -117,6 +146,10 @@ impl<'a> Decode<'a> for ToBroker {
             CLIENT_GONE => Ok(Self::ClientGone),
             LEAVE => Ok(Self::Leave { number: input.value()?, token: input.value()?, bytes: input.value()? }),
             FIND => Ok(Self::Find { number: input.value()?, token: input.value()? }),
+            FIND_IMAGE => {
+                Ok(Self::FindImage { number: input.value()?, hash: input.value()?, length: input.value()? })
+            }
+            KEEP_IMAGE => Ok(Self::KeepImage { number: input.value()?, hash: input.value()? }),
             WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
             DIAL => Ok(Self::Dial {
                 number: input.value()?,

@@ -1,11 +1,12 @@
 //! What the broker says to its workers.
 
 use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_sandbox::Confinement;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId, VerbsHello};
 
+use super::confinement;
 use crate::broker::config::GpuChoice;
-use crate::cache::CacheStart;
 
 /// What a worker needs to know of its session; comes first, with the command connection.
 #[derive(Debug, Clone)]
@@ -22,8 +23,8 @@ pub struct SessionStart {
     pub lanes: u32,
     /// Which GPU to work with.
     pub gpu: GpuChoice,
-    /// Where images of the client's identity are kept, if they are.
-    pub cache: Option<CacheStart>,
+    /// Whether the broker keeps images for later sessions.
+    pub keeps_images: bool,
     /// Where the client may find the broker on its own host.
     pub locality: Locality,
     /// The state of the encryption of the connection.
@@ -37,7 +38,7 @@ impl Encode for SessionStart {
         self.token.encode(out);
         self.lanes.encode(out);
         self.gpu.encode(out);
-        self.cache.encode(out);
+        self.keeps_images.encode(out);
         self.locality.encode(out);
         self.keys.encode(out);
         self.hello.encode(out);
@@ -52,7 +53,7 @@ impl<'a> Decode<'a> for SessionStart {
             token: input.value()?,
             lanes: input.value()?,
             gpu: input.value()?,
-            cache: input.value()?,
+            keeps_images: input.value()?,
             locality: input.value()?,
             keys: input.value()?,
             // It comes last, since only its end tells its length.
@@ -93,9 +94,11 @@ impl<'a> Decode<'a> for GpuChoice {
     }
 }
 
-/// What the broker says to a worker. Its first message says what the process is for.
+/// What the broker says to a worker. Its first message confines the process, and the second one says what it is for.
 #[derive(Debug)]
 pub enum ToWorker {
+    /// Give up what a worker does not need; nothing where there is no sandbox.
+    Confine(Option<Confinement>),
     /// Start the GPU; the client comes later.
     Prepare {
         /// Which GPU.
@@ -176,10 +179,15 @@ const PEER: u8 = 9;
 const PEER_JOIN: u8 = 10;
 const PEER_VERBS: u8 = 11;
 const PING: u8 = 12;
+const CONFINE: u8 = 13;
 
 impl Encode for ToWorker {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
+            Self::Confine(confinement) => {
+                CONFINE.encode(out);
+                confinement::encode(confinement.as_ref(), out);
+            }
             Self::Start(start) => {
                 START.encode(out);
                 start.encode(out);
@@ -237,6 +245,7 @@ impl Encode for ToWorker {
 impl<'a> Decode<'a> for ToWorker {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
+            CONFINE => Ok(Self::Confine(confinement::decode(input)?)),
             START => Ok(Self::Start(Box::new(input.value()?))),
             LANE => Ok(Self::Lane { keys: input.value()? }),
             JOIN => Ok(Self::Join),

@@ -45,7 +45,7 @@ impl Engine {
     /// Keeps the bytes of a copy for later ones that name the same content, if they have just come. What would have to
     /// wait too long for the disk is not kept.
     fn keep_copied(&self, buffer: Buffer, named: [u8; 32]) -> Buffer {
-        let Some(cache) = self.cache.as_ref().filter(|_| !matches!(buffer, Buffer::Mapped(_))) else {
+        let Some(images) = self.images.as_ref().filter(|_| !matches!(buffer, Buffer::Mapped(_))) else {
             return buffer;
         };
         let bytes = buffer.len();
@@ -53,12 +53,12 @@ impl Engine {
             self.keeping.fetch_sub(bytes, Ordering::Relaxed);
             return buffer;
         }
-        let (cache, keeping) = (Arc::clone(cache), Arc::clone(&self.keeping));
+        let (images, keeping) = (Arc::clone(images), Arc::clone(&self.keeping));
         let shared = Arc::new(buffer);
         let kept = Arc::clone(&shared);
         self.keeper.run(move || {
             // Stored under the hash that is computed here: nobody gets what another name promised.
-            if cache.keep(&kept.settled()) != named {
+            if images.keep(&kept.settled()) != named {
                 tracing::warn!(
                     "the client sent other bytes than it had named; they are kept by their own hash"
                 );

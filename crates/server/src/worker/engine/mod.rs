@@ -32,12 +32,12 @@ use super::direct::{DeviceBlocks, Direct};
 use super::fences::Fences;
 use super::gates::Gates;
 use super::incoming::Incoming;
+use super::kept::KeptImages;
 use super::mirrors::Mirrors;
 use super::order::{Blockers, StreamKinds};
 use super::peers::Peers;
 use super::pool::Pool;
 use crate::broker::Exchange;
-use crate::cache::ImageCache;
 use attention::Attention;
 use causeway_api::calls::Opcode;
 use causeway_api::handle::{Context, Handle};
@@ -119,8 +119,8 @@ pub struct Engine {
     /// The one thread for the linker of device code.
     pub(super) linker: Pool,
     /// Images of earlier sessions, if they are kept.
-    pub(super) cache: Option<Arc<ImageCache>>,
-    /// The thread that writes images to the cache.
+    pub(super) images: Option<Arc<KeptImages>>,
+    /// The thread that hands images over.
     pub(super) keeper: Pool,
     /// Bytes of copies that it has still to write.
     pub(super) keeping: Arc<AtomicUsize>,
@@ -133,12 +133,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that executes on `gpu`, answers over `link`, keeps images in `cache`, and shares with other sessions
+    /// An engine that executes on `gpu`, answers over `link`, leaves images with `images`, and shares with other sessions
     /// by `exchange`.
     pub fn new(
         gpu: Arc<dyn Gpu>,
         link: Link,
-        cache: Option<ImageCache>,
+        images: Option<KeptImages>,
         exchange: Arc<Exchange>,
     ) -> Arc<Self> {
         let arena = link.regions().map(Arena::new);
@@ -159,7 +159,7 @@ impl Engine {
             outgoing: AtomicUsize::new(0),
             aside: Pool::new("causeway-aside", 4),
             linker: Pool::new("causeway-link", 1),
-            cache: cache.map(Arc::new),
+            images: images.map(Arc::new),
             keeper: Pool::new("causeway-keep", 1),
             keeping: Arc::default(),
             made: Mutex::default(),

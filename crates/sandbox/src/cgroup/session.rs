@@ -1,0 +1,154 @@
+//! What is the group of one process?
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often the removal of a group is tried: the kernel counts a process that has ended a moment longer.
+const ATTEMPTS: u32 = 50;
+/// The time between two of them.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What a process may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of memory, with what the kernel keeps for the process.
+    pub memory: u64,
+    /// Threads and processes.
+    pub threads: u64,
+}
+
+/// The group of one process. What still runs in it is killed, and it is removed, when this is dropped.
+#[derive(Debug)]
+pub struct SessionGroup {
+    folders: Vec<PathBuf>,
+    is_unified: bool,
+}
+
+impl SessionGroup {
+    pub(super) fn make_unified(folder: PathBuf, bounds: Bounds) -> io::Result<Self> {
+        fs::create_dir(&folder)?;
+        let group = Self { folders: vec![folder.clone()], is_unified: true };
+        write(&folder, "memory.max", &bounds.memory.to_string())?;
+        write(&folder, "pids.max", &bounds.threads.to_string())?;
+        // Absent on kernels without swap; then memory is all there is.
+        write_if_there(&folder, "memory.swap.max", "0")?;
+        // A worker without one of its threads is none.
+        write_if_there(&folder, "memory.oom.group", "1")?;
+        Ok(group)
+    }
+
+    pub(super) fn make_apart(memory: PathBuf, pids: Option<PathBuf>, bounds: Bounds) -> io::Result<Self> {
+        let mut group = Self { folders: Vec::new(), is_unified: false };
+        fs::create_dir(&memory)?;
+        group.folders.push(memory.clone());
+        write(&memory, "memory.limit_in_bytes", &bounds.memory.to_string())?;
+        // Memory and swap together; absent on kernels that do not count swap.
+        write_if_there(&memory, "memory.memsw.limit_in_bytes", &bounds.memory.to_string())?;
+        if let Some(pids) = pids {
+            fs::create_dir(&pids)?;
+            group.folders.push(pids.clone());
+            write(&pids, "pids.max", &bounds.threads.to_string())?;
+        }
+        Ok(group)
+    }
+
+    /// The files that a process writes `0` to, to join.
+    pub fn entrances(&self) -> io::Result<Vec<File>> {
+        self.folders
+            .iter()
+            .map(|folder| File::options().write(true).open(folder.join("cgroup.procs")))
+            .collect()
+    }
+
+    /// How many of its processes the kernel has killed because the memory was used up.
+    pub fn killed_for_memory(&self) -> u64 {
+        let file = if self.is_unified { "memory.events" } else { "memory.oom_control" };
+        let text = self.folders.first().and_then(|folder| fs::read_to_string(folder.join(file)).ok());
+        text.as_deref().and_then(kills).unwrap_or(0)
+    }
+}
+
+impl Drop for SessionGroup {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            kill_all(folder, self.is_unified);
+            for _ in 0..ATTEMPTS {
+                match fs::remove_dir(folder) {
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
+                    // Removed, or never to be: the next server that starts here tries again.
+                    _ => break,
+                }
+            }
+        }
+    }
+}
+
+fn kill_all(folder: &Path, is_unified: bool) {
+    // Linux 5.14 and later have the file.
+    if is_unified && fs::write(folder.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    for member in
+        members.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw)
+    {
+        // It may have ended meanwhile.
+        let _ = rustix::process::kill_process(member, rustix::process::Signal::KILL);
+    }
+}
+
+fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
+    let path = folder.join(file);
+    fs::write(&path, text)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn write_if_there(folder: &Path, file: &str, text: &str) -> io::Result<()> {
+    if folder.join(file).exists() { write(folder, file, text) } else { Ok(()) }
+}
+
+/// The count in a text such as `oom_kill_disable 0\nunder_oom 0\noom_kill 3`.
+fn kills(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::{Parent, find};
+
+    #[test]
+    fn kills_are_counted_in_both_versions() {
+        assert_eq!(kills("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"), Some(3));
+        assert_eq!(kills("low 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 1\n"), Some(1));
+        assert_eq!(kills("under_oom 0\n"), None);
+    }
+
+    #[test]
+    fn a_process_that_wants_more_memory_than_its_group_has_is_killed() {
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        let found = find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
+        let parent = match Parent::make(&found) {
+            Ok(parent) => parent,
+            Err(error) => return eprintln!("not tested: {error}"),
+        };
+        let group = parent.make_group(Bounds { memory: 32 << 20, threads: 16 }).unwrap();
+        let folders = group.folders.clone();
+        let join: String =
+            folders.iter().map(|folder| format!("echo 0 > {}/cgroup.procs; ", folder.display())).collect();
+        let run = |bytes: u32| {
+            let script = format!("{join} head -c {bytes} /dev/zero | tail | wc -c");
+            std::process::Command::new("/bin/sh").args(["-c", &script]).output().unwrap()
+        };
+        assert_eq!(String::from_utf8_lossy(&run(1 << 20).stdout).trim(), (1 << 20).to_string());
+        assert_eq!(group.killed_for_memory(), 0);
+        run(256 << 20);
+        assert!(group.killed_for_memory() > 0);
+        drop(group);
+        assert!(folders.iter().all(|folder| !folder.exists()));
+        drop(parent);
+        assert!(folders.iter().all(|folder| !folder.parent().unwrap().exists()));
+    }
+}

@@ -1,0 +1,152 @@
+//! As which user does a process run?
+//!
+//! A server that is root gives every process a user of its own: what one of them could reach by being somebody, another cannot.
+//! The lowest free number is taken, so that what the driver keeps per user is found again.
+
+use core::fmt;
+use core::str::FromStr;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use thiserror::Error;
+
+/// Numbers of users, and of groups, which nobody else has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserRange {
+    first: u32,
+    last: u32,
+}
+
+/// Why a text is no [`UserRange`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "`{text}` is no range of users: {cause}; give FIRST-LAST, numbers of users that nobody has, for example \
+     {}",
+    UserRange::DEFAULT
+)]
+pub struct BadUsers {
+    text: String,
+    cause: &'static str,
+}
+
+impl UserRange {
+    /// Above what distributions, systemd (61184 to 65519; containers up to 1879048191), `/etc/subuid` and SSSD (up to 2000200000)
+    /// give away, below systemd's foreign users (from 2147352576 on) and the numbers that some file systems take as negative ones.
+    /// See <https://systemd.io/UIDS-GIDS> and sssd-ldap(5), `ldap_idmap_range_max`.
+    pub const DEFAULT: Self = Self { first: 2_100_000_000, last: 2_100_004_095 };
+
+    /// The users from `first` to `last`; nothing if there are none, or if root is among them or the number that means no user.
+    pub fn new(first: u32, last: u32) -> Option<Self> {
+        (0 < first && first <= last && last < u32::MAX).then_some(Self { first, last })
+    }
+
+    /// The lowest number.
+    pub fn first(self) -> u32 {
+        self.first
+    }
+
+    /// The highest number.
+    pub fn last(self) -> u32 {
+        self.last
+    }
+}
+
+impl FromStr for UserRange {
+    type Err = BadUsers;
+
+    fn from_str(text: &str) -> Result<Self, BadUsers> {
+        let bad = |cause| BadUsers { text: text.to_owned(), cause };
+        let (first, last) = text.split_once('-').ok_or(bad("there is no `-`"))?;
+        let number =
+            |text: &str| text.trim().parse().map_err(|_| bad("both ends must be numbers below 2^32"));
+        Self::new(number(first)?, number(last)?)
+            .ok_or(bad("it must begin above 0, end at 4294967294 at most, and not end before it begins"))
+    }
+}
+
+impl fmt::Display for UserRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// Gives users of a range to processes.
+#[derive(Debug)]
+pub struct Users {
+    range: UserRange,
+    /// Whether all processes share the first one.
+    is_shared: bool,
+    taken: Mutex<BTreeSet<u32>>,
+}
+
+impl Users {
+    /// Those of a range; `is_shared`: all processes get the first one.
+    pub fn new(range: UserRange, is_shared: bool) -> Arc<Self> {
+        Arc::new(Self { range, is_shared, taken: Mutex::default() })
+    }
+
+    /// The lowest user that nobody has; nothing when all are taken.
+    pub fn take(self: &Arc<Self>) -> Option<User> {
+        if self.is_shared {
+            return Some(User { number: self.range.first, of: None });
+        }
+        let mut taken = self.taken.lock();
+        let number = (self.range.first..=self.range.last).find(|number| !taken.contains(number))?;
+        taken.insert(number);
+        Some(User { number, of: Some(Arc::clone(self)) })
+    }
+}
+
+/// The user of one process; given back when dropped.
+#[derive(Debug)]
+pub struct User {
+    number: u32,
+    of: Option<Arc<Users>>,
+}
+
+impl User {
+    /// The number of the user and of its group.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        if let Some(users) = &self.of {
+            users.taken.lock().remove(&self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_user_is_taken_and_given_back() {
+        let users = Users::new(UserRange::new(7, 8).unwrap(), false);
+        let (first, second) = (users.take().unwrap(), users.take().unwrap());
+        assert_eq!((first.number(), second.number()), (7, 8));
+        assert!(users.take().is_none());
+        drop(first);
+        assert_eq!(users.take().unwrap().number(), 7);
+    }
+
+    #[test]
+    fn a_shared_user_is_everybodys() {
+        let users = Users::new(UserRange::new(7, 7).unwrap(), true);
+        let numbers = [users.take(), users.take()].map(|user| user.unwrap().number());
+        assert_eq!(numbers, [7, 7]);
+    }
+
+    #[test]
+    fn ranges_are_read_as_they_are_written() {
+        assert_eq!("5-9".parse(), Ok(UserRange::new(5, 9).unwrap()));
+        assert_eq!(UserRange::DEFAULT.to_string().parse(), Ok(UserRange::DEFAULT));
+        for text in ["", "5", "0-9", "9-5", "5-4294967295", "-1-5", "a-b"] {
+            assert!(text.parse::<UserRange>().unwrap_err().to_string().contains("FIRST-LAST"), "{text}");
+        }
+    }
+}
