@@ -1,7 +1,7 @@
 //! Making TCP connections, and telling a dead peer from a quiet one.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -67,25 +67,32 @@ pub enum DialError {
 
 /// Connects to a port of a host, trying every address of the host until one answers or `timeout` is over.
 pub fn dial(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, DialError> {
-    let deadline = Instant::now() + timeout;
     let unresolved = |cause| DialError::Unresolved { host: host.to_owned(), cause };
-    let addresses = (host, port).to_socket_addrs().map_err(unresolved)?;
+    let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(unresolved)?.collect();
+    dial_one_of(&addresses, timeout).map_err(|cause| {
+        let target = Endpoint::Tcp { host: host.to_owned(), port }.to_string();
+        match cause.kind() {
+            io::ErrorKind::ConnectionRefused => DialError::Refused { target },
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                DialError::TimedOut { target, seconds: timeout.as_secs_f64() }
+            }
+            _ => DialError::Other { target, cause },
+        }
+    })
+}
+
+/// Connects to the first of the addresses that answers, until `timeout` is over; why not to the last one otherwise.
+pub fn dial_one_of(addresses: &[SocketAddr], timeout: Duration) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + timeout;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, left).and_then(|stream| tune(&stream).map(|()| stream)) {
+        match TcpStream::connect_timeout(address, left).and_then(|stream| tune(&stream).map(|()| stream)) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
     }
-    let target = Endpoint::Tcp { host: host.to_owned(), port }.to_string();
-    Err(match last.kind() {
-        io::ErrorKind::ConnectionRefused => DialError::Refused { target },
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-            DialError::TimedOut { target, seconds: timeout.as_secs_f64() }
-        }
-        _ => DialError::Other { target, cause: last },
-    })
+    Err(last)
 }
 
 /// How connections within one host share it: not at all. Linux' other choice, BBR, sends as fast as it has found the

@@ -18,7 +18,7 @@ use super::admission::{Place, Source};
 use super::listen::refuse;
 use super::messages::{self, ControlError, ToWorker};
 use super::origin::Origin;
-use super::process::{Spawner, describe};
+use super::spawn::{Spawner, describe};
 use super::started::Started;
 
 /// How long one may take. A driver that hangs is given up after 40 s.

@@ -5,15 +5,14 @@
 //! to Causeway's sockets on this host.
 
 use core::str::FromStr;
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use causeway_fabric::shm::join::SOCKET_PREFIX;
 use causeway_fabric::target::is_address_proof;
-use causeway_fabric::tcp::socket::tune;
+use causeway_fabric::tcp::socket::dial_one_of;
 use causeway_fabric::{Endpoint, Key, dial_here};
 use thiserror::Error;
 
@@ -120,22 +119,9 @@ pub fn dial(
                      the same address as from the client, and to those that `causeway serve --peers` names"
                 ));
             }
-            connect_to_one(&addresses, timeout).map(OwnedFd::from).map_err(|error| error.to_string())
+            dial_one_of(&addresses, timeout).map(OwnedFd::from).map_err(|error| error.to_string())
         }
     }
-}
-
-fn connect_to_one(addresses: &[SocketAddr], timeout: Duration) -> io::Result<TcpStream> {
-    let deadline = Instant::now() + timeout;
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(address, left).and_then(|stream| tune(&stream).map(|()| stream)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 #[cfg(test)]

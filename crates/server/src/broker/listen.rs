@@ -23,7 +23,7 @@ use super::admission::{Handshakes, Place, Source};
 use super::messages::{self, ToWorker};
 use super::origin::Origin;
 use super::sessions::Joiner;
-use super::{Shared, diagnosis, process};
+use super::{Shared, diagnosis, session};
 
 /// How long accepting pauses when the system has no descriptors or memory left.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -250,7 +250,7 @@ fn begin_session(
     };
     if place.finish() {
         drop(place);
-        process::run_session(shared, peer, hello, version, connection);
+        session::run_session(shared, peer, hello, version, connection);
     }
     drop(seat);
 }

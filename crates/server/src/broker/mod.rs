@@ -18,7 +18,9 @@
 //! | `local`      | At which sockets is the broker reached from its own host?                     |
 //! | `origin`     | Where does a caller come from?                                                |
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
-//! | `process`    | How is a worker started, watched, and ended?                                  |
+//! | `spawn`      | How is a worker process started, and what may its client set up in it?         |
+//! | `session`    | How does a session run, from its request to the end of its worker?             |
+//! | `questions`  | What does a worker ask its broker for, and what does it get?                  |
 //! | `spare`      | Which worker is ready before its client comes?                                |
 //! | `monitor`    | Who answers monitoring sessions?                                              |
 //! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
@@ -45,9 +47,11 @@ mod local;
 pub(crate) mod messages;
 mod monitor;
 pub(crate) mod origin;
-mod process;
+mod questions;
+mod session;
 mod sessions;
 mod spare;
+mod spawn;
 mod started;
 
 use std::io;
@@ -74,9 +78,9 @@ use board::Board;
 pub use exchange::{Exchange, PeerCaller};
 use local::LocalSockets;
 use monitor::Monitor;
-use process::Spawner;
 use sessions::Sessions;
 use spare::Spares;
+use spawn::Spawner;
 use thiserror::Error;
 
 /// How long workers get between being asked to end and being killed when the broker stops.

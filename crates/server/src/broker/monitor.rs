@@ -27,7 +27,7 @@ use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 use super::origin::Origin;
-use super::process::{Spawner, describe};
+use super::spawn::{Spawner, describe};
 use super::started::Started;
 
 /// How long a session waits until the monitor has been told of it: one that stands still holds up no session for longer.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::config::GpuChoice;
 use super::messages::{self, ControlError, ToWorker};
-use super::process::Spawner;
+use super::spawn::Spawner;
 use super::started::Started;
 
 /// Keeps a worker ready.

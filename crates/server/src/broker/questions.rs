@@ -1,0 +1,126 @@
+//! What does a worker ask its broker for, and what does it get?
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use causeway_fabric::target::address_proof;
+use causeway_fabric::{MOST_LANES, Target, threads};
+use causeway_wire::handshake::SessionId;
+
+use super::Shared;
+use super::board::Thing;
+use super::control::Control;
+use super::dial::dial;
+use super::images::SessionImages;
+use super::messages::{self, ToBroker, ToWorker};
+
+/// Connections that are made for one worker at the same time; a link has one for messages and at most so many lanes.
+const MOST_DIALS: u32 = MOST_LANES + 1;
+
+/// What one worker may ask for.
+pub struct Questions {
+    control: Arc<Control>,
+    images: SessionImages,
+    /// The address by which the client came, if it came over a network.
+    reached_at: Option<SocketAddr>,
+    /// Connections that are being made for the worker.
+    dials: Arc<AtomicU32>,
+}
+
+impl Questions {
+    /// Those of the worker at the other end of `control`.
+    pub fn new(control: Arc<Control>, images: SessionImages, reached_at: Option<SocketAddr>) -> Self {
+        Self { control, images, reached_at, dials: Arc::default() }
+    }
+
+    /// Answers a question; what is none is left alone.
+    pub fn answer(
+        &self,
+        shared: &Shared,
+        session: SessionId,
+        question: ToBroker,
+        descriptor: Option<OwnedFd>,
+    ) {
+        let board = &shared.board;
+        let nothing = Thing { bytes: Vec::new(), descriptor: None };
+        let (number, found) = match question {
+            ToBroker::Ticket { number, ticket } => {
+                let proof = || Thing { bytes: self.address_proof(shared).to_vec(), descriptor: None };
+                (number, shared.sessions.add_ticket(session, ticket).then(proof))
+            }
+            ToBroker::Dial { number, address, milliseconds, proof } => {
+                return self.dial(
+                    shared,
+                    number,
+                    &address,
+                    Duration::from_millis(milliseconds.into()),
+                    proof,
+                );
+            }
+            ToBroker::Leave { number, token, bytes } => {
+                let thing = Thing { bytes, descriptor: descriptor.map(Arc::new) };
+                (number, board.leave(session, token, thing).then_some(nothing))
+            }
+            ToBroker::Find { number, token } => (number, board.find(&token)),
+            ToBroker::FindImage { number, hash, length } => return self.images.find(number, hash, length),
+            ToBroker::KeepImage { number, hash } => match descriptor {
+                Some(memory) => return self.images.keep(number, hash, memory),
+                None => (number, None),
+            },
+            ToBroker::Withdraw { token } => return board.withdraw(session, &token),
+            ToBroker::Answering | ToBroker::ClientGone | ToBroker::Pong { .. } => return,
+        };
+        let descriptor = found.as_ref().and_then(|thing| thing.descriptor.clone());
+        let answer = ToWorker::Answer { number, bytes: found.map(|thing| thing.bytes) };
+        // A worker that has ended is noticed by its process.
+        let _ = messages::send(&self.control, &answer, descriptor.as_deref());
+    }
+
+    /// What shows other servers with the same key that the address by which the client came is this server's; zeros where
+    /// it came to no address, or there is no key.
+    fn address_proof(&self, shared: &Shared) -> [u8; 32] {
+        let key = shared.key.current().ok().flatten();
+        key.zip(self.reached_at).map(|(key, address)| address_proof(&key, address)).unwrap_or_default()
+    }
+
+    /// Connects to another server for the worker, on a thread of its own.
+    fn dial(&self, shared: &Shared, number: u32, address: &str, timeout: Duration, proof: [u8; 32]) {
+        let control = Arc::clone(&self.control);
+        let answer = move |made: Result<OwnedFd, String>| {
+            let (bytes, connection) = match made {
+                Ok(connection) => (Vec::new(), Some(connection)),
+                Err(why) => (why.into_bytes(), None),
+            };
+            // A worker that has ended is noticed by its process.
+            let _ = messages::send(
+                &control,
+                &ToWorker::Answer { number, bytes: Some(bytes) },
+                connection.as_ref(),
+            );
+        };
+        let target = match address.parse::<Target>() {
+            Ok(target) => target,
+            Err(error) => return answer(Err(error.to_string())),
+        };
+        if self.dials.fetch_add(1, Ordering::Relaxed) >= MOST_DIALS {
+            self.dials.fetch_sub(1, Ordering::Relaxed);
+            return answer(Err(format!(
+                "the server makes {MOST_DIALS} connections for one session at a time"
+            )));
+        }
+        let (named, dials) = (shared.config.peers.clone(), Arc::clone(&self.dials));
+        // Nothing is connected to while the key cannot be read.
+        let key = shared.key.current().map_err(|error| error.to_string());
+        let started = threads::spawn("dial", move || {
+            answer(key.and_then(|key| dial(&target.endpoint, timeout, &proof, key.as_ref(), &named)));
+            dials.fetch_sub(1, Ordering::Relaxed);
+        });
+        if let Err(error) = started {
+            self.dials.fetch_sub(1, Ordering::Relaxed);
+            tracing::error!("no connection is made for a worker, for no thread can be started: {error}");
+        }
+    }
+}

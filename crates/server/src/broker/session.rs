@@ -1,0 +1,284 @@
+//! How does a session run, from its request to the end of its worker?
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use causeway_fabric::MOST_LANES;
+use causeway_fabric::target::random_bytes;
+use causeway_fabric::tcp::channel::Connection;
+use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_sandbox::{Place, Purpose};
+use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::Shared;
+use super::control::Control;
+use super::heartbeat::{Beat, Finding, Patience, Step, Watchdog};
+use super::images::SessionImages;
+use super::listen::refuse;
+use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
+use super::origin::Origin;
+use super::questions::Questions;
+use super::sessions::{Asked, Session};
+use super::spawn::{admitted, describe};
+use super::started::Started;
+use crate::cache::{CacheStart, identity_of};
+
+/// Runs one session from its request to the end of its worker.
+pub fn run_session(
+    shared: &Arc<Shared>,
+    peer: Origin,
+    hello: ClientHello,
+    version: u16,
+    connection: Connection,
+) {
+    let session = SessionId(random_bytes());
+    let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
+    let begun = Instant::now();
+    let (socket, keys) = match messages::take_apart(connection) {
+        Ok(parts) => parts,
+        Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
+    };
+    let mut worker = match Worker::start(shared, session, hello, version, &socket, keys.clone()) {
+        Ok(worker) => worker,
+        Err(error) => {
+            tracing::error!(%peer, "no worker for {client}: {error}");
+            let mut connection = Connection::new(TcpStream::from(socket), keys);
+            return refuse(&mut connection, &format!("the server could not start a worker: {error}"));
+        }
+    };
+    worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
+    tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
+    let number = worker.child.id();
+    let ending = worker.watch(shared, session);
+    let status = worker.child.wait();
+    shared.monitor.session_ended(number);
+    shared.sessions.remove(session);
+    shared.board.session_ends(session);
+    worker.tell_if_unanswered(&status);
+    let seconds = begun.elapsed().as_secs_f64();
+    match (ending, &status) {
+        (Ending::OfItself, Ok(status)) if status.success() => {
+            tracing::info!(%session, seconds, "session of {client} ends");
+        }
+        (Ending::OfItself, _) if shared.stopping.load(Ordering::SeqCst) => {
+            tracing::info!(%session, seconds, "session of {client} ends with the server");
+        }
+        (Ending::OfItself, _) => {
+            let memory = if worker.place.ran_out_of_memory() {
+                ", as it wanted more memory than a session may have (--session-memory)"
+            } else {
+                ""
+            };
+            tracing::warn!(
+                %session, seconds, "session of {client} ends: its worker {}{memory}", describe(&status)
+            );
+        }
+        (Ending::Killed(reason), _) => {
+            tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
+        }
+    }
+}
+
+/// Which images a session may have. Who holds the server's key, or may do without, is one identity.
+fn cache_start(shared: &Shared) -> Option<CacheStart> {
+    let cache = shared.config.cache.as_ref()?;
+    // A key that cannot be read now lets nobody in over a network; at a Unix socket images are kept once it can be again.
+    let key = shared.key.current().ok()?;
+    Some(CacheStart {
+        folder: cache.folder.clone(),
+        capacity: cache.capacity,
+        identity: identity_of(key.as_ref().map(|key| key.bytes().as_slice())),
+    })
+}
+
+/// How a worker came to its end.
+enum Ending {
+    OfItself,
+    Killed(&'static str),
+}
+
+/// Says in the log that a worker hangs, and goes on.
+fn report(session: SessionId, finding: Finding, patience: &Patience) {
+    let seconds = patience.hung.after.as_secs();
+    let what = match finding {
+        Finding::Silent => "does not answer",
+        Finding::DoesNotStart => "has been starting the GPU",
+        Finding::Hangs => "has been at one command",
+    };
+    tracing::warn!(
+        %session,
+        "the worker {what} for {seconds} s; it goes on, and the log says nothing more of that. --hung-worker kill:SECONDS ends such \
+         workers"
+    );
+}
+
+struct Worker {
+    child: Child,
+    process: Arc<OwnedFd>,
+    control: Arc<Control>,
+    questions: Questions,
+    place: Place,
+    /// The client's connection, until the worker answers on it.
+    unanswered: Option<Connection>,
+}
+
+impl Worker {
+    /// Starts a worker and hands it the client's connection.
+    fn start(
+        shared: &Shared,
+        session: SessionId,
+        hello: ClientHello,
+        version: u16,
+        socket: &OwnedFd,
+        keys: Option<ConnectionKeys>,
+    ) -> Result<Self, ControlError> {
+        let token = LaneToken(random_bytes());
+        let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MOST_LANES));
+        let gpu = shared.config.gpu;
+        let environment = admitted(&hello.environment);
+        // One that is ready has started its driver, which reads the variables only then.
+        let spare = if environment.is_empty() { shared.spares.take() } else { None };
+        let started = match spare {
+            Some(spare) => spare,
+            None => shared.spawner.spawn(Purpose::Clients, environment)?,
+        };
+        let Started { mut child, control, place } = started;
+        let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(process) => Arc::new(process),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                return Err(io::Error::from(error).into());
+            }
+        };
+        let number = child.id();
+        let (client, host) = (hello.pid, hello.host.clone());
+        shared.monitor.session_began(WorkerOf { worker: number, client, host });
+        let control = Arc::new(control);
+        shared.sessions.add(
+            session,
+            Session {
+                token,
+                control: Arc::clone(&control),
+                process: Arc::clone(&process),
+                lanes,
+                opened: 0,
+                asked: Asked::default(),
+                tickets: Vec::new(),
+            },
+        );
+        let images = SessionImages::new(cache_start(shared), Arc::clone(&control));
+        let (keeps_images, locality) = (images.are_kept(), shared.local.locality());
+        let start = SessionStart { hello, version, session, token, lanes, gpu, keeps_images, locality, keys };
+        // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
+        // that.
+        if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(socket)) {
+            shared.sessions.remove(session);
+            shared.monitor.session_ended(number);
+            child.kill()?;
+            child.wait()?;
+            return Err(error);
+        }
+        let reached_at = TcpStream::from(socket.try_clone()?).local_addr().ok();
+        let questions = Questions::new(Arc::clone(&control), images, reached_at);
+        Ok(Self { child, process, control, questions, place, unanswered: None })
+    }
+
+    /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
+    fn watch(&mut self, shared: &Shared, session: SessionId) -> Ending {
+        let grace = shared.config.client_gone_grace;
+        let mut deadline: Option<(Instant, &'static str)> = None;
+        let mut watchdog = Watchdog::new(&shared.config.patience);
+        let mut next_look = Instant::now() + watchdog.interval();
+        let mut control_open = true;
+        loop {
+            let mut waiting_for = [
+                PollFd::from_borrowed_fd(self.process.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
+            ];
+            let watched = if control_open { 2 } else { 1 };
+            let end = match deadline {
+                Some((end, _)) if !control_open => end,
+                Some((end, _)) => end.min(next_look),
+                None => next_look,
+            };
+            let timeout = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
+            // An interrupted wait is only a reason to look again.
+            let ready = poll(&mut waiting_for[..watched], timeout.as_ref()).unwrap_or(usize::MAX);
+            if !waiting_for[0].revents().is_empty() {
+                return Ending::OfItself;
+            }
+            let now = Instant::now();
+            if ready == 0
+                && let Some((end, reason)) = deadline
+                && now >= end
+            {
+                return self.kill(reason);
+            }
+            // What it has said comes first: it may be the answer.
+            if ready == 0 && control_open && now >= next_look {
+                next_look = now + watchdog.interval();
+                match watchdog.look() {
+                    Step::Wait => {}
+                    Step::Ask(number) => {
+                        // What it could not be told, it will not answer.
+                        let _ = messages::send(&self.control, &ToWorker::Ping { number }, None);
+                    }
+                    Step::Report(finding) => report(session, finding, &shared.config.patience),
+                    Step::Kill(finding) => return self.kill(finding.reason()),
+                }
+            }
+            if control_open && !waiting_for[1].revents().is_empty() {
+                match messages::receive::<ToBroker>(&self.control) {
+                    Ok((ToBroker::Answering, _)) => {
+                        watchdog.started();
+                        self.unanswered = None;
+                    }
+                    Ok((ToBroker::Pong { number, beat }, _)) => watchdog.answered(number, Beat(beat)),
+                    Ok((ToBroker::ClientGone, _)) => {
+                        deadline = Some((Instant::now() + grace, "it outlived its client"));
+                    }
+                    Ok((question, descriptor)) => {
+                        self.questions.answer(shared, session, question, descriptor);
+                    }
+                    Err(_) => {
+                        control_open = false;
+                        deadline.get_or_insert((Instant::now() + grace, "it did not end"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn kill(&self, reason: &'static str) -> Ending {
+        // It may have ended this very moment, which is as good.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        Ending::Killed(reason)
+    }
+
+    /// Tells the client that its worker ended before it could answer.
+    fn tell_if_unanswered(&mut self, status: &io::Result<ExitStatus>) {
+        // What the worker may have said last is still in the control socket.
+        while let Some(connection) = &mut self.unanswered {
+            match messages::receive::<ToBroker>(&self.control) {
+                Ok((ToBroker::Answering, _)) => self.unanswered = None,
+                Ok(_) => {}
+                Err(_) => {
+                    let ending = describe(status);
+                    refuse(
+                        connection,
+                        &format!("its worker {ending} while it started the GPU; the server's log says more"),
+                    );
+                    self.unanswered = None;
+                }
+            }
+        }
+    }
+}

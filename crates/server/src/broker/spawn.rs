@@ -1,0 +1,165 @@
+//! How is a worker process started, and what may its client set up in it?
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use causeway_fabric::threads;
+use causeway_sandbox::{Plan, Purpose};
+use crossbeam_channel::{Sender, bounded, unbounded};
+use parking_lot::Mutex;
+
+use super::config::BrokerConfig;
+use super::control::Control;
+use super::messages::{self, ControlError, ToWorker};
+use super::started::Started;
+
+/// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the
+/// *thread* that started it ends, which is how a worker dies with its broker whatever ends that.
+pub struct Spawner {
+    requests: Mutex<Option<Sender<Request>>>,
+}
+
+struct Request {
+    purpose: Purpose,
+    environment: Vec<(String, String)>,
+    started: Sender<Result<Started, ControlError>>,
+}
+
+impl Spawner {
+    /// Starts the thread. The processes may do what `plan` lets them.
+    pub fn start(config: &BrokerConfig, plan: Arc<Plan>) -> io::Result<(Self, JoinHandle<()>)> {
+        let (requests, queue) = unbounded::<Request>();
+        let config = config.clone();
+        let thread = threads::spawn("spawn", move || {
+            for Request { purpose, environment, started } in queue {
+                // Whoever asked is still there, or the broker is stopping.
+                let _ = started.send(start_worker(&config, &plan, purpose, environment));
+            }
+        })?;
+        Ok((Self { requests: Mutex::new(Some(requests)) }, thread))
+    }
+
+    /// Ends the thread, and with it every worker that is left.
+    pub fn end(&self) {
+        *self.requests.lock() = None;
+    }
+
+    /// Starts a process that finds its end of the control connection at its standard input, is confined as its purpose demands, and
+    /// has these variables besides the broker's.
+    pub fn spawn(
+        &self,
+        purpose: Purpose,
+        environment: Vec<(String, String)>,
+    ) -> Result<Started, ControlError> {
+        let stopping = || ControlError::NotStarted(io::Error::other("the server is stopping"));
+        let (started, answer) = bounded(1);
+        let requests = self.requests.lock().clone().ok_or_else(stopping)?;
+        requests.send(Request { purpose, environment, started }).map_err(|_| stopping())?;
+        answer.recv().map_err(|_| stopping())?
+    }
+}
+
+fn start_worker(
+    config: &BrokerConfig,
+    plan: &Arc<Plan>,
+    purpose: Purpose,
+    environment: Vec<(String, String)>,
+) -> Result<Started, ControlError> {
+    let place = plan.place(purpose)?;
+    let (control, theirs) = Control::pair()?;
+    let (parent, confine) = (std::process::id(), place.before_exec()?);
+    let mut command = Command::new(&config.worker_program);
+    // The control socket takes the place of standard input; `WorkerStart::receive` looks for it there.
+    command.args(&config.worker_arguments).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+    command.envs(environment).envs(place.environment());
+    // Where a worker looks for the sockets of other servers on this host.
+    command.envs(config.socket_folder.iter().map(|folder| ("CAUSEWAY_SOCKET_DIR", folder)));
+    // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(move || prepare_worker(parent).and_then(|()| confine.apply()));
+    }
+    let child = command.spawn().map_err(ControlError::NotStarted)?;
+    let started = Started { child, control, place };
+    match messages::send(&started.control, &ToWorker::Confine(started.place.confinement()), None) {
+        Ok(()) => Ok(started),
+        Err(error) => {
+            started.discard();
+            Err(error)
+        }
+    }
+}
+
+/// What a worker process does between fork and exec: it lets go of the broker's descriptors and signal
+/// mask, and asks to die with the broker.
+fn prepare_worker(parent: u32) -> io::Result<()> {
+    let check = |status: i64| if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: these calls take numbers and a set that lives here; they change this new process only.
+    unsafe {
+        check(libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC))?;
+        let mut none: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, core::ptr::null_mut());
+        check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong).into())?;
+        if libc::getppid() as u32 != parent {
+            // The broker died before the line above.
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+    }
+    Ok(())
+}
+
+/// How a process ended, for a log.
+pub fn describe(status: &io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("ended with exit code {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        },
+        Err(error) => format!("could not be waited for: {error}"),
+    }
+}
+
+/// The variables by which a client may set up its worker and the driver there. No other is taken: some make a process load
+/// code or write files.
+const ADMITTED: &[&str] = &[
+    "CAUSEWAY_GPUDIRECT",
+    "CUDA_AUTO_BOOST",
+    "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_CACHE_DISABLE",
+    "CUDA_CACHE_MAXSIZE",
+    "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_FORCE_JIT",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_GRAPHS_USE_NODE_PRIORITY",
+    "CUDA_MODULE_DATA_LOADING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_SCALE_LAUNCH_QUEUES",
+];
+
+/// Those of a client's variables that its worker gets.
+pub fn admitted(environment: &[(String, String)]) -> Vec<(String, String)> {
+    let is_admitted =
+        |(name, value): &&(String, String)| ADMITTED.contains(&name.as_str()) && !value.contains('\0');
+    environment.iter().filter(is_admitted).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_set_up_the_driver_and_nothing_else() {
+        let variables = ["CUDA_MODULE_LOADING", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "CAUSEWAY_DRIVER"];
+        let given: Vec<_> = variables.iter().map(|name| ((*name).to_owned(), "EAGER".to_owned())).collect();
+        assert_eq!(admitted(&given), given[..1]);
+        assert!(admitted(&[("CUDA_MODULE_LOADING".to_owned(), "a\0b".to_owned())]).is_empty());
+    }
+}
