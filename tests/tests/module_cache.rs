@@ -14,7 +14,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn server(folder: &Path, more: &[&str]) -> Server {
     let cache = folder.join("cache");
     let cache = cache.to_str().expect("temporary folders have plain names");
-    Server::start_with(&[&OPEN[..], &["--cache-dir", cache], more].concat())
+    let address = if more.contains(&"--key-file") { &OPEN[..2] } else { &OPEN[..] };
+    Server::start_with(&[address, &["--cache-dir", cache], more].concat())
 }
 
 /// Starts a program that counts what it does into a file.

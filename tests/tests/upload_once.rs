@@ -17,7 +17,8 @@ const COPIED: u64 = (4 * (8 << 20)) + (8 << 20) - 40 + (2 << 20);
 fn server(folder: &Path, more: &[&str]) -> Server {
     let cache = folder.join("cache");
     let cache = cache.to_str().expect("temporary folders have plain names");
-    Server::start_with(&[&OPEN[..], &["--cache-dir", cache], more].concat())
+    let address = if more.contains(&"--key-file") { &OPEN[..2] } else { &OPEN[..] };
+    Server::start_with(&[address, &["--cache-dir", cache], more].concat())
 }
 
 /// Runs the program on 8 MiB made from `seed`; how many of the bytes that it copied were not sent.
