@@ -24,6 +24,8 @@ help:
 	@echo 'make net-test    measure copies and launches over networks of known rate and length, beside iperf3; needs root'
 	@echo 'make verbs-test  test InfiniBand verbs between two hosts with software RDMA devices, in a guest with a kernel of its own; needs root'
 	@echo '                 for what it installs; the kernel is built once, some 8 minutes. make verbs-guest builds it and runs nothing'
+	@echo 'make fuzz        run every fuzz target for a minute; FUZZ_SECONDS="600" changes that, FUZZ_TARGETS="messages fatbin" picks some'
+	@echo '                 (fuzz/README.md). make fuzz-bundle packs build/fuzz-bin, to run them on a machine without Rust or network'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:
@@ -58,6 +60,12 @@ gpu-bundle: programs
 net-test: programs
 	@tests/net/run
 
+fuzz: setup
+	@scripts/fuzz.sh
+
+fuzz-bundle: setup
+	@scripts/fuzz.sh pack
+
 verbs-guest: setup
 	@tests/verbs/guest/guest.py build
 
@@ -69,4 +77,4 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs apps demo test lint bench net-test verbs-guest verbs-test gpu-bundle gpu-test
+.PHONY: help setup programs apps demo test lint bench fuzz fuzz-bundle net-test verbs-guest verbs-test gpu-bundle gpu-test

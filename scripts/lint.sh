@@ -34,5 +34,5 @@ else
     echo "== NOT checked: advisories, since their database cannot be fetched from here" >&2
 fi
 # They run on machines with a GPU only; a slip of the pen is found here.
-step python3 -c 'import ast, sys; [ast.parse(open(path).read(), path) for path in sys.argv[1:]]' scripts/*.py tests/model/*.py tests/python/*.py bench/apps/*.py
+step python3 -c 'import ast, sys; [ast.parse(open(path).read(), path) for path in sys.argv[1:]]' scripts/*.py tests/model/*.py tests/python/*.py bench/apps/*.py fuzz/*.py
 exit $failed
