@@ -47,7 +47,7 @@ struct Lent {
 
 impl Lends for Lender {
     fn give_up(&self, first: u32) {
-        let given_up = self.lent.lock().slots.take_back(u64::from(first));
+        let given_up = self.lent.lock().slots.give_up(first);
         debug_assert!(given_up.is_ok(), "a piece holds slots that are lent");
     }
 }
@@ -139,14 +139,17 @@ impl Lender {
         total: u64,
     ) -> Result<(), Violation> {
         let entry = [transfer, offset, total, piece.len() as u64, u64::from(piece.first())];
-        let is_announced = self.lent.lock().announcements.push(entry)?;
-        if is_announced {
+        let mut lent = self.lent.lock();
+        if lent.announcements.push(entry)? {
+            // Returns are taken in under the same lock, so that none can come before this.
+            lent.slots.send(piece.first());
             piece.sent();
-            Ok(())
-        } else {
-            // Every announcement has a slot that is not given back, and there are as many entries as slots.
-            Err(Violation::Indexes)
+            return Ok(());
         }
+        // Every announcement has a slot that is not given back, and there are as many entries as slots. The piece gives its slots
+        // up, which takes the lock.
+        drop(lent);
+        Err(Violation::Indexes)
     }
 
     /// Wakes the thread that waits for slots.
@@ -306,6 +309,11 @@ mod tests {
         let mut returns = returner(segment, Direction::Up);
         returns.push([3]).unwrap();
         assert!(matches!(lender.try_take(1), Err(Violation::NotLent(3))));
+        // A slot that is being filled would be lent a second time.
+        let piece = lender.try_take(1).unwrap().unwrap();
+        returns.push([piece.first().into()]).unwrap();
+        assert!(matches!(lender.try_take(1), Err(Violation::NotLent(0))));
+        drop(piece);
     }
 
     proptest! {

@@ -16,17 +16,25 @@ const TURN: u32 = (32 << 20) / SLOT as u32;
 /// end of a [segment](SEGMENT), since devices know one segment at a time.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// For each slot: the length of the lent run that begins here, or 0.
-    runs: Vec<u32>,
+    /// For each slot: the lent run that begins here, of length 0 where none does.
+    runs: Vec<Run>,
     free: u32,
     /// Where the next run is looked for first: behind the last one that was lent, up to `turn`.
     next: usize,
     turn: usize,
 }
 
+/// Slots that are lent together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    length: u32,
+    /// Whether the peer has it. Until then this side fills it, and the peer cannot give it back.
+    is_sent: bool,
+}
+
 impl Slots {
     pub(crate) fn new(count: u32) -> Self {
-        Self { runs: vec![0; count as usize], free: count, next: 0, turn: 0 }
+        Self { runs: vec![Run::default(); count as usize], free: count, next: 0, turn: 0 }
     }
 
     /// Slots that a device writes to: each run is lent behind the one before, as far as [`TURN`], where it begins anew. A device
@@ -44,7 +52,7 @@ impl Slots {
         let count = count as usize;
         let behind = self.find(self.next..self.turn, count);
         let start = behind.or_else(|| self.find(0..self.runs.len(), count))?;
-        self.runs[start] = count as u32;
+        self.runs[start] = Run { length: count as u32, is_sent: false };
         self.free -= count as u32;
         self.next = start + count;
         Some(start as u32)
@@ -54,7 +62,7 @@ impl Slots {
     fn find(&self, range: Range<usize>, count: usize) -> Option<usize> {
         let (mut at, mut start) = (range.start, range.start);
         while at < range.end {
-            match self.runs[at] {
+            match self.runs[at].length {
                 0 => {
                     if at.is_multiple_of(SLOTS_IN_SEGMENT) {
                         start = at;
@@ -73,13 +81,36 @@ impl Slots {
         None
     }
 
-    /// Takes a run back by its first slot.
+    /// The run that begins with this slot is the peer's from here on. Before anything can tell the peer of it.
+    pub(crate) fn send(&mut self, first: u32) {
+        self.runs[first as usize].is_sent = true;
+    }
+
+    /// The peer was not told of the run after all, which is to be given up; false when it has given it back all the same.
+    pub(crate) fn unsend(&mut self, first: u32) -> bool {
+        let run = &mut self.runs[first as usize];
+        let is_lent = run.length > 0;
+        run.is_sent = false;
+        is_lent
+    }
+
+    /// Takes a run back from the peer by its first slot. One that this side still fills is not the peer's to give back: it would
+    /// be lent a second time.
     pub(crate) fn take_back(&mut self, first: u64) -> Result<(), Violation> {
+        self.free_run(first, true)
+    }
+
+    /// Takes a run back that this side holds and has not sent.
+    pub(crate) fn give_up(&mut self, first: u32) -> Result<(), Violation> {
+        self.free_run(first.into(), false)
+    }
+
+    fn free_run(&mut self, first: u64, is_sent: bool) -> Result<(), Violation> {
         let run = usize::try_from(first).ok().and_then(|first| self.runs.get_mut(first));
         match run {
-            Some(run) if *run > 0 => {
-                self.free += *run;
-                *run = 0;
+            Some(run) if run.length > 0 && run.is_sent == is_sent => {
+                self.free += run.length;
+                *run = Run::default();
                 Ok(())
             }
             _ => Err(Violation::NotLent(first)),
@@ -97,12 +128,12 @@ mod tests {
         let mut slots = Slots::new(8);
         assert_eq!([slots.lend(2), slots.lend(3), slots.lend(3)], [Some(0), Some(2), Some(5)]);
         assert_eq!(slots.lend(1), None);
-        slots.take_back(2).unwrap();
+        slots.give_up(2).unwrap();
         assert_eq!(slots.lend(4), None, "there are three free slots");
         assert_eq!(slots.lend(1), Some(2));
         assert_eq!(slots.lend(2), Some(3));
-        slots.take_back(0).unwrap();
-        slots.take_back(2).unwrap();
+        slots.give_up(0).unwrap();
+        slots.give_up(2).unwrap();
         assert_eq!(slots.lend(3), Some(0), "neighbours that are free are one run");
         assert_eq!((slots.lend(0), slots.lend(9)), (None, None));
     }
@@ -113,7 +144,7 @@ mod tests {
         let half = SLOTS_IN_SEGMENT as u32 / 2;
         for first in (0..TURN).step_by(half as usize).chain([0, half]) {
             assert_eq!(slots.lend(half), Some(first));
-            slots.take_back(first.into()).unwrap();
+            slots.give_up(first).unwrap();
         }
         assert_eq!(slots.lend(TURN / 2), Some(TURN / 2), "the rest of a segment is passed over");
         assert_eq!(
@@ -121,8 +152,22 @@ mod tests {
             [Some(0), Some(TURN)],
             "beyond it when all of it is lent"
         );
-        slots.take_back(0).unwrap();
+        slots.give_up(0).unwrap();
         assert_eq!(slots.lend(1), Some(0));
+    }
+
+    #[test]
+    fn the_peer_gives_back_only_what_it_was_sent() {
+        let mut slots = Slots::new(8);
+        assert_eq!((slots.lend(2), slots.lend(1)), (Some(0), Some(2)));
+        assert_eq!(slots.take_back(0), Err(Violation::NotLent(0)), "it is being filled");
+        slots.send(0);
+        assert_eq!(slots.give_up(0), Err(Violation::NotLent(0)), "it is the peer's");
+        assert_eq!([slots.take_back(0), slots.take_back(0)], [Ok(()), Err(Violation::NotLent(0))]);
+        slots.send(2);
+        assert!(slots.unsend(2));
+        assert_eq!([slots.take_back(2), slots.give_up(2)], [Err(Violation::NotLent(2)), Ok(())]);
+        assert!(!slots.unsend(2));
     }
 
     #[test]
@@ -142,13 +187,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_slot_is_ever_lent_twice(
-            turn in 0_usize..33, actions in prop::collection::vec((any::<bool>(), 0_u64..40), 1..300),
+            turn in 0_usize..33, actions in prop::collection::vec((0..3, 0_u64..40), 1..300),
         ) {
             const COUNT: u32 = 32;
             let mut slots = Slots { turn, ..Slots::new(COUNT) };
             let mut lent: Vec<(u32, u32)> = Vec::new();
-            for (lends, number) in actions {
-                if lends {
+            let mut sent = Vec::new();
+            for (action, number) in actions {
+                if action == 0 {
                     let count = number as u32 % 9;
                     if let Some(first) = slots.lend(count) {
                         prop_assert!(count > 0 && first + count <= COUNT);
@@ -158,15 +204,20 @@ mod tests {
                         prop_assert!(lent.iter().all(apart));
                         lent.push((first, count));
                     }
-                } else {
-                    let known = lent.iter().position(|(first, _)| u64::from(*first) == number);
-                    match known {
-                        Some(at) => {
-                            lent.swap_remove(at);
-                            prop_assert_eq!(slots.take_back(number), Ok(()));
-                        }
-                        None => prop_assert_eq!(slots.take_back(number), Err(Violation::NotLent(number))),
+                    continue;
+                }
+                let known = lent.iter().position(|(first, _)| u64::from(*first) == number);
+                match known {
+                    Some(_) if action == 1 && !sent.contains(&number) => {
+                        slots.send(number as u32);
+                        sent.push(number);
                     }
+                    Some(at) if sent.contains(&number) => {
+                        lent.swap_remove(at);
+                        sent.retain(|first| *first != number);
+                        prop_assert_eq!(slots.take_back(number), Ok(()));
+                    }
+                    _ => prop_assert_eq!(slots.take_back(number), Err(Violation::NotLent(number))),
                 }
                 let used: u32 = lent.iter().map(|(_, count)| count).sum();
                 prop_assert_eq!(slots.free, COUNT - used);

@@ -163,16 +163,16 @@ impl State {
             to: RemoteMemory { address: address + at as u64, key },
         };
         let path = &self.paths[0];
+        // From here on the peer gives the slots back, unless it hears nothing of them.
+        self.lent.lock().send(first);
         let posted = match before {
-            0 => path.post_frames_in_slots(&self.messages, &frames, &self.returns)?,
-            _ => path.post_frames_with_message(&frames, &self.returns)?,
+            0 => path.post_frames_in_slots(&self.messages, &frames, &self.returns),
+            _ => path.post_frames_with_message(&frames, &self.returns),
         };
-        if !posted {
-            return Ok(0);
+        if matches!(posted, Ok(true)) || !self.lent.lock().unsend(first) {
+            piece.sent();
         }
-        // The peer gives the slots back.
-        piece.sent();
-        Ok(length)
+        Ok(if posted? { length } else { 0 })
     }
 
     /// Bytes of frames that have come; `into` gets as many as it has room for. Where none are left goes to `read`.

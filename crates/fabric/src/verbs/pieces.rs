@@ -92,7 +92,7 @@ impl State {
 
 impl Lends for State {
     fn give_up(&self, first: u32) {
-        let given_up = self.lent.lock().take_back(first.into());
+        let given_up = self.lent.lock().give_up(first);
         debug_assert!(given_up.is_ok(), "a piece holds slots that are lent");
     }
 }

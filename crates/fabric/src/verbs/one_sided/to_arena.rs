@@ -32,6 +32,7 @@ impl State {
         let RemoteMemory { address, key } = self.peer_arena;
         let to = RemoteMemory { address: address + first as u64 * SLOT as u64, key };
         // From here on the peer gives the slots back.
+        self.lent.lock().send(first);
         piece.sent();
         let said = |parts| Some(Said::Announcement(Announcement { chunk, first, parts, is_direct }));
         self.carry(source, Work::Write(to), said, then);
@@ -45,6 +46,7 @@ impl State {
     /// read.
     fn offer(&self, piece: Piece, source: RemoteMemory, chunk: ChunkHeader, keeper: Keeper) {
         let first = piece.first();
+        self.lent.lock().send(first);
         piece.sent();
         self.lendings.lock().kept.insert(first, (chunk.length.into(), keeper));
         let announcement = Announcement { chunk, first, parts: 1, is_direct: false };
