@@ -208,7 +208,7 @@ def minimise(names, settings, into):
         folder.mkdir(parents=True)
         sources = [folder for folder in (settings.folder / "corpus" / name, settings.kept(name)) if folder.is_dir()]
         length = settings.targets[name]["longest_input"]
-        command = [settings.folder / "bin" / name, "-merge=1", f"-max_len={length}", folder, *sources]
+        command = [settings.folder / "bin" / name, "-set_cover_merge=1", "-use_counters=0", f"-max_len={length}", folder, *sources]
         with tempfile.TemporaryDirectory() as work:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=work, text=True)
         if done.returncode != 0:

@@ -19,6 +19,7 @@
 //! | `transfers`  | How do the bytes of a transfer travel?                                      |
 //! | [`staging`]  | How large is the staging arena of a session?                                |
 //! | [`join`]     | How do two processes come to share a segment?                               |
+//! | `fuzzing`    | What must hold whatever the peer writes, and whenever?                       |
 //!
 //! Everything in the memory is the peer's to change at any moment. So each word is read once, checked, and only then
 //! used; what this side needs to know for certain (how far it has written or read, which slots it has lent) it keeps for
@@ -26,6 +27,9 @@
 
 mod arena;
 mod bell;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(test)]
 mod hostile;
 pub mod join;

@@ -47,7 +47,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    fn encode(&self) -> [u8; MESSAGE] {
+    pub(super) fn encode(&self) -> [u8; MESSAGE] {
         let kind: u32 = match self.said {
             Said::Memory => 1,
             Said::Joined => 2,
@@ -62,7 +62,7 @@ impl Message {
         bytes
     }
 
-    fn decode(bytes: &[u8; MESSAGE]) -> Result<Self, Violation> {
+    pub(super) fn decode(bytes: &[u8; MESSAGE]) -> Result<Self, Violation> {
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let said = match (half(0), half(4)) {
