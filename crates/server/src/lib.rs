@@ -9,5 +9,8 @@ pub mod broker;
 pub mod cache;
 mod diagnosis;
 mod fallback;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod monitor;
 pub mod worker;

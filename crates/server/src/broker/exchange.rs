@@ -65,7 +65,7 @@ impl Exchange {
     }
 
     /// That of a session without a broker.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn alone() -> Arc<Self> {
         let (control, _) = Control::pair().expect("a pair of sockets");
         Self::new(Arc::new(control), SessionId([0; 16]))

@@ -16,6 +16,8 @@ mod engine;
 mod execute;
 mod exports;
 mod fences;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod gates;
 mod incoming;
 mod kept;

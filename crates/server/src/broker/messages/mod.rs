@@ -5,6 +5,8 @@
 //! message on the worker's control socket.
 
 mod confinement;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod to_broker;
 mod to_monitor;
 mod to_worker;
