@@ -10,6 +10,7 @@ Exit status: 0 when nothing was found, 1 when something was, 2 when a target cou
 """
 
 import argparse
+import gzip
 import json
 import os
 import re
@@ -234,6 +235,15 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
+def unpack(binary):
+    """Unpacks a target's program, if it is packed and that has not been done."""
+    packed = binary.with_name(binary.name + ".gz")
+    if packed.exists() and not binary.exists():
+        with gzip.open(packed) as source, open(binary, "wb") as out:
+            shutil.copyfileobj(source, out)
+        binary.chmod(0o755)
+
+
 def chosen(words, known):
     """The targets that the words name, with numbers of inputs where they have some."""
     targets = []
@@ -253,8 +263,10 @@ def main():
     known = json.loads((options.folder / "targets.json").read_text())
     targets = chosen(options.targets, known)
     for target in targets:
-        if not os.access(options.folder / "bin" / target.name, os.X_OK):
-            sys.exit(f"run.py: {options.folder / 'bin' / target.name} is not there; scripts/fuzz.sh builds it")
+        binary = options.folder / "bin" / target.name
+        unpack(binary)
+        if not os.access(binary, os.X_OK):
+            sys.exit(f"run.py: there is no program {binary}; scripts/fuzz.sh builds it")
     settings = Settings(
         options.folder.resolve(),
         options.output.resolve(),

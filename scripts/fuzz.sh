@@ -41,13 +41,15 @@ fi
 
 # Without a sanitizer: what kernels are compiled to is not instrumented, and the software GPU's address space would lie where
 # the sanitizer's is. A target's own checks and the guard pages around its memory find what it does wrong.
+# Not relocatable: of the tables of a target with a code generator in it the relocations would be a quarter.
+export RUSTFLAGS="-Crelocation-model=static -Clink-arg=-no-pie"
 for target in "${targets[@]}"; do
     cargo "${compiler[@]}" fuzz build --sanitizer none "$target"
 done
 
 host=$(rustc -vV | sed -n 's/^host: //p')
+rm -rf "$bundle"
 mkdir -p "$bundle/bin"
-rm -rf "$bundle/corpus"
 cp fuzz/run.py fuzz/targets.json "$bundle/"
 for target in "${targets[@]}"; do
     strip -o "$bundle/bin/$target" "$target_folder/$host/release/$target"
@@ -56,6 +58,7 @@ for target in "${targets[@]}"; do
         while read -r seeds; do cp "$seeds"/* "$bundle/corpus/$target/"; done
 done
 if [ "${1:-}" = pack ]; then
+    for target in "${targets[@]}"; do gzip --force "$bundle/bin/$target"; done
     du -sh "$bundle" >&2
     exit
 fi

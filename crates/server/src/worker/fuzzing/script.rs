@@ -211,7 +211,7 @@ fn repaired(opcode: Opcode, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
             Ok(_) => return Some(bytes),
             Err(DecodeError::Truncated { wanted, left }) => {
                 let missing = usize::try_from(wanted).ok()?.checked_sub(left)?;
-                if missing == 0 || bytes.len() + missing > LONGEST {
+                if missing == 0 || missing > LONGEST.saturating_sub(bytes.len()) {
                     return None;
                 }
                 bytes.resize(bytes.len() + missing, 0);
