@@ -116,7 +116,7 @@ fn what_is_no_number_of_cores_is_refused_and_a_program_by_itself_goes_on_without
 fn a_port_that_is_taken_is_named() {
     let server = Server::start();
     let address = server.target().to_string();
-    let outcome = run(&mut Server::command(&["--listen", &address]), LIMIT);
+    let outcome = run(&mut Server::command(&["--listen", &address, "--insecure-no-key"]), LIMIT);
     assert!(outcome.code().is_some_and(|code| code != 0), "{outcome}");
     assert!(outcome.stderr.contains(&address) && !outcome.stderr.contains("panicked"), "{outcome}");
 }

@@ -5,12 +5,19 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use causeway_fabric::keys::file::{self, KeyFileError, Line};
 use causeway_fabric::keys::{self, ServersError};
 use causeway_fabric::{Target, private_folder};
 use ring::digest::{SHA256, digest};
 use thiserror::Error;
+
+/// What the names of the files begin with.
+const PREFIX: &str = "keys-";
+
+/// How long a file stays after the last program was started with it. Such a program may start others as long as it runs.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Why a program would not find the keys.
 #[derive(Debug, Error)]
@@ -50,7 +57,8 @@ pub fn hand_over(
 }
 
 /// Writes the servers' keys to a file in a folder that only this user can enter. Its name depends on what is in it, so that
-/// programs that are started with the same keys use the same file, which stays there as long as the folder does.
+/// programs that are started with the same keys use the same file. It stays as long as the folder does, and a month after the
+/// last of them was started.
 pub fn keep(servers: &[Target]) -> Result<PathBuf, HandOverError> {
     let line =
         |server: &Target| Some(Line { server: Some(server.endpoint.clone()), key: server.key.clone()? });
@@ -61,9 +69,23 @@ pub fn keep(servers: &[Target]) -> Result<PathBuf, HandOverError> {
         .collect();
     let digest = digest(&SHA256, &content);
     let name: String = digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    let path = private_folder().map_err(HandOverError::Folder)?.join(format!("keys-{name}"));
+    let folder = private_folder().map_err(HandOverError::Folder)?;
+    forget_old(&folder, KEPT);
+    let path = folder.join(format!("{PREFIX}{name}"));
     file::write(&path, &lines)?;
     Ok(path)
+}
+
+/// Removes the files that no program was started with for as long as `age`.
+fn forget_old(folder: &Path, age: Duration) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let changed = entry.metadata().and_then(|data| data.modified());
+        if is_ours && changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|since| since >= age)) {
+            // Another command may be doing the same.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +108,19 @@ mod tests {
         let path = PathBuf::from(value(keys::VARIABLE));
         assert_eq!(keys::servers(value("CAUSEWAY_ON"), Some(path.clone())).unwrap(), servers);
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn only_old_files_with_keys_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["keys-1", "other.sock"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let left = || std::fs::read_dir(folder.path()).unwrap().count();
+        forget_old(folder.path(), KEPT);
+        assert_eq!(left(), 2);
+        forget_old(folder.path(), Duration::ZERO);
+        assert!(left() == 1 && folder.path().join("other.sock").exists());
     }
 
     #[test]
