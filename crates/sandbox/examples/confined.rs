@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         files: true,
         writable: Vec::new(),
         calls: true,
+        cards: false,
         hidden: true,
     };
     match arguments.as_slice() {

@@ -223,9 +223,10 @@ pub enum CallsError {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Keeps this process, with all its threads, from every system call but those listed here.
-pub fn restrict() -> Result<(), CallsError> {
-    let programs = [without_clone3()?, allowed(std::process::id())?];
+/// Keeps this process, with all its threads, from every system call but those listed here. With `cards` it may ask the kernel of
+/// RDMA devices, by a netlink socket of that kind.
+pub fn restrict(cards: bool) -> Result<(), CallsError> {
+    let programs = [without_clone3()?, allowed(std::process::id(), cards)?];
     for program in &programs {
         apply_filter_all_threads(program)?;
     }
@@ -240,7 +241,7 @@ fn without_clone3() -> Result<BpfProgram, CallsError> {
 }
 
 /// What is allowed to the process of this number.
-fn allowed(process: u32) -> Result<BpfProgram, CallsError> {
+fn allowed(process: u32, cards: bool) -> Result<BpfProgram, CallsError> {
     let lists = [MEMORY, FILES, WAITING, GIVEN_SOCKETS, THREADS, QUESTIONS];
     let mut rules: Rules =
         lists.iter().flat_map(|list| list.iter().map(|call| (*call, Vec::new()))).collect();
@@ -259,6 +260,15 @@ fn allowed(process: u32) -> Result<BpfProgram, CallsError> {
     rules.insert(libc::SYS_prctl, prctl?);
     let no_input: Vec<_> = TERMINAL_INPUT.iter().map(|request| (1, SeccompCmpOp::Ne, *request)).collect();
     rules.insert(libc::SYS_ioctl, vec![when(&no_input)?]);
+    if cards {
+        // The libraries of RDMA devices ask the kernel which there are; rdma_cm does without nothing else.
+        let of_rdma = [
+            (0, SeccompCmpOp::Eq, libc::AF_NETLINK as u64),
+            (2, SeccompCmpOp::Eq, libc::NETLINK_RDMA as u64),
+        ];
+        rules.insert(libc::SYS_socket, vec![when(&of_rdma)?]);
+        rules.insert(libc::SYS_bind, Vec::new());
+    }
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 

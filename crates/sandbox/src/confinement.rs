@@ -25,6 +25,8 @@ pub struct Confinement {
     pub writable: Vec<PathBuf>,
     /// Whether system calls are kept from it, once its driver has started.
     pub calls: bool,
+    /// Whether there are RDMA devices, whose libraries ask the kernel of them.
+    pub cards: bool,
     /// Whether its memory is hidden from other processes of its user.
     pub hidden: bool,
 }
@@ -77,7 +79,7 @@ impl Confinement {
     /// Gives up the system calls that a session does not need, in all threads. Nothing can be started, opened or traced from here on.
     pub fn close(&self) -> Result<(), ConfinementError> {
         if self.calls {
-            calls::restrict()?;
+            calls::restrict(self.cards)?;
         }
         Ok(())
     }

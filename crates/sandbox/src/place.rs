@@ -87,6 +87,7 @@ impl Place {
             files: plan.files,
             writable: self.driver_cache.iter().chain(&plan.mps).chain(&plan.shared_memory).cloned().collect(),
             calls: plan.calls && self.purpose == Purpose::Clients,
+            cards: plan.cards,
             // What a process may learn of itself depends on whether others may, too.
             hidden: self.purpose == Purpose::Clients,
         })

@@ -30,7 +30,7 @@ pub fn runs_all() -> bool {
 /// A server on one of the hosts, as a rule the second, with a key in a folder that goes with it.
 pub struct Far {
     pub server: Server,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Far {
@@ -45,9 +45,17 @@ impl Far {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let key = folder.path().join("key");
         let key = key.to_str().expect("temporary folders have plain names");
-        let mut command = Server::command(&[&["--listen", address, "--key-file", key], more].concat());
+        let mut command = Server::command(
+            &[&["--listen", address, "--key-file", key, "--peers", &format!("{CLIENT},{SERVER}")], more]
+                .concat(),
+        );
         command.envs(variables.iter().copied());
-        Self { server: Server::start_command(hosts.inside(side, &command)), _folder: folder }
+        Self { server: Server::start_command(hosts.inside(side, &command)), folder }
+    }
+
+    /// The file with its key.
+    pub fn key_file(&self) -> PathBuf {
+        self.folder.path().join("key")
     }
 
     /// A program on the first host. It goes over verbs or not at all.

@@ -11,13 +11,14 @@ use causeway_wire::codec::{DecodeError, Decoder, Encode as _};
 pub fn encode(confinement: Option<&Confinement>, out: &mut Vec<u8>) {
     confinement.is_some().encode(out);
     let Some(confinement) = confinement else { return };
-    let Confinement { broker, user, groups, files, writable, calls, hidden } = confinement;
+    let Confinement { broker, user, groups, files, writable, calls, cards, hidden } = confinement;
     broker.encode(out);
     user.encode(out);
     groups.encode(out);
     files.encode(out);
     writable.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect::<Vec<_>>().encode(out);
     calls.encode(out);
+    cards.encode(out);
     hidden.encode(out);
 }
 
@@ -36,6 +37,7 @@ pub fn decode(input: &mut Decoder<'_>) -> Result<Option<Confinement>, DecodeErro
             paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect()
         },
         calls: input.value()?,
+        cards: input.value()?,
         hidden: input.value()?,
     }))
 }
@@ -53,6 +55,7 @@ mod tests {
             files: true,
             writable: vec!["/a".into(), "/b".into()],
             calls: false,
+            cards: true,
             hidden: false,
         };
         for confinement in [None, Some(confinement)] {
