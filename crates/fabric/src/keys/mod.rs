@@ -7,7 +7,7 @@
 //!
 //! | Module   | Question it answers                              |
 //! |----------|--------------------------------------------------|
-//! | [`file`] | Where are keys kept, and are they really secret? |
+//! | [`mod@file`] | Where are keys kept, and are they really secret? |
 
 pub mod file;
 
