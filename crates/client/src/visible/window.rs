@@ -72,6 +72,10 @@ pub fn allocate(size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_voi
     let start = take(&mut FREE.lock(), length, unit(size))?;
     match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED, memory) {
         Ok(address) => {
+            if length >= HUGE_PAGE {
+                // SAFETY: memory that was mapped just now. Advice that the system does not take changes nothing.
+                unsafe { libc::madvise(address, length, libc::MADV_HUGEPAGE) };
+            }
             USED.fetch_add(1, Ordering::Relaxed);
             Some(address)
         }

@@ -8,6 +8,8 @@ use causeway_api::sys::CUresult;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+/// Bytes of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Pages of our own, registered with the driver.
 ///
@@ -27,10 +29,16 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// New zeroed pages that are not registered.
+    /// New zeroed pages that are not registered; huge ones, where the system gives them and `bytes` are a multiple of them.
     pub(super) fn new(bytes: usize) -> CuResult<Self> {
+        let is_huge = bytes.is_multiple_of(HUGE_PAGE);
+        let room = if is_huge { bytes + HUGE_PAGE } else { bytes };
         // SAFETY: a mapping at an address that the system chooses.
-        let address = unsafe { map(core::ptr::null_mut(), bytes, READ_WRITE, 0, None)? };
+        let mut address = unsafe { map(core::ptr::null_mut(), room, READ_WRITE, 0, None)? };
+        if is_huge {
+            // SAFETY: the mapping was made just now and has room for this.
+            address = unsafe { aligned(address, bytes) };
+        }
         Ok(Self { address, bytes, registered_in: None, in_reservation: false })
     }
 
@@ -42,6 +50,10 @@ impl Pages {
     pub(super) unsafe fn at(address: usize, bytes: usize, memory: Option<BorrowedFd<'_>>) -> CuResult<Self> {
         // SAFETY: what is replaced is ours, as this function demands.
         let address = unsafe { map(address as *mut u8, bytes, READ_WRITE, libc::MAP_FIXED, memory)? };
+        if bytes >= HUGE_PAGE {
+            // SAFETY: memory that was mapped just now. Advice that the system does not take changes nothing.
+            unsafe { libc::madvise(address.cast(), bytes, libc::MADV_HUGEPAGE) };
+        }
         Ok(Self { address, bytes, registered_in: None, in_reservation: true })
     }
 
@@ -86,10 +98,6 @@ impl Pages {
     pub(super) fn address(&self) -> *mut u8 {
         self.address
     }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
 }
 
 impl Drop for Pages {
@@ -109,6 +117,25 @@ impl Drop for Pages {
                 tracing::warn!("{} bytes of shared memory could not be given back", self.bytes);
             }
         }
+    }
+}
+
+/// Keeps `bytes` at a multiple of the size of a huge page of a mapping that has one huge page more, and asks for huge pages:
+/// to make and register 1 MiB of small ones takes 0.6 to 0.9 ms (a virtual machine with an H100, 2026-11-24).
+///
+/// # Safety
+/// The mapping at `address` must have `bytes + HUGE_PAGE`, and nobody may use it yet.
+unsafe fn aligned(address: *mut u8, bytes: usize) -> *mut u8 {
+    let before = address.align_offset(HUGE_PAGE);
+    // SAFETY: what is given back and what is advised about lies in the mapping; advice that is not taken changes nothing.
+    unsafe {
+        let start = address.add(before);
+        if before > 0 {
+            libc::munmap(address.cast(), before);
+        }
+        libc::munmap(start.add(bytes).cast(), HUGE_PAGE - before);
+        libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE);
+        start
     }
 }
 
