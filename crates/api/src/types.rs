@@ -66,6 +66,17 @@ pub struct AddressAccess {
 
 record!(AddressAccess { location, location_id, flags });
 
+/// A stretch of memory of a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct MemoryStretch {
+    /// Its first address on the device.
+    pub address: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+record!(MemoryStretch { address, bytes });
+
 /// With what the worker of another server comes to fetch copies: the session it leads to, and its secret.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeerTicket {

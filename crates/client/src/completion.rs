@@ -38,6 +38,7 @@ const fn is_inert(opcode: Opcode) -> bool {
             | Opcode::event_watch
             | Opcode::context_synchronize
             | Opcode::mirror_write
+            | Opcode::mirror_read
     )
 }
 

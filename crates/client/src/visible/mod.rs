@@ -11,6 +11,7 @@
 //! | `window` | Where does memory lie that has the same address on both sides? |
 //! | `written` | Which pages has the program written to? |
 //! | `regions` | What has a mirror, and how do changes travel? |
+//! | `stretches` | How are long stretches read, compared and put in place? |
 //! | [`shared`] | Which memory do both sides have in common? |
 //! | [`advice`] | What was advised for managed memory? |
 //! | [`managed`], [`variable`] | What is managed memory, and where do `__managed__` variables lie? |
@@ -19,6 +20,7 @@ pub mod advice;
 pub mod managed;
 mod regions;
 pub mod shared;
+mod stretches;
 pub mod variable;
 pub mod window;
 mod written;

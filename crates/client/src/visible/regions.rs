@@ -1,5 +1,6 @@
 //! What has a mirror, and how changes travel.
 
+use super::stretches::{self, Scratch};
 use super::{window, written};
 use crate::copy::Place;
 use crate::host_memory::Range;
@@ -7,7 +8,8 @@ use crate::session::{self, transfers};
 use causeway_api::calls::{self, Opcode};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::mirror::{Changes, find_changes, merge_changes, read_changes};
+use causeway_api::types::MemoryStretch;
+use causeway_fabric::mirror::{Changes, find_changes, read_changes};
 use core::ops;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -39,6 +41,7 @@ struct Regions {
     by_host: BTreeMap<usize, u64>,
     /// Kept so that a launch allocates nothing.
     changes: Changes,
+    scratch: Scratch,
 }
 
 static REGIONS: Mutex<Option<Regions>> = Mutex::new(None);
@@ -201,7 +204,8 @@ impl Regions {
 
     fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64) {
         let is_watched = size > MOST_COMPARED && written::watch(host..host + size);
-        self.by_device.insert(device, Region { context, host, known: vec![0; size], is_watched });
+        let known = stretches::zeroed(size);
+        self.by_device.insert(device, Region { context, host, known, is_watched });
         self.by_host.insert(host, device);
         ANY.store(true, Ordering::Relaxed);
     }
@@ -227,19 +231,21 @@ impl Regions {
             region.visit_written(|known, host, stretch| {
                 // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees it, which
                 // takes the region out first.
-                let find = |known: &mut [u8], start, changes: &mut Changes| unsafe {
-                    find_changes(host as *const u8, known, start, stretch.end, |at, bytes| {
+                let find = |known: &mut [u8], start, end, changes: &mut Changes| unsafe {
+                    find_changes(host as *const u8, known, start, end, |at, bytes| {
                         changes.add(device + at as u64, bytes);
                         changes.len() < MOST_CHANGES
                     })
                 };
-                let mut at = stretch.start;
-                while at < stretch.end {
-                    at = find(known, at, changes);
-                    if changes.len() >= MOST_CHANGES {
-                        outcome = outcome.and(post(server, changes));
+                stretches::visit_unequal(host, known, stretch, |known, stretch| {
+                    let mut at = stretch.start;
+                    while at < stretch.end {
+                        at = find(known, at, stretch.end, changes);
+                        if changes.len() >= MOST_CHANGES {
+                            outcome = outcome.and(post(server, changes));
+                        }
                     }
-                }
+                });
             });
         }
         if !changes.is_empty() {
@@ -253,19 +259,28 @@ impl Regions {
         if !self.by_device.values().any(|region| region.context.server() == server) {
             return Ok(());
         }
+        let mut scratch = core::mem::take(&mut self.scratch);
         let mut start = 0;
-        loop {
+        let outcome = loop {
             let request = calls::mirror_changes { start };
-            start = session::call_reading(Handle::null_of(server), &request, |reply| {
+            let found = session::call_reading(Handle::null_of(server), &request, |reply| {
                 let next = reply.value::<u64>()?;
                 let length = reply.count(1)?;
                 read_changes(reply.take(length)?, |address, bytes| self.put(server, address, bytes))?;
+                Ok((next, reply.value::<Vec<MemoryStretch>>()?))
+            });
+            let read = found.and_then(|(next, stretches)| {
+                scratch.read(server, &stretches, |address, bytes| self.put(server, address, bytes))?;
                 Ok(next)
-            })?;
-            if start == 0 {
-                return Ok(());
+            });
+            match read {
+                Ok(0) => break Ok(()),
+                Ok(next) => start = next,
+                Err(status) => break Err(status),
             }
-        }
+        };
+        self.scratch = scratch;
+        outcome
     }
 
     fn put(&mut self, server: usize, address: u64, bytes: &[u8]) {
@@ -279,7 +294,7 @@ impl Regions {
         };
         // SAFETY: the memory has as many bytes as the known, which has these; it is the program's promise that it is
         // writable, and it stays mapped until the program frees it.
-        unsafe { merge_changes((region.host + at) as *mut u8, known, bytes) };
+        unsafe { stretches::merge(region.host + at, known, bytes) };
     }
 }
 

@@ -19,6 +19,7 @@ mod handles;
 mod image;
 mod launch;
 mod linker;
+mod managed;
 mod memory;
 mod module;
 mod occupancy;
@@ -47,6 +48,7 @@ use causeway_ptx::memory::{AddressSpace, ReservationError};
 use context::{Context, Contexts};
 use graph::Graphs;
 use linker::Links;
+use managed::{LEAST_ON_DEVICE, Managed};
 use memory::Memory;
 use module::Modules;
 use operation::{HostDestination, HostSource, Machine, Operation};
@@ -235,8 +237,11 @@ impl Gpu for SoftwareGpu {
         self.pinned.register(bytes)
     }
 
-    fn shared_memory(&self, address: u64, bytes: usize, _managed: bool) -> CuResult<(u64, Shared)> {
-        self.memory.share(address, bytes).map(|(address, memory)| (address, Shared::Here(memory)))
+    fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
+        let (address, memory) = self.memory.share(address, bytes)?;
+        // As a real GPU's, so that what this means for both ends can be seen without one.
+        let is_own = managed && bytes >= LEAST_ON_DEVICE;
+        Ok((address, if is_own { Shared::OnDevice(Box::new(Managed(memory))) } else { Shared::Here(memory) }))
     }
 
     unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging> {

@@ -2,6 +2,7 @@
 
 use super::engine::{Engine, Head, State};
 use super::incoming::Buffer;
+use super::mirrors::Found;
 use super::order;
 use causeway_api::calls::Request;
 use causeway_gpu::{CuResult, dispatch};
@@ -76,15 +77,17 @@ impl Engine {
             }
             Request::mirror_write(write) => self.mirrors.write(write.changes)?,
             Request::mirror_changes(ask) => {
-                let (next, changes) = self.mirrors.changes(&*self.gpu, ask.start)?;
+                let Found { next, changes, stretches } = self.mirrors.changes(&*self.gpu, ask.start)?;
                 self.answer_with(head, |out| {
                     next.encode(out);
                     // A `Vec<u8>` as the codec has it, without a step for each byte.
                     (changes.len() as u32).encode(out);
                     out.extend_from_slice(changes.as_bytes());
+                    stretches.encode(out);
                 });
                 return Ok(Answer::Later);
             }
+            Request::mirror_read(read) => self.read_mirror(read)?,
             Request::allocation_export(export) => {
                 self.export_allocation(head, export)?;
                 return Ok(Answer::Later);

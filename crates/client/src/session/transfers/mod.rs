@@ -19,7 +19,7 @@ use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_fabric::{Awaited, TransferError, awake};
 use core::ops::Range;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -135,7 +135,6 @@ impl Before {
 /// # Safety
 /// The memory that `landing` means must be valid for writes until the transfer is done.
 pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> Result<Expected, CUresult> {
-    let session = session::of(stream.context)?;
     let range = landing.range();
     let mut pending = PENDING.lock();
     let mut before = Before::default();
@@ -146,9 +145,42 @@ pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> 
     }
     let newest = before.transfers.iter().max_by_key(|transfer| transfer.number);
     let flow = newest.map_or(stream.handle.value(), |newest| newest.flow);
+    // SAFETY: as this function demands.
+    unsafe { begin(pending, stream.context, flow, before, landing, threads) }
+}
+
+/// Prepares to receive a transfer into memory of this library, which no copy of the program is in order with.
+///
+/// # Safety
+/// The memory that `landing` means must be valid for writes until the transfer is done.
+pub unsafe fn expect_apart(
+    context: Handle<Context>,
+    flow: u64,
+    landing: Landing,
+    threads: usize,
+) -> Result<Arc<Transfer>, CUresult> {
+    // SAFETY: as this function demands.
+    let expected = unsafe { begin(PENDING.lock(), context, flow, Before::default(), landing, threads) }?;
+    Ok(expected.transfer)
+}
+
+/// Takes a transfer into the table, behind those that lie before it, and tells the link about it.
+///
+/// # Safety
+/// As for [`expect`].
+unsafe fn begin(
+    mut pending: MutexGuard<'_, Writes<Arc<Transfer>, Store>>,
+    context: Handle<Context>,
+    flow: u64,
+    before: Before,
+    landing: Landing,
+    threads: usize,
+) -> Result<Expected, CUresult> {
+    let session = session::of(context)?;
+    let range = landing.range();
     let transfer = Arc::new(Transfer {
         number: fresh_number(),
-        context: stream.context,
+        context,
         start: range.start,
         end: range.end,
         flow,

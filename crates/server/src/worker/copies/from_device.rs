@@ -1,10 +1,11 @@
 //! How do bytes of device memory get to the client?
 
 use crate::worker::engine::{Engine, Head, State};
-use causeway_api::calls::{copy_from_device, copy_from_device_now};
+use crate::worker::mirrors::MOST_READ;
+use causeway_api::calls::{copy_from_device, copy_from_device_now, mirror_read};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::CUresult;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::{DevicePlace, LentMemory};
 use causeway_fabric::{Carriage, Piece, delays};
 use causeway_gpu::busy::{Busy, HostMemory, HostMemoryMut};
 use causeway_gpu::objects::Translate;
@@ -99,17 +100,7 @@ impl Engine {
             self.start_from_device(state, head.context, (request.source, request.stream), Self::landing, {
                 let (engine, into) = (Arc::clone(self), request.into);
                 move |outcome| match outcome {
-                    Ok(Landing::Shared(piece)) => {
-                        let bytes = piece.len();
-                        // A lost link is noticed by the receiving thread.
-                        let _ = match into {
-                            Some(into) => engine.link.put_piece(transfer, piece, into),
-                            None => engine.link.send_piece(transfer, piece),
-                        };
-                        engine.outgoing.fetch_sub(bytes, Ordering::Relaxed);
-                        engine.wake();
-                    }
-                    Ok(Landing::Staged(staging)) => engine.put_in_line(transfer, staging, carriage),
+                    Ok(landing) => engine.send_landed(transfer, landing, into, carriage),
                     Err(error) => engine.transfer_failed(transfer, error),
                 }
             });
@@ -117,6 +108,65 @@ impl Engine {
             self.transfer_failed(transfer, error);
         }
         started
+    }
+
+    /// Copies memory of a mirror to the client, as a transfer. The device copies at once, whatever its streams are doing.
+    pub(in crate::worker) fn read_mirror(self: &Arc<Self>, request: &mirror_read) -> CuResult<()> {
+        let transfer = request.transfer;
+        let landed = self.mirror_landed(request.address, request.size);
+        match landed {
+            Ok(landing) => {
+                self.outgoing.fetch_add(landing.bytes(), Ordering::Relaxed);
+                let (flow, lanes) = (request.flow, request.lanes as usize);
+                self.send_landed(transfer, landing, None, Carriage { flow, lanes, ..Carriage::default() });
+                Ok(())
+            }
+            Err(error) => {
+                self.transfer_failed(transfer, error);
+                Err(error)
+            }
+        }
+    }
+
+    fn mirror_landed(&self, address: u64, bytes: usize) -> CuResult<Landing> {
+        if bytes == 0 || bytes > MOST_READ {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let landing = self.landing(bytes)?;
+        // SAFETY: the landing owns as many bytes, all of which were written before. A client that writes to memory which it shares before
+        // it has been sent spoils only what it gets.
+        let into = unsafe { core::slice::from_raw_parts_mut(landing.address_mut(), bytes) };
+        match self.mirrors.read(address, into) {
+            Ok(()) => Ok(landing),
+            Err(error) => {
+                // The device may still write to it.
+                self.gpu.set_aside().add(landing, bytes);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends what lies where the GPU has put it. Its bytes count as outgoing.
+    fn send_landed(
+        self: &Arc<Self>,
+        transfer: u64,
+        landing: Landing,
+        into: Option<LentMemory>,
+        carriage: Carriage,
+    ) {
+        match landing {
+            Landing::Shared(piece) => {
+                let bytes = piece.len();
+                // A lost link is noticed by the receiving thread.
+                let _ = match into {
+                    Some(into) => self.link.put_piece(transfer, piece, into),
+                    None => self.link.send_piece(transfer, piece),
+                };
+                self.outgoing.fetch_sub(bytes, Ordering::Relaxed);
+                self.wake();
+            }
+            Landing::Staged(staging) => self.put_in_line(transfer, staging, carriage),
+        }
     }
 
     /// Hands filled staging to the link's threads.

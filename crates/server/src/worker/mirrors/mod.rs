@@ -1,27 +1,58 @@
 //! Memory of the client that kernels reach: the worker's copies of it, and what has changed in them.
 //!
 //! A mirror is written to by kernels at any time. What the client has changed is put in as soon as it comes, as on a
-//! machine where both write to the same memory; what kernels have changed is looked for when the client asks.
+//! machine where both write to the same memory; what kernels have changed is looked for when the client asks. Of memory
+//! of the host the changed lines are told; of a device's memory (`on_device`) changed blocks, few of them at once and many as
+//! stretches that the client then reads like copies.
+
+mod on_device;
 
 use causeway_api::calls::mirror_create;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
+use causeway_api::types::MemoryStretch;
 use causeway_fabric::mirror::{Changes, find_changes, merge_changes, read_changes};
-use causeway_gpu::{CuResult, DeviceBytes, Gpu, Shared, Staging};
+use causeway_gpu::{CuResult, Gpu, Shared, Staging};
+use on_device::OnDevice;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
 /// A reply with more changes than this ends, and the client asks again.
 const MOST_CHANGES: usize = 1 << 20;
 
-/// Memory of a device is looked through in pieces of this size: one copy takes as long as a few of the small ones.
-const PIECE: usize = 4 << 20;
+/// Blocks of device memory travel in the reply up to so many bytes.
+const MOST_BLOCKS: usize = 256 << 10;
+
+/// A reply that names more bytes than this in stretches ends, so that the client reads them while more are looked for.
+const MOST_IN_STRETCHES: u64 = 64 << 20;
+
+/// The longest part of a mirror that the client reads at a time.
+pub const MOST_READ: usize = on_device::PIECE;
 
 struct Mirror {
     context: Handle<Context>,
-    memory: Shared,
-    /// What both ends last agreed on.
-    known: Vec<u8>,
+    memory: Memory,
+}
+
+enum Memory {
+    /// Memory of this process.
+    Here {
+        memory: Staging,
+        /// What both ends last agreed on.
+        known: Vec<u8>,
+    },
+    OnDevice(OnDevice),
+}
+
+/// What kernels have changed.
+#[derive(Default)]
+pub struct Found {
+    /// Where the next search begins, 0 for nowhere.
+    pub next: u64,
+    /// Changed bytes.
+    pub changes: Changes,
+    /// Changed memory whose bytes the client has to read.
+    pub stretches: Vec<MemoryStretch>,
 }
 
 /// The mirrors of a session, by their addresses on the device.
@@ -36,21 +67,24 @@ impl Mirrors {
         let (address, bytes) = (request.address, request.size);
         let mut table = self.table.lock();
         let overlaps = |(start, mirror): (&u64, &Mirror)| {
-            address < start + mirror.known.len() as u64 && *start < address.saturating_add(bytes as u64)
+            address < start + mirror.len() as u64 && *start < address.saturating_add(bytes as u64)
         };
         if bytes == 0 || address != 0 && table.iter().any(overlaps) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let known = zeroed(bytes)?;
         let (address, memory) = gpu.shared_memory(address, bytes, request.managed != 0)?;
-        table.insert(address, Mirror { context, memory, known });
+        let memory = match memory {
+            Shared::Here(memory) => Memory::Here { memory, known: zeroed(bytes)? },
+            Shared::OnDevice(memory) => Memory::OnDevice(OnDevice::zeroed(memory, bytes)),
+        };
+        table.insert(address, Mirror { context, memory });
         Ok(address)
     }
 
     /// Takes memory of the back end as a mirror, if it is not one already.
     pub fn adopt(&self, address: u64, memory: Staging) -> CuResult<()> {
         let known = zeroed(memory.len())?;
-        let mirror = Mirror { context: Handle::NULL, memory: Shared::Here(memory), known };
+        let mirror = Mirror { context: Handle::NULL, memory: Memory::Here { memory, known } };
         self.table.lock().entry(address).or_insert(mirror);
         Ok(())
     }
@@ -58,7 +92,7 @@ impl Mirrors {
     /// Takes a mirror out, and says how many bytes it has; the device must not use it any more when it is dropped.
     pub fn remove(&self, address: u64) -> CuResult<(impl Send + use<>, usize)> {
         let mirror = self.table.lock().remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let bytes = mirror.known.len();
+        let bytes = mirror.len();
         Ok((mirror, bytes))
     }
 
@@ -81,91 +115,108 @@ impl Mirrors {
         read.map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE).and(outcome)
     }
 
-    /// Finds what kernels have changed from the address `start` on. Also says where to go on, 0 for nowhere.
-    pub fn changes(&self, gpu: &dyn Gpu, start: u64) -> CuResult<(u64, Changes)> {
-        let mut changes = Changes::default();
+    /// Finds what kernels have changed from the address `start` on.
+    pub fn changes(&self, gpu: &dyn Gpu, start: u64) -> CuResult<Found> {
+        let mut found = Found::default();
         for (&address, mirror) in self.table.lock().iter_mut() {
-            changes.separate();
+            found.changes.separate();
             let from = start.saturating_sub(address) as usize;
-            if from >= mirror.known.len() {
+            if from >= mirror.len() {
                 continue;
             }
-            let stopped = mirror.find(gpu, from, |at, bytes| {
-                changes.add(address + at as u64, bytes);
-                changes.len() < MOST_CHANGES
-            })?;
-            if changes.len() >= MOST_CHANGES {
-                return Ok((address + stopped as u64, changes));
+            let stopped = mirror.find(gpu, address, from, &mut found)?;
+            if !found.has_room() {
+                found.next = address + stopped as u64;
+                break;
             }
         }
-        Ok((0, changes))
+        Ok(found)
+    }
+
+    /// Copies memory of a mirror into `into`. When that fails, the device may still write there: it must be set aside.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> CuResult<()> {
+        let table = self.table.lock();
+        let (start, mirror) =
+            table.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let at = (address - start) as usize;
+        if at.checked_add(into.len()).is_none_or(|end| end > mirror.len()) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        match &mirror.memory {
+            Memory::Here { memory, .. } => {
+                // SAFETY: the range lies in the memory. Kernels may write to it meanwhile; then old or new bytes are copied.
+                unsafe { into.as_mut_ptr().copy_from_nonoverlapping(memory.as_ptr().add(at), into.len()) };
+                Ok(())
+            }
+            Memory::OnDevice(memory) => memory.read(at, into),
+        }
+    }
+}
+
+impl Found {
+    /// Adds a block of device memory.
+    fn add_block(&mut self, address: u64, bytes: &[u8]) {
+        if self.changes.len() + bytes.len() <= MOST_BLOCKS {
+            return self.changes.add(address, bytes);
+        }
+        let length = bytes.len() as u64;
+        match self.stretches.last_mut() {
+            Some(last) if last.address + last.bytes == address => last.bytes += length,
+            _ => self.stretches.push(MemoryStretch { address, bytes: length }),
+        }
+    }
+
+    /// Whether the reply may become longer.
+    fn has_room(&self) -> bool {
+        let in_stretches: u64 = self.stretches.iter().map(|stretch| stretch.bytes).sum();
+        self.changes.len() < MOST_CHANGES && in_stretches < MOST_IN_STRETCHES
     }
 }
 
 impl Mirror {
+    fn len(&self) -> usize {
+        match &self.memory {
+            Memory::Here { known, .. } => known.len(),
+            Memory::OnDevice(memory) => memory.len(),
+        }
+    }
+
     /// Puts in the client's bytes from `at` on.
     fn put(&mut self, at: usize, bytes: &[u8]) -> CuResult<()> {
-        let known = self.known.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()));
-        let known = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        match &self.memory {
-            // SAFETY: the memory has as many bytes as the known, which has these.
-            Shared::Here(memory) => unsafe { merge_changes(memory.as_ptr().add(at), known, bytes) },
-            // The program may touch managed memory only while no kernel runs (concurrentManagedAccess is 0), so what
-            // is known is what is there, and whole lines may be written.
-            Shared::OnDevice(memory) => {
-                memory.write(at, bytes)?;
-                known.copy_from_slice(bytes);
-            }
+        if at.checked_add(bytes.len()).is_none_or(|end| end > self.len()) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        Ok(())
+        match &mut self.memory {
+            Memory::Here { memory, known } => {
+                let known = &mut known[at..at + bytes.len()];
+                // SAFETY: the memory has as many bytes as the known, which has these.
+                unsafe { merge_changes(memory.as_ptr().add(at), known, bytes) };
+                Ok(())
+            }
+            Memory::OnDevice(memory) => memory.put(at, bytes),
+        }
     }
 
-    /// Finds what kernels have changed from the byte `from` on, as `find_changes` does.
-    fn find(
-        &mut self,
-        gpu: &dyn Gpu,
-        from: usize,
-        found: impl FnMut(usize, &[u8]) -> bool,
-    ) -> CuResult<usize> {
-        let end = self.known.len();
-        match &self.memory {
-            Shared::Here(memory) => {
+    /// Finds what kernels have changed from the byte `from` on, and returns where it stopped. The mirror begins at `address`.
+    fn find(&mut self, gpu: &dyn Gpu, address: u64, from: usize, all: &mut Found) -> CuResult<usize> {
+        match &mut self.memory {
+            Memory::Here { memory, known } => {
+                let end = known.len();
                 // SAFETY: the memory has as many bytes as the known.
-                Ok(unsafe { find_changes(memory.as_ptr(), &mut self.known, from, end, found) })
+                let stopped = unsafe {
+                    find_changes(memory.as_ptr(), known, from, end, |at, bytes| {
+                        all.changes.add(address + at as u64, bytes);
+                        all.has_room()
+                    })
+                };
+                Ok(stopped)
             }
-            Shared::OnDevice(memory) => find_on_device(&**memory, gpu, &mut self.known, from, found),
+            Memory::OnDevice(memory) => memory.find(gpu, from, |at, bytes| {
+                all.add_block(address + at as u64, bytes);
+                all.has_room()
+            }),
         }
     }
-}
-
-fn find_on_device(
-    memory: &dyn DeviceBytes,
-    gpu: &dyn Gpu,
-    known: &mut [u8],
-    from: usize,
-    mut found: impl FnMut(usize, &[u8]) -> bool,
-) -> CuResult<usize> {
-    let mut copy = gpu.staging(PIECE.min(known.len() - from))?;
-    let mut start = from;
-    let mut goes_on = true;
-    while start < known.len() && goes_on {
-        let length = copy.len().min(known.len() - start);
-        if let Err(error) = memory.read(start, &mut copy.as_mut_slice()[..length]) {
-            // The device may still write to it.
-            let bytes = copy.len();
-            gpu.set_aside().add(copy, bytes);
-            return Err(error);
-        }
-        // SAFETY: the copy has the length of this part of the known.
-        let stopped = unsafe {
-            find_changes(copy.as_ptr(), &mut known[start..start + length], 0, length, |at, bytes| {
-                goes_on = found(start + at, bytes);
-                goes_on
-            })
-        };
-        start += stopped;
-    }
-    Ok(start)
 }
 
 /// Zeros, which the system makes page by page when they are first needed.
@@ -179,6 +230,7 @@ fn zeroed(bytes: usize) -> CuResult<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_gpu::DeviceBytes;
     use causeway_gpu::cpu::{Options, SoftwareGpu};
     use std::sync::Arc;
 
@@ -197,50 +249,96 @@ mod tests {
         }
     }
 
-    #[test]
-    fn memory_of_a_device_is_looked_through_piece_by_piece() {
+    const BASE: u64 = 0x10_0000;
+
+    fn mirrors(size: usize) -> (SoftwareGpu, Arc<Mutex<Vec<u8>>>, Mirrors) {
         let gpu = SoftwareGpu::with_options(&Options { memory: 1 << 20, ..Options::default() }).unwrap();
-        let size = 2 * PIECE + 100;
         let bytes = Arc::new(Mutex::new(vec![0; size]));
-        let memory = Shared::OnDevice(Box::new(Bytes(Arc::clone(&bytes))));
+        let memory = Memory::OnDevice(OnDevice::zeroed(Box::new(Bytes(Arc::clone(&bytes))), size));
         let mirrors = Mirrors::default();
-        let mirror = Mirror { context: Handle::NULL, memory, known: vec![0; size] };
-        const BASE: u64 = 0x10_0000;
-        mirrors.table.lock().insert(BASE, mirror);
-        for at in [3, PIECE - 1, PIECE, size - 1] {
-            bytes.lock()[at] = 9;
-        }
-        let (next, changes) = mirrors.changes(&gpu, 0).unwrap();
-        let mut found = Vec::new();
-        read_changes(changes.as_bytes(), |address, bytes| {
-            let places = bytes.iter().enumerate().filter(|(_, byte)| **byte == 9);
-            found.extend(places.map(|(at, _)| (address - BASE) as usize + at));
-        })
-        .unwrap();
-        assert_eq!((next, found), (0, vec![3, PIECE - 1, PIECE, size - 1]));
-        assert!(mirrors.changes(&gpu, 0).unwrap().1.is_empty());
-        // The client's bytes are in the memory, and are not reported back.
+        mirrors.table.lock().insert(BASE, Mirror { context: Handle::NULL, memory });
+        (gpu, bytes, mirrors)
+    }
+
+    #[test]
+    fn few_changes_of_device_memory_come_at_once_and_the_clients_are_not_reported_back() {
+        let size = 3 * on_device::BLOCK;
+        let (gpu, bytes, mirrors) = mirrors(size);
+        bytes.lock()[size - 3] = 9;
+        let found = mirrors.changes(&gpu, 0).unwrap();
+        assert_eq!((found.next, found.stretches.len()), (0, 0));
+        let mut told = Vec::new();
+        read_changes(found.changes.as_bytes(), |address, bytes| told.push((address, bytes.to_vec())))
+            .unwrap();
+        let [(address, block)] = told.as_slice() else { panic!("{} changes", told.len()) };
+        assert_eq!(*address, BASE + 2 * on_device::BLOCK as u64);
+        assert_eq!((block.len(), block[on_device::BLOCK - 3]), (on_device::BLOCK, 9));
+        assert!(mirrors.changes(&gpu, 0).unwrap().changes.is_empty());
+
         let mut sent = Changes::default();
-        sent.add(BASE + size as u64 - 2, &[5, 6]);
+        sent.add(BASE, &vec![5; on_device::BLOCK]);
         mirrors.write(sent.as_bytes()).unwrap();
-        assert_eq!(bytes.lock()[size - 2..], [5, 6]);
-        assert!(mirrors.changes(&gpu, 0).unwrap().1.is_empty());
+        assert_eq!(bytes.lock()[..2], [5, 5]);
+        assert!(mirrors.changes(&gpu, 0).unwrap().changes.is_empty());
         sent.clear();
         sent.add(BASE + size as u64 - 1, &[5, 6]);
         assert_eq!(mirrors.write(sent.as_bytes()), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
-        // Everything changed: several replies.
+    }
+
+    #[test]
+    fn many_changes_of_device_memory_are_stretches_to_be_read() {
+        let size = MOST_IN_STRETCHES as usize + 2 * on_device::PIECE + 5;
+        let (gpu, bytes, mirrors) = mirrors(size);
         bytes.lock().fill(1);
-        let (mut start, mut total, mut rounds) = (0, 0, 0);
+        let (mut start, mut told, mut rounds) = (0, Vec::new(), 0);
         loop {
-            let (next, changes) = mirrors.changes(&gpu, start).unwrap();
-            read_changes(changes.as_bytes(), |_, bytes| total += bytes.len()).unwrap();
+            let found = mirrors.changes(&gpu, start).unwrap();
+            read_changes(found.changes.as_bytes(), |address, bytes| {
+                assert!(bytes.iter().all(|byte| *byte == 1));
+                told.push((address, bytes.len() as u64));
+            })
+            .unwrap();
+            told.extend(found.stretches.iter().map(|stretch| (stretch.address, stretch.bytes)));
             rounds += 1;
-            if next == 0 {
+            if found.next == 0 {
                 break;
             }
-            start = next;
+            start = found.next;
         }
-        assert_eq!(total, size);
-        assert!(rounds >= 8, "{rounds} replies");
+        told.sort_unstable();
+        let end = told.iter().fold(BASE, |end, (address, bytes)| {
+            assert_eq!(*address, end);
+            address + bytes
+        });
+        assert_eq!((end - BASE, rounds), (size as u64, 2));
+        let mut part = [0; 7];
+        mirrors.read(BASE + size as u64 - 7, &mut part).unwrap();
+        assert_eq!(part, [1; 7]);
+        for address in [BASE + size as u64 - 6, BASE - 1, u64::MAX] {
+            assert_eq!(
+                mirrors.read(address, &mut part),
+                Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+                "{address:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn changes_of_host_memory_are_told_line_by_line() {
+        let gpu = SoftwareGpu::with_options(&Options { memory: 1 << 20, ..Options::default() }).unwrap();
+        let mut memory = vec![0_u8; 10_000];
+        // SAFETY: the vector lives until the end of the test, and is reached through this alone.
+        let shared = unsafe { Staging::new(memory.as_mut_ptr(), memory.len(), |_, _| ()) };
+        let mirrors = Mirrors::default();
+        mirrors.adopt(BASE, shared).unwrap();
+        memory[5000] = 3;
+        let found = mirrors.changes(&gpu, 0).unwrap();
+        let mut told = Vec::new();
+        read_changes(found.changes.as_bytes(), |address, bytes| told.push((address - BASE, bytes.len())))
+            .unwrap();
+        assert_eq!((told, found.next), (vec![(4992, 64)], 0));
+        let mut part = [0];
+        mirrors.read(BASE + 5000, &mut part).unwrap();
+        assert_eq!(part, [3]);
     }
 }
