@@ -19,11 +19,22 @@ pub struct Snapshot {
     /// First address and size of the range in which memory of the program that kernels reach lies at the same
     /// addresses on both sides; the size is 0 where there is none.
     pub host_window: (u64, u64),
+    /// First address and size of the range in which managed memory lies that is a device's own; the size is 0 where there is none.
+    pub managed_window: (u64, u64),
     /// Where device memory of the session gets its addresses.
     pub device_window: Window,
 }
 
-record!(Snapshot { backend, driver_version, machine_code, devices, peers, host_window, device_window });
+record!(Snapshot {
+    backend,
+    driver_version,
+    machine_code,
+    devices,
+    peers,
+    host_window,
+    managed_window,
+    device_window
+});
 
 /// A range of addresses for device memory that the worker keeps free of anything else, so that the client can
 /// give the addresses out. A size of 0 says that there is none.
@@ -102,6 +113,7 @@ mod tests {
             devices: vec![Device { name: "a".into(), attributes: vec![(75, 9)], ..Device::default() }],
             peers: vec![Peer { can_access: true, attributes: vec![(1, 1)] }],
             host_window: (1 << 40, 1 << 30),
+            managed_window: (1 << 41, 1 << 30),
             device_window: Window { address: 1 << 40, size: 1 << 30, granularity: 1 << 21 },
         };
         let mut bytes = Vec::new();

@@ -112,7 +112,7 @@ pub trait Gpu: Calls {
 
     /// Memory that kernels reach at `address`, a page of the snapshot's host window, or anywhere for 0: zeroed. It
     /// belongs to the current context. Gives its address on the device with it; it may be dropped when the device
-    /// does not use it any more. `managed` memory had better be the device's own.
+    /// does not use it any more. `managed` memory is the device's own, at an address of the snapshot's window for that.
     fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)>;
 
     /// Memory of the client, which kernels and this process reach at `address`, a page of the snapshot's host window. It

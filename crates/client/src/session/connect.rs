@@ -181,6 +181,9 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
         Via::Verbs => Module::Verbs,
     };
     visible::window::open(snapshot.host_window);
+    if let Err(cause) = visible::window::MANAGED.open(snapshot.managed_window) {
+        info!("no addresses for managed memory of devices ({cause}): it is the host's");
+    }
     let session: &'static Session = Box::leak(Box::new(Session {
         server,
         target: target.clone(),

@@ -82,7 +82,7 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
 
 /// Gives memory of this process a mirror at the address `device`, or anywhere for 0.
 ///
-/// `is_managed` says that the device uses it more than the host.
+/// `is_managed` says that it lies in the memory of the device, at an address of the window for that.
 pub fn create(
     context: Handle<Context>,
     host: usize,

@@ -1,4 +1,4 @@
-//! The host window: addresses that both this process and the worker keep for memory that host and device share.
+//! The windows: addresses that both this process and the worker keep for memory that host and device share.
 
 use crate::log::info;
 use causeway_fabric::SealedMemory;
@@ -12,41 +12,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const PAGE: usize = 4096;
 /// Allocations of this size and more begin at a multiple of it and take multiples of it: for the sake of huge pages,
 /// and because devices map their memory so.
-const HUGE_PAGE: usize = 2 << 20;
+pub const HUGE_PAGE: usize = 2 << 20;
 
-static START: AtomicUsize = AtomicUsize::new(0);
-static SIZE: AtomicUsize = AtomicUsize::new(0);
-/// Allocations in the window.
+/// A range of addresses that is kept in this process.
+pub struct Window {
+    start: AtomicUsize,
+    size: AtomicUsize,
+    /// Free ranges: start to length, neighbours always merged.
+    free: Mutex<BTreeMap<usize, usize>>,
+}
+
+static HOST: Window = Window::new();
+/// For managed memory that the server has in the memory of a device: there the driver gives addresses, and memory of the host can have none
+/// of them.
+pub static MANAGED: Window = Window::new();
+/// Allocations in the window of the host.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Free ranges: start to length, neighbours always merged.
-static FREE: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// Reserves the range that a server proposes. Without it, managed memory cannot be had and pinned memory has
 /// another address on the device. Of several servers the first one's range counts; the others have none unless it
 /// is the same.
-pub fn open((start, size): (u64, u64)) {
-    let (start, size) = (start as usize, size as usize);
-    if size == 0 || is_open() {
-        return;
-    }
-    if let Err(cause) = map(start, size, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE, None) {
+pub fn open(place: (u64, u64)) {
+    if let Err(cause) = HOST.open(place) {
         info!("no addresses for memory that host and device share ({cause}): there is no managed memory");
-        return;
     }
-    FREE.lock().insert(start, size);
-    START.store(start, Ordering::Relaxed);
-    SIZE.store(size, Ordering::Release);
 }
 
 /// Whether the window is the one that a server proposes.
-pub fn is_open_for((start, size): (u64, u64)) -> bool {
-    is_open()
-        && (start as usize, size as usize) == (START.load(Ordering::Relaxed), SIZE.load(Ordering::Relaxed))
-}
-
-/// Whether there is a window.
-pub fn is_open() -> bool {
-    SIZE.load(Ordering::Acquire) != 0
+pub fn is_open_for(place: (u64, u64)) -> bool {
+    HOST.is_open_for(place)
 }
 
 /// Whether anything lies in the window.
@@ -58,7 +52,7 @@ pub fn is_used() -> bool {
 /// Whether an address lies in the window.
 #[inline]
 pub fn contains(address: usize) -> bool {
-    address.wrapping_sub(START.load(Ordering::Relaxed)) < SIZE.load(Ordering::Relaxed)
+    HOST.contains(address)
 }
 
 /// The bytes that an allocation takes.
@@ -68,31 +62,74 @@ pub fn length(size: usize) -> Option<usize> {
 
 /// New zeroed memory in the window, or that of `memory`, which has its [`length`]; nothing where it does not fit.
 pub fn allocate(size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_void> {
-    let length = length(size)?;
-    let start = take(&mut FREE.lock(), length, unit(size))?;
-    match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED, memory) {
-        Ok(address) => {
-            if length >= HUGE_PAGE {
-                // SAFETY: memory that was mapped just now. Advice that the system does not take changes nothing.
-                unsafe { libc::madvise(address, length, libc::MADV_HUGEPAGE) };
-            }
-            USED.fetch_add(1, Ordering::Relaxed);
-            Some(address)
-        }
-        Err(_) => {
-            give_back(&mut FREE.lock(), start, length);
-            None
-        }
-    }
+    let address = HOST.allocate(size, memory)?;
+    USED.fetch_add(1, Ordering::Relaxed);
+    Some(address)
 }
 
 /// Gives memory of [`allocate`] back.
 pub fn release(address: usize, size: usize) {
-    let Some(length) = length(size) else { return };
     USED.fetch_sub(1, Ordering::Relaxed);
-    // Where the system refuses, the pages stay as they are and are not used again.
-    if map(address, length, libc::PROT_NONE, libc::MAP_FIXED, None).is_ok() {
-        give_back(&mut FREE.lock(), address, length);
+    HOST.release(address, size);
+}
+
+impl Window {
+    const fn new() -> Self {
+        let (start, size) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { start, size, free: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Reserves the range that a server proposes, unless another one is.
+    pub fn open(&self, (start, size): (u64, u64)) -> io::Result<()> {
+        let (start, size) = (start as usize, size as usize);
+        if size == 0 || self.size.load(Ordering::Acquire) != 0 {
+            return Ok(());
+        }
+        map(start, size, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE, None)?;
+        self.free.lock().insert(start, size);
+        self.start.store(start, Ordering::Relaxed);
+        self.size.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether it is the one that a server proposes.
+    pub fn is_open_for(&self, (start, size): (u64, u64)) -> bool {
+        let own = self.size.load(Ordering::Acquire);
+        own != 0 && (start as usize, size as usize) == (self.start.load(Ordering::Relaxed), own)
+    }
+
+    /// Whether an address lies in it.
+    #[inline]
+    pub fn contains(&self, address: usize) -> bool {
+        address.wrapping_sub(self.start.load(Ordering::Relaxed)) < self.size.load(Ordering::Relaxed)
+    }
+
+    /// New zeroed memory in it, or that of `memory`, which has its [`length`]; nothing where it does not fit.
+    pub fn allocate(&self, size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_void> {
+        let length = length(size)?;
+        let start = take(&mut self.free.lock(), length, unit(size))?;
+        match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED, memory) {
+            Ok(address) => {
+                if length >= HUGE_PAGE {
+                    // SAFETY: memory that was mapped just now. Advice that the system does not take changes nothing.
+                    unsafe { libc::madvise(address, length, libc::MADV_HUGEPAGE) };
+                }
+                Some(address)
+            }
+            Err(_) => {
+                give_back(&mut self.free.lock(), start, length);
+                None
+            }
+        }
+    }
+
+    /// Gives memory of [`Window::allocate`] back.
+    pub fn release(&self, address: usize, size: usize) {
+        let Some(length) = length(size) else { return };
+        // Where the system refuses, the pages stay as they are and are not used again.
+        if map(address, length, libc::PROT_NONE, libc::MAP_FIXED, None).is_ok() {
+            give_back(&mut self.free.lock(), address, length);
+        }
     }
 }
 

@@ -55,13 +55,16 @@ pub(super) fn snapshot(
         }
     };
     let pairs = (0..devices).flat_map(|from| (0..devices).map(move |to| (from, to)));
+    let half = (host_window.end - host_window.start) / 2;
     Snapshot {
         backend: concat!("software GPU ", env!("CARGO_PKG_VERSION")).into(),
         driver_version,
         machine_code: false,
         devices: (0..devices).map(device).collect(),
         peers: pairs.map(|(from, to)| peer(from != to)).collect(),
-        host_window: (host_window.start, host_window.end - host_window.start),
+        host_window: (host_window.start, half),
+        // Both are the host's memory.
+        managed_window: (host_window.start + half, half),
         device_window,
     }
 }

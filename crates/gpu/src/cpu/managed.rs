@@ -2,9 +2,6 @@
 
 use crate::{CuResult, DeviceBytes, Staging};
 
-/// Shorter managed memory is the host's, as with a real GPU, which maps its own in pieces of this size.
-pub(super) const LEAST_ON_DEVICE: usize = 2 << 20;
-
 /// Memory that kernels reach, and this process only by copies.
 pub(super) struct Managed(pub Staging);
 

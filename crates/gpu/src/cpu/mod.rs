@@ -48,7 +48,7 @@ use causeway_ptx::memory::{AddressSpace, ReservationError};
 use context::{Context, Contexts};
 use graph::Graphs;
 use linker::Links;
-use managed::{LEAST_ON_DEVICE, Managed};
+use managed::Managed;
 use memory::Memory;
 use module::Modules;
 use operation::{HostDestination, HostSource, Machine, Operation};
@@ -240,8 +240,10 @@ impl Gpu for SoftwareGpu {
     fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
         let (address, memory) = self.memory.share(address, bytes)?;
         // As a real GPU's, so that what this means for both ends can be seen without one.
-        let is_own = managed && bytes >= LEAST_ON_DEVICE;
-        Ok((address, if is_own { Shared::OnDevice(Box::new(Managed(memory))) } else { Shared::Here(memory) }))
+        Ok((
+            address,
+            if managed { Shared::OnDevice(Box::new(Managed(memory))) } else { Shared::Here(memory) },
+        ))
     }
 
     unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging> {

@@ -2,7 +2,7 @@
 //! This process has its bytes by copies, in a stream that waits for nothing.
 
 use super::functions::Functions;
-use super::shared::Window;
+use super::virtual_memory::reserve;
 use super::{Driver, context};
 use crate::{CuResult, DeviceBytes};
 use causeway_api::handle::{Context, Native};
@@ -10,29 +10,23 @@ use causeway_api::sys::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
     CUmemLocationType, CUresult, CUstream, CUstream_flags,
 };
-use std::sync::Arc;
 
-/// Device memory is mapped in multiples of this (H200, driver 580); other devices refuse, and get host memory.
+/// Where such memory lies: addresses that neither programs nor the driver use by themselves, reserved with the driver when they are
+/// first needed. They cannot be a part of the range that is kept for memory of the host: of what was mapped when it started the
+/// driver gives no addresses.
+pub(super) const MANAGED_WINDOW: (u64, u64) = (0x3100_0000_0000, 1 << 40);
+
+/// Device memory is mapped in multiples of this (H200, driver 580); other devices refuse, and their clients use host memory.
 const GRANULARITY: usize = 2 << 20;
 
 /// A piece of managed memory. What has been made of it so far goes with it.
 struct Managed {
     functions: &'static Functions,
-    window: Arc<Window>,
     context: Native<Context>,
     address: usize,
     bytes: usize,
-    made: Made,
+    is_mapped: bool,
     stream: CUstream,
-}
-
-/// How far the making has come.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Made {
-    Nothing,
-    Lent,
-    Reserved,
-    Mapped,
 }
 
 // SAFETY: the stream is a handle of the driver, which any thread may use with its context current.
@@ -41,20 +35,21 @@ unsafe impl Send for Managed {}
 impl Driver {
     /// Memory of the current context's device at `address`, where the device and its neighbours allow that.
     pub(super) fn on_device(&self, address: u64, bytes: usize) -> CuResult<Box<dyn DeviceBytes>> {
-        let refused = CUresult::CUDA_ERROR_NOT_SUPPORTED;
-        let address = address as usize;
-        let length = bytes.checked_next_multiple_of(GRANULARITY).ok_or(refused)?;
-        if bytes < GRANULARITY || !address.is_multiple_of(GRANULARITY) || !self.window.holds(address, length)
-        {
-            return Err(refused);
+        let (start, size) = MANAGED_WINDOW;
+        let length = bytes.checked_next_multiple_of(GRANULARITY).filter(|length| *length > 0);
+        let length = length.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let end = address.checked_add(length as u64);
+        let is_inside = address >= start && end.is_some_and(|end| end <= start + size);
+        if !is_inside || !address.is_multiple_of(GRANULARITY as u64) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        (*self.managed_window.0.lock().get_or_insert_with(|| reserve(self.functions, start, size)))?;
         let mut managed = Managed {
             functions: self.functions,
-            window: Arc::clone(&self.window),
             context: context::current(self.functions)?,
-            address,
+            address: address as usize,
             bytes: length,
-            made: Made::Nothing,
+            is_mapped: false,
             stream: core::ptr::null_mut(),
         };
         managed.make()?;
@@ -64,35 +59,27 @@ impl Driver {
 
 impl Managed {
     fn make(&mut self) -> CuResult<()> {
-        let (driver, length) = (self.functions, self.bytes);
-        let (mut device, mut found, mut memory) = (0, 0, 0);
+        let (driver, length, address) = (self.functions, self.bytes, self.address as u64);
+        let (mut device, mut memory) = (0, 0);
         // SAFETY: results are locals.
         unsafe { driver.cuCtxGetDevice(&mut device)? };
         let access = self.access(device)?;
-        self.window.lend(self.address, length);
-        self.made = Made::Lent;
-        // SAFETY: results and descriptions are locals; the range is one of the window that nobody uses.
+        // SAFETY: results and descriptions are locals; the range is one of the window, and the driver refuses one that is in use.
         unsafe {
-            driver.cuMemAddressReserve(&mut found, length, 0, self.address as u64, 0)?;
-            if found != self.address as u64 {
-                driver.cuMemAddressFree(found, length)?;
-                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-            }
-            self.made = Made::Reserved;
             let properties = CUmemAllocationProp {
                 type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
                 location: location(device),
                 ..CUmemAllocationProp::default()
             };
             driver.cuMemCreate(&mut memory, length, &properties, 0)?;
-            let mapped = driver.cuMemMap(found, length, 0, memory, 0);
+            let mapped = driver.cuMemMap(address, length, 0, memory, 0);
             // The mapping keeps the memory.
             driver.cuMemRelease(memory)?;
             mapped?;
-            self.made = Made::Mapped;
-            driver.cuMemSetAccess(found, length, access.as_ptr(), access.len())?;
+            self.is_mapped = true;
+            driver.cuMemSetAccess(address, length, access.as_ptr(), access.len())?;
             driver.cuStreamCreate(&mut self.stream, CUstream_flags::CU_STREAM_NON_BLOCKING.0)?;
-            driver.cuMemsetD8Async(found, 0, length, self.stream)?;
+            driver.cuMemsetD8Async(address, 0, length, self.stream)?;
             driver.cuStreamSynchronize(self.stream)
         }
     }
@@ -167,19 +154,14 @@ impl Drop for Managed {
                 if !self.stream.is_null() {
                     self.functions.cuStreamDestroy_v2(self.stream)?;
                 }
-                if self.made >= Made::Mapped {
+                if self.is_mapped {
                     self.functions.cuMemUnmap(address, length)?;
-                }
-                if self.made >= Made::Reserved {
-                    self.functions.cuMemAddressFree(address, length)?;
                 }
                 Ok(())
             }
         });
-        match undone {
-            Ok(()) if self.made >= Made::Lent => self.window.take_back(self.address, length),
-            Ok(()) => {}
-            Err(status) => tracing::warn!(status = status.0, "managed memory could not be given back"),
+        if let Err(status) = undone {
+            tracing::warn!(status = status.0, "managed memory could not be given back");
         }
     }
 }

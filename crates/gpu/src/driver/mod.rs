@@ -102,6 +102,7 @@ pub struct Driver {
     host_ranges: Arc<copy::HostRanges>,
     /// The range of addresses that the client gives out.
     device_window: virtual_memory::WindowState,
+    managed_window: virtual_memory::WindowState,
     /// The compute capabilities of all devices, times ten, once code was loaded.
     capabilities: OnceLock<Vec<u32>>,
     /// Where kernels are asked about while the program has no context.
@@ -151,6 +152,7 @@ impl Driver {
             window,
             host_ranges: Arc::default(),
             device_window: virtual_memory::WindowState::default(),
+            managed_window: virtual_memory::WindowState::default(),
             capabilities: OnceLock::new(),
             asking_context: OnceLock::new(),
         })

@@ -47,22 +47,6 @@ impl Window {
         (self.range.start as u64, self.range.len() as u64)
     }
 
-    /// Lets the driver reserve a part of it, which nobody uses.
-    pub(super) fn lend(&self, address: usize, bytes: usize) {
-        debug_assert!(self.holds(address, bytes), "only parts of the window are lent");
-        // SAFETY: a part of our own reservation that nobody uses.
-        unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
-    }
-
-    /// Reserves a part again that was lent.
-    pub(super) fn take_back(&self, address: usize, bytes: usize) {
-        debug_assert!(self.holds(address, bytes), "only parts of the window are lent");
-        // Should something else lie there by now, the next use of the part fails.
-        if !reserve(address, bytes) {
-            tracing::warn!("addresses for memory that host and device share are lost");
-        }
-    }
-
     /// Whether `bytes` at `address` lie in it.
     pub(super) fn holds(&self, address: usize, bytes: usize) -> bool {
         self.range.start <= address && address.checked_add(bytes).is_some_and(|end| end <= self.range.end)
@@ -124,16 +108,7 @@ impl Driver {
 
     pub(super) fn share(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
         if managed {
-            match self.on_device(address, bytes) {
-                Ok(memory) => return Ok((address, Shared::OnDevice(memory))),
-                Err(status) => {
-                    tracing::debug!(
-                        status = status.0,
-                        bytes,
-                        "managed memory is the host's, not the device's"
-                    );
-                }
-            }
+            return Ok((address, Shared::OnDevice(self.on_device(address, bytes)?)));
         }
         let pages = match address as usize {
             0 => Pages::new(whole_pages(bytes)?)?,

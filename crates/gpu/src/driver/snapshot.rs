@@ -1,6 +1,7 @@
 //! What the client learns of the devices when the session opens.
 
 use super::Driver;
+use super::managed::MANAGED_WINDOW;
 use super::virtual_memory::WINDOW;
 use crate::CuResult;
 
@@ -106,6 +107,7 @@ impl Driver {
         let devices = handles.iter().map(|device| self.device(*device)).collect::<CuResult<Vec<_>>>()?;
         Ok(Snapshot {
             device_window: if devices.iter().all(maps_memory) { WINDOW } else { Window::default() },
+            managed_window: if devices.iter().all(maps_memory) { MANAGED_WINDOW } else { (0, 0) },
             backend: match version.trim() {
                 "" => format!("NVIDIA driver (CUDA {major}.{minor})"),
                 version => format!("NVIDIA driver {version} (CUDA {major}.{minor})"),

@@ -20,9 +20,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// (580) honours wanted addresses anywhere below 2^47, and 4 TiB of them at once.
 pub(super) const WINDOW: Window = Window { address: 0x2000_0000_0000, size: 4 << 40, granularity: 2 << 20 };
 
-/// Whether the window has been reserved with the driver, which is done when it is first needed.
+/// Whether a window has been reserved with the driver, which is done when it is first needed.
 #[derive(Default)]
-pub(super) struct WindowState(Mutex<Option<CuResult<()>>>);
+pub(super) struct WindowState(pub(super) Mutex<Option<CuResult<()>>>);
 
 fn on_device(device: CUdevice) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
@@ -148,7 +148,11 @@ impl VirtualMemoryCalls for Driver {
 impl Driver {
     /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
     pub(super) fn open_window(&self) -> CuResult<()> {
-        *self.device_window.0.lock().get_or_insert_with(|| reserve(self.functions))
+        *self
+            .device_window
+            .0
+            .lock()
+            .get_or_insert_with(|| reserve(self.functions, WINDOW.address, WINDOW.size))
     }
 
     fn open_to(&self, address: u64, size: usize, devices: impl Iterator<Item = CUdevice>) -> CuResult<()> {
@@ -240,16 +244,19 @@ impl Driver {
     }
 }
 
-fn reserve(functions: &Functions) -> CuResult<()> {
+/// Reserves addresses with the driver. It gives none of which a mapping had a part when it started (580, H100, 2026-11-24).
+pub(super) fn reserve(functions: &Functions, address: u64, size: u64) -> CuResult<()> {
     let mut given = 0;
     // SAFETY: the pointer is to a local.
-    unsafe { functions.cuMemAddressReserve(&mut given, WINDOW.size as usize, 0, WINDOW.address, 0)? };
-    if given == WINDOW.address {
+    unsafe { functions.cuMemAddressReserve(&mut given, size as usize, 0, address, 0)? };
+    if given == address {
         return Ok(());
     }
     // SAFETY: no pointers; the range was reserved just now.
-    unsafe { functions.cuMemAddressFree(given, WINDOW.size as usize)? };
+    unsafe { functions.cuMemAddressFree(given, size as usize)? };
     tracing::warn!(
+        wanted = format_args!("{address:#x}"),
+        given = format_args!("{given:#x}"),
         "the driver reserves other addresses than it is asked for; memory is allocated call by call"
     );
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)

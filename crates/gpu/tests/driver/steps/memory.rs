@@ -141,34 +141,37 @@ pub fn shared(session: &Session) -> Outcome {
         session.finish(Handle::NULL)?;
         check(memory.as_slice()[99..101] == [7, 0], || "the device's bytes do not come".into())?;
     }
+    let (window, size) = session.driver.snapshot()?.managed_window;
+    if size == 0 {
+        return Ok("managed memory is the host's".to_owned());
+    }
     // Twice at one place: the first time it must have been given back whole.
-    let mut kind = "";
-    for _ in 0..2 {
+    for place in [window, window, window + (6 << 20)] {
         let bytes = 5 << 20;
-        let (address, memory) = session.driver.shared_memory(window, bytes, true)?;
-        check(address == window, || format!("{address:#x} instead of {window:#x}"))?;
+        let (address, memory) = session.driver.shared_memory(place, bytes, true)?;
+        check(address == place, || format!("{address:#x} instead of {place:#x}"))?;
         filled(address + 1)?;
         session.finish(Handle::NULL)?;
         let mut read = vec![1; bytes];
-        match &memory {
-            Shared::Here(memory) => {
-                kind = "managed memory is the host's";
-                read.copy_from_slice(memory.as_slice());
-            }
-            Shared::OnDevice(memory) => {
-                kind = "managed memory is the device's";
-                memory.read(0, &mut read)?;
-                check(read[..3] == [0, 7, 7] && read[100..102] == [7, 0], || {
-                    format!("read {:?}", &read[..102])
-                })?;
-                check(read[101..].iter().all(|byte| *byte == 0), || "it was not zeroed".into())?;
-                memory.write(bytes - 3, &[1, 2, 3])?;
-                let there = session.read(&Region::linear(address + bytes as u64 - 4, 4))?;
-                check(there == [0, 1, 2, 3], || format!("the device has {there:?}"))?;
-            }
-        }
+        let Shared::OnDevice(memory) = memory else {
+            return Err("managed memory lies on the host".to_owned().into());
+        };
+        memory.read(0, &mut read)?;
+        check(read[..3] == [0, 7, 7] && read[100..102] == [7, 0], || format!("read {:?}", &read[..102]))?;
+        check(read[101..].iter().all(|byte| *byte == 0), || "it was not zeroed".into())?;
+        memory.write(bytes - 3, &[1, 2, 3])?;
+        let there = session.read(&Region::linear(address + bytes as u64 - 4, 4))?;
+        check(there == [0, 1, 2, 3], || format!("the device has {there:?}"))?;
     }
-    Ok(kind.to_owned())
+    for outside in
+        [0, session.driver.snapshot()?.host_window.0, window - (2 << 20), window + 4096, window + size]
+    {
+        let refused = session.driver.shared_memory(outside, 5 << 20, true).err();
+        check(refused == Some(causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE), || {
+            format!("{outside:#x}: {refused:?}")
+        })?;
+    }
+    Ok("managed memory is the device's".to_owned())
 }
 
 /// What is said to work must give descriptors, of ranges that begin anywhere; the rest must say why not.
