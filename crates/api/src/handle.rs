@@ -1,7 +1,7 @@
 //! Handles of driver objects on both sides of the wire.
 //!
-//! A [`Handle`] is made by the client and is what its program holds: kind, server, epoch and index in 64 bits. A
-//! [`Native`] is the back end's own handle for the same object. The worker's table translates; a handle that is
+//! A [`Handle`] is made by the client, which gives its program an address in its place: kind, server, epoch and index
+//! in 64 bits. A [`Native`] is the back end's own handle for the same object. The worker's table translates; a handle that is
 //! unknown, freed or of the wrong kind is an error for that client, never an address.
 
 use crate::sys;
@@ -89,6 +89,8 @@ kinds! {
     ResourceDescription = 23: CUdevResourceDesc, "resource description";
     /// Memory of a device, or a part of it, that is given addresses apart from being made.
     Allocation = 24: CUmemGenericAllocationHandle, "memory allocation";
+    /// Something of the program that lives as long as it is referred to. Servers know none.
+    UserObject = 25: CUuserObject, "user object";
 }
 
 /// So many servers can one program have.
@@ -153,16 +155,6 @@ impl<K: Kind> Handle<K> {
     /// The handle that a number stands for; nothing is checked.
     pub fn from_value(value: u64) -> Self {
         Self(value, PhantomData)
-    }
-
-    /// The handle as the program holds it.
-    pub fn as_raw(self) -> K::Raw {
-        K::raw(self.0)
-    }
-
-    /// The handle that a program passed; nothing is checked.
-    pub fn from_raw(raw: K::Raw) -> Self {
-        Self(K::address(raw), PhantomData)
     }
 
     /// Whether it names nothing, on whichever server.
@@ -248,7 +240,7 @@ mod tests {
     fn a_handle_keeps_kind_epoch_and_index() {
         let handle = Handle::<Stream>::new(77, 0x0112_3456);
         assert_eq!((handle.tag(), handle.index(), handle.epoch()), (Stream::TAG, 77, 0x0002_3456));
-        assert_eq!(Handle::<Stream>::from_raw(handle.as_raw()), handle);
+        assert_eq!(Handle::<Stream>::from_value(handle.value()), handle);
         assert!(Function::accepts(Kernel::TAG) && !Kernel::accepts(Function::TAG));
     }
     #[test]

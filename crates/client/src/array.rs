@@ -1,5 +1,6 @@
 //! Arrays as the client knows them: their descriptors, so that copies are checked here.
 
+use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::session;
 use causeway_api::calls;

@@ -8,6 +8,7 @@ use crate::completion;
 use crate::context;
 use crate::entry::refuse_use;
 use crate::exchange::{self, Kind};
+use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::session::{self, callbacks, transfers};
 use crate::stream::{Ahead, StreamState};

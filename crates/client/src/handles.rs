@@ -1,7 +1,10 @@
 //! The handles that the program holds: made here, checked here.
 //!
 //! All kinds share one table of slots, as the worker's table does. A slot says which use of it is valid, so a
-//! null, foreign or freed handle is refused at once, without asking the server.
+//! null, foreign or freed handle is refused at once, without asking the server. The program has addresses in their
+//! place ([`addresses`]), into which [`RawHandle`] turns them where they leave the library, and back.
+
+mod addresses;
 
 use crate::entry::DefaultStream;
 use crate::{capture, context, stream};
@@ -14,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SEGMENT: usize = 4096;
-const SEGMENTS: usize = 1024;
+const SEGMENTS: usize = (1 << addresses::SLOT_BITS) / SEGMENT;
 
 /// A slot is not used again before this many others have been freed: a command of the worker that still waits for
 /// its stream may be the one that frees the old object.
@@ -24,6 +27,8 @@ const REST: usize = 4096;
 struct Slot {
     /// A whole handle while it is valid, else the epoch of the slot's next use.
     handle: AtomicU64,
+    /// The whole handle that the slot was last used for, valid or not: what an address means.
+    named: AtomicU64,
     /// For streams and contexts: the ticket of the newest command that put work into it; see [`crate::completion`].
     ticket: AtomicU64,
     /// For contexts: the ticket of the newest command in their legacy default stream.
@@ -32,7 +37,12 @@ struct Slot {
 
 impl Slot {
     const fn unused() -> Self {
-        Self { handle: AtomicU64::new(0), ticket: AtomicU64::new(0), legacy_ticket: AtomicU64::new(0) }
+        Self {
+            handle: AtomicU64::new(0),
+            named: AtomicU64::new(0),
+            ticket: AtomicU64::new(0),
+            legacy_ticket: AtomicU64::new(0),
+        }
     }
 }
 
@@ -55,10 +65,43 @@ fn slot_or_new(index: u32) -> &'static Slot {
     &segment[index % SEGMENT]
 }
 
-/// Keeps the first `count` slots for objects whose handles are fixed.
-pub fn reserve(count: u32) {
+/// Keeps the slot of a handle for an object that is always called so, and of which the program may know before it
+/// exists. Only before any handle is made.
+pub fn fix<K: Kind>(handle: Handle<K>) {
     let mut free = FREE.lock();
-    free.next = free.next.max(count);
+    free.next = free.next.max(handle.index() + 1);
+    slot_or_new(handle.index()).named.store(handle.value(), Ordering::Release);
+}
+
+/// What a handle is to the program.
+pub trait RawHandle<K: Kind>: Copy {
+    /// The handle as the program has it: an address, or null.
+    fn as_raw(self) -> K::Raw;
+
+    /// The handle that a program passed; null for what never was one. Whether it is valid, and of the kind, is not
+    /// looked at.
+    fn from_raw(raw: K::Raw) -> Self;
+}
+
+impl<K: Kind> RawHandle<K> for Handle<K> {
+    #[inline]
+    fn as_raw(self) -> K::Raw {
+        K::raw(if self.is_null() { 0 } else { addresses::address_of(self.index(), self.epoch()) })
+    }
+
+    #[inline]
+    fn from_raw(raw: K::Raw) -> Self {
+        meant(raw).map_or(Self::NULL, |(_, handle)| handle)
+    }
+}
+
+/// The slot that the program's handle means, and the whole handle.
+#[inline]
+fn meant<K: Kind>(raw: K::Raw) -> Option<(&'static Slot, Handle<K>)> {
+    let (index, epoch) = addresses::meant_by(K::address(raw))?;
+    let slot = slot(index)?;
+    let handle = Handle::<K>::from_value(slot.named.load(Ordering::Acquire));
+    (!handle.is_null() && addresses::low(handle.epoch()) == epoch).then_some((slot, handle))
 }
 
 /// Makes a handle for a new object.
@@ -91,6 +134,7 @@ fn create_of<K: Kind>(server: usize) -> Handle<K> {
     let handle = Handle::new(index, slot.handle.load(Ordering::Relaxed) as u32).of(server);
     slot.ticket.store(0, Ordering::Relaxed);
     slot.legacy_ticket.store(0, Ordering::Relaxed);
+    slot.named.store(handle.value(), Ordering::Release);
     slot.handle.store(handle.value(), Ordering::Release);
     handle
 }
@@ -140,8 +184,14 @@ pub fn is_valid<K: Kind>(handle: Handle<K>) -> bool {
 /// The handle that the program passed, if it is valid.
 #[inline]
 pub fn given<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
-    let handle = Handle::from_raw(raw);
-    if is_valid(handle) { Ok(handle) } else { Err(refusal::<K>()) }
+    match meant::<K>(raw) {
+        Some((slot, handle))
+            if K::accepts(handle.tag()) && slot.handle.load(Ordering::Acquire) == handle.value() =>
+        {
+            Ok(handle)
+        }
+        _ => Err(refusal::<K>()),
+    }
 }
 
 /// The handle that the program passed, which is not valid from now on.
@@ -198,7 +248,7 @@ pub fn stream(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Str
 pub fn stream_named(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
     const LEGACY: u64 = 1;
     const PER_THREAD: u64 = 2;
-    match (Handle::<Stream>::from_raw(raw).value(), default_stream) {
+    match (Stream::address(raw), default_stream) {
         (0, DefaultStream::Legacy) | (LEGACY, _) => {
             context::current()?;
             Ok(Handle::NULL)
@@ -258,13 +308,13 @@ impl<K: Kind, T> Registry<K, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_api::handle::{Event, Function, Kernel};
+    use causeway_api::handle::{Event, Function, Kernel, MOST_SERVERS};
 
     #[test]
     fn a_handle_is_valid_until_it_is_dropped_and_its_slot_rests() {
         let handle = create::<Event>();
         assert_eq!(given::<Event>(handle.as_raw()), Ok(handle));
-        assert_eq!(given::<Kernel>(handle.value() as _), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(given::<Kernel>(handle.as_raw().cast()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         assert_eq!(retire::<Event>(handle.as_raw()), Ok(handle));
         assert_eq!(retire::<Event>(handle.as_raw()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         assert!(!is_valid(handle) && create::<Event>().index() != handle.index());
@@ -281,7 +331,57 @@ mod tests {
     #[test]
     fn a_kernel_passes_for_a_function() {
         let kernel = create::<Kernel>();
-        assert_eq!(given::<Function>(kernel.value() as _).unwrap().value(), kernel.value());
+        assert_eq!(given::<Function>(kernel.as_raw().cast()).unwrap().value(), kernel.value());
+    }
+
+    #[test]
+    fn a_program_has_an_address_for_each_handle_and_is_refused_others() {
+        let handles: Vec<Handle<Stream>> = (0..50).map(|server| create_of(server % MOST_SERVERS)).collect();
+        let mut addresses: Vec<u64> = handles.iter().map(|handle| handle.as_raw() as u64).collect();
+        for (handle, address) in handles.iter().zip(&addresses) {
+            assert!(address.is_multiple_of(16) && address >> 47 == 0, "{handle:?} is {address:#x}");
+            assert_eq!(given::<Stream>(*address as _), Ok(*handle));
+            assert!(
+                given::<Stream>((*address + 1) as _).is_err()
+                    && given::<Stream>((*address | 8) as _).is_err()
+            );
+            assert!(
+                given::<Stream>(handle.value() as _).is_err(),
+                "the wire's form is none of the program's"
+            );
+        }
+        addresses.dedup();
+        assert_eq!(addresses.len(), handles.len());
+        assert!(
+            Handle::<Stream>::NULL.as_raw().is_null() && Handle::<Context>::null_of(3).as_raw().is_null()
+        );
+    }
+
+    #[test]
+    fn a_new_use_of_a_slot_has_another_address_and_the_old_one_is_refused() {
+        let old = create::<Event>();
+        let raw = old.as_raw();
+        assert!(drop_handle(old));
+        assert_eq!(given::<Event>(raw), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        let reused = (0..4 * REST).map(|_| create::<Event>()).inspect(|handle| {
+            assert!(handle.as_raw() != raw && given::<Event>(handle.as_raw()) == Ok(*handle));
+            drop_handle(*handle);
+        });
+        let reused = reused.filter(|handle| handle.index() == old.index()).count();
+        assert!(reused > 0 && given::<Event>(raw).is_err(), "the slot was used again {reused} times");
+    }
+
+    #[test]
+    fn a_fixed_handle_is_known_before_it_is_valid_and_while_it_is_not() {
+        // Beyond the slots that tests beside this one get.
+        let handle = Handle::<Context>::new((SEGMENT * SEGMENTS) as u32 - 1, 0).of(2);
+        slot_or_new(handle.index()).named.store(handle.value(), Ordering::Release);
+        assert_eq!(Handle::from_raw(handle.as_raw()), handle);
+        assert!(given::<Context>(handle.as_raw()).is_err());
+        revive(handle);
+        assert_eq!(given::<Context>(handle.as_raw()), Ok(handle));
+        assert!(suspend(handle) && given::<Context>(handle.as_raw()).is_err());
+        assert_eq!(Handle::from_raw(handle.as_raw()), handle);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Linkers that the program has made, and their results, which are its until it destroys them.
 
 use crate::context;
+use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::image::offers::send_along;
 use crate::jit::Jit;

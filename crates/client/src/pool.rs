@@ -6,6 +6,7 @@
 
 use crate::address::heap::{self, Heap, Stamp};
 use crate::address::window;
+use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::log::info;
 use crate::memory::{self, Origin, Piece};

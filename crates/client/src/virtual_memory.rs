@@ -5,6 +5,7 @@
 
 use crate::address::window::{self, Window};
 use crate::entry::refuse_use;
+use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::memory::{self, Origin, Piece};
 use crate::session::{self, loans};
@@ -121,7 +122,7 @@ fn keep(
 
 /// The allocation of a handle that the program has not released.
 pub fn given(raw: u64) -> Result<Arc<AllocationState>, CUresult> {
-    let state = ALLOCATIONS.get(Handle::from_value(raw)).map_err(|_| INVALID)?;
+    let state = ALLOCATIONS.get(Handle::from_raw(raw)).map_err(|_| INVALID)?;
     if state.uses.lock().references > 0 { Ok(state) } else { Err(INVALID) }
 }
 

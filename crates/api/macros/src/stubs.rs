@@ -98,7 +98,7 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
     let handles = created.iter().map(|argument| {
         let slot = ident(&argument.name);
         // SAFETY of the generated write: checked non-null above, valid by the contract of `cuda.h`.
-        quote!(unsafe { #slot.write(request.#slot.as_raw()) };)
+        quote!(unsafe { #slot.write(crate::handles::RawHandle::as_raw(request.#slot)) };)
     });
     // A call about a device goes to the server that has it.
     let device = entry.arguments.iter().find(|a| a.base == "CUdevice" && matches!(a.mode, Mode::Value));

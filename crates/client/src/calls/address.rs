@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::entry::{give, list, refuse_use};
+use crate::handles::RawHandle as _;
 use crate::virtual_memory as memory;
 use crate::{device, session};
 use causeway_api::calls;
@@ -73,7 +74,7 @@ pub unsafe fn cuMemCreate(
     // SAFETY: properties, or null.
     let (properties, device) = unsafe { properties(prop) }?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(handle, memory::create(size as u64, properties, device)?.value()) }
+    unsafe { give(handle, memory::create(size as u64, properties, device)?.as_raw()) }
 }
 
 pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> Outcome {
@@ -158,7 +159,7 @@ pub unsafe fn cuMemRetainAllocationHandle(
         return Err(INVALID);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(handle, memory::retain(addr as CUdeviceptr)?.value()) }
+    unsafe { give(handle, memory::retain(addr as CUdeviceptr)?.as_raw()) }
 }
 
 pub unsafe fn cuMemExportToShareableHandle(
@@ -193,5 +194,5 @@ pub unsafe fn cuMemImportFromShareableHandle(
     // SAFETY: the program passes an open descriptor; another number is refused when it is read.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(handle, memory::import(descriptor)?.value()) }
+    unsafe { give(handle, memory::import(descriptor)?.as_raw()) }
 }

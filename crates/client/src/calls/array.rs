@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::entry::give;
+use crate::handles::RawHandle as _;
 use crate::{array, context, handles, session};
 use causeway_api::calls;
 use causeway_api::handle::{Array, MipmappedArray};

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::graph::edges;
 use crate::capture::{self, Info};
 use crate::entry::{DefaultStream, give, offer};
+use crate::handles::RawHandle as _;
 use crate::stream::{self, StreamState};
 use crate::{graph, handles};
 use causeway_api::sys::{

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::entry::{give, offer, refuse_use};
+use crate::handles::RawHandle as _;
 use crate::{capture, context, device, session};
 use causeway_api::calls;
 use causeway_api::handle::Handle;

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::entry::{DefaultStream, give};
+use crate::handles::RawHandle as _;
 use crate::{event, handles, stream};
 use causeway_api::sys::{CUevent, CUresult, CUstream};
 

@@ -3,6 +3,7 @@
 use super::Outcome;
 use crate::entry::{DefaultStream, give, offer};
 use crate::graph::work::{Calling, Work};
+use crate::handles::RawHandle as _;
 use crate::launch::{self, Arguments};
 use crate::module::{self, FunctionState, Owner};
 use crate::session;

@@ -7,6 +7,7 @@ use super::Outcome;
 use crate::context::{self, ContextState};
 use crate::device::{device, on_server, without_context};
 use crate::entry::{DefaultStream, give, list, offer};
+use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::{session, stream};
 use causeway_api::calls;

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::entry::give;
+use crate::handles::RawHandle as _;
 use crate::memory::Origin;
 use crate::{event, ipc};
 use causeway_api::sys::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMemHandle, CUresult};

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::execution;
 use super::module::{give_handles, read_file};
 use crate::entry::{give, list, offer, refuse_use, text};
+use crate::handles::RawHandle as _;
 use crate::jit::Jit;
 use crate::module::{Keeper, Owner};
 use crate::{context, device, handles, image, module, session};

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::entry::{give, list, offer, text};
+use crate::handles::RawHandle as _;
 use crate::jit::Jit;
 use crate::log::info;
 use crate::{image, linker, module};

@@ -6,6 +6,7 @@ use crate::entry::{DefaultStream, give, list, refuse_use};
 use crate::exchange::{self, Kind};
 use crate::graph::memory::Allocation;
 use crate::graph::work::Work;
+use crate::handles::RawHandle as _;
 use crate::memory::{self, Origin};
 use crate::pool::{self, PoolState};
 use crate::session;

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::execution::post_task;
 use crate::entry::{DefaultStream, give, list, offer, refuse_use};
 use crate::handles;
+use crate::handles::RawHandle as _;
 use crate::session::callbacks::{Address, Task};
 use crate::stream::{self, StreamState};
 use crate::{context, event, session, visible};

@@ -5,9 +5,10 @@
 
 use super::Outcome;
 use crate::entry::give;
+use crate::handles::RawHandle as _;
 use crate::{array, handles, session};
 use causeway_api::calls;
-use causeway_api::handle::{Array, MipmappedArray, SurfaceReference, TextureReference};
+use causeway_api::handle::{Array, Handle, MipmappedArray, SurfaceReference, TextureReference};
 use causeway_api::sys::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUmipmappedArray,
     CUresourcetype, CUresult, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
@@ -40,8 +41,8 @@ unsafe impl Send for Surface {}
 /// What a reference is bound to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bound {
-    Array(u64),
-    Mipmapped(u64),
+    Array(Handle<Array>),
+    Mipmapped(Handle<MipmappedArray>),
 }
 
 static TEXTURES: LazyLock<Mutex<HashMap<CUtexObject, Texture>>> = LazyLock::new(Mutex::default);
@@ -177,7 +178,7 @@ pub unsafe fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: u32) -
     let reference = handles::given::<TextureReference>(hTexRef)?;
     let array = array::given(hArray)?.handle;
     session::call(&calls::cuTexRefSetArray { hTexRef: reference, hArray: array, Flags })?;
-    BOUND.lock().insert(reference.value(), Bound::Array(array.value()));
+    BOUND.lock().insert(reference.value(), Bound::Array(array));
     Ok(())
 }
 
@@ -190,7 +191,7 @@ pub unsafe fn cuTexRefSetMipmappedArray(
     let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
     let request = calls::cuTexRefSetMipmappedArray { hTexRef: reference, hMipmappedArray: mipmapped, Flags };
     session::call(&request)?;
-    BOUND.lock().insert(reference.value(), Bound::Mipmapped(mipmapped.value()));
+    BOUND.lock().insert(reference.value(), Bound::Mipmapped(mipmapped));
     Ok(())
 }
 
@@ -202,7 +203,7 @@ pub unsafe fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> Outc
 
 fn bound_array(reference: u64) -> Result<CUarray, CUresult> {
     match BOUND.lock().get(&reference) {
-        Some(Bound::Array(array)) => Ok(*array as CUarray),
+        Some(Bound::Array(array)) => Ok(array.as_raw()),
         _ => Err(INVALID),
     }
 }
@@ -212,7 +213,7 @@ pub unsafe fn cuTexRefGetMipmappedArray(out: *mut CUmipmappedArray, hTexRef: CUt
     let bound = BOUND.lock().get(&reference.value()).copied();
     let Some(Bound::Mipmapped(mipmapped)) = bound else { return Err(INVALID) };
     // SAFETY: room for the result, or null.
-    unsafe { give(out, mipmapped as CUmipmappedArray) }
+    unsafe { give(out, mipmapped.as_raw()) }
 }
 
 pub unsafe fn cuTexRefDestroy(hTexRef: CUtexref) -> Outcome {
@@ -225,7 +226,7 @@ pub unsafe fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: u32
     let reference = handles::given::<SurfaceReference>(hSurfRef)?;
     let array = array::given(hArray)?.handle;
     session::call(&calls::cuSurfRefSetArray { hSurfRef: reference, hArray: array, Flags })?;
-    BOUND.lock().insert(reference.value(), Bound::Array(array.value()));
+    BOUND.lock().insert(reference.value(), Bound::Array(array));
     Ok(())
 }
 

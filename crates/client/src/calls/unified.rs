@@ -2,8 +2,10 @@
 
 use super::Outcome;
 use crate::entry::list;
+use crate::handles::RawHandle as _;
 use crate::memory::Origin;
 use crate::{host_memory, memory, pool, virtual_memory, visible};
+use causeway_api::handle::{Context, Kind as _, MemoryPool};
 use causeway_api::sys::{
     CUdeviceptr, CUmemLocation, CUmemLocationType, CUmemorytype, CUpointer_attribute, CUresult,
 };
@@ -56,10 +58,10 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
     match (attribute, target) {
         (_, Target::Unknown) => invalid,
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Device(piece)) => {
-            long(piece.context.value())
+            long(Context::address(piece.context.as_raw()))
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Pinned(range)) => {
-            long(range.context.value())
+            long(Context::address(range.context.as_raw()))
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Target::Device(_)) => {
             word(CUmemorytype::CU_MEMORYTYPE_DEVICE.0)
@@ -127,7 +129,7 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
             word(virtual_memory::access(address, &location).unwrap_or(READ_AND_WRITE))
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, Target::Device(piece)) => {
-            long(pool::of_piece(piece).map_or(0, |pool| pool.handle.value()))
+            long(pool::of_piece(piece).map_or(0, |pool| MemoryPool::address(pool.handle.as_raw())))
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, Target::Pinned(_)) => long(0),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, Target::Device(piece)) => {

@@ -4,6 +4,7 @@ use super::{add, any, of, spoil};
 use crate::copy::Place;
 use crate::entry::refuse_use;
 use crate::graph::work::{Copying, Filling, Kernel, Values, Work};
+use crate::handles::RawHandle as _;
 use crate::stream::{self, StreamState};
 use causeway_api::calls::{Call, Opcode, Request};
 use causeway_api::handle::{Context, Handle};

@@ -3,6 +3,7 @@
 use super::refusals::blocks_legacy;
 use super::{CAPTURES, change, is_plain, join_tips, of, require_nodes};
 use crate::graph::Edge;
+use crate::handles::RawHandle as _;
 use crate::stream::StreamState;
 use causeway_api::handle::{Graph, Handle};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphNode, CUresult, CUstreamCaptureStatus};

@@ -16,6 +16,7 @@ mod current;
 mod lifetime;
 mod work;
 
+use crate::handles::RawHandle as _;
 pub use current::{anywhere, anywhere_on, current, current_or_none, current_state, pop, push, set_current};
 pub use lifetime::{abandon, adopt, create, destroy, release, reset, retain, set_primary_flags};
 pub use work::finish_published;
@@ -124,9 +125,10 @@ fn active() -> impl Iterator<Item = Arc<ContextState>> {
 /// Fixes the handles of the primary contexts of the program's devices. Called once, before any session is open.
 pub fn prepare(devices: &[Device]) {
     PRIMARY.get_or_init(|| {
-        handles::reserve(devices.len() as u32);
         let state = |(number, device): (u32, &Device)| {
-            ContextState::new(Handle::new(number, 0).of(device.server), number as CUdevice, 0, true)
+            let handle = Handle::new(number, 0).of(device.server);
+            handles::fix(handle);
+            ContextState::new(handle, number as CUdevice, 0, true)
         };
         (0..).zip(devices).map(state).collect()
     });

@@ -5,6 +5,7 @@ use super::work::{Conditional, Copying, Work};
 use super::{OnServer, World};
 use crate::copy::Place;
 use crate::entry::refuse_use;
+use crate::handles::RawHandle as _;
 use crate::session;
 use crate::{calls as entry_points, context, handles, visible};
 use causeway_api::calls;

@@ -1,6 +1,7 @@
 //! Copies of nodes: as `cuda.h` describes them, from places that the session knows.
 
 use crate::copy::Place;
+use crate::handles::RawHandle as _;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype};
 use causeway_api::types::DevicePlace;

@@ -2,6 +2,7 @@
 
 use super::World;
 use super::work::Work;
+use crate::handles::RawHandle as _;
 use causeway_api::handle::{Graph, Handle};
 use causeway_api::sys::{CUgraphDebugDot_flags, CUresult};
 use core::fmt::Write;

@@ -1,49 +1,50 @@
 //! User objects: things of the program that live as long as somebody refers to them, a graph for instance.
 
+use crate::handles;
 use crate::session::callbacks::{self, Address};
+use causeway_api::handle::{Handle, UserObject};
 use causeway_api::sys::{CUhostFn, CUresult};
 use core::ffi::c_void;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// A user object. When nobody refers to it any more its destructor runs, on a thread of its own.
-pub struct UserObject {
+pub struct Object {
+    name: Handle<UserObject>,
     destroy: unsafe extern "C" fn(*mut c_void),
     data: Address,
 }
 
-impl Drop for UserObject {
+impl Drop for Object {
     fn drop(&mut self) {
+        handles::drop_handle(self.name);
         callbacks::run_later(self.destroy, self.data);
     }
 }
 
 /// References to user objects, and how many to each.
 #[derive(Clone, Default)]
-pub struct Held(HashMap<u64, (Arc<UserObject>, u32)>);
+pub struct Held(HashMap<Handle<UserObject>, (Arc<Object>, u32)>);
 
 /// The references that the program itself holds.
 static OWN: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
 /// Every object that exists, whoever refers to it.
-static ALL: LazyLock<Mutex<HashMap<u64, std::sync::Weak<UserObject>>>> = LazyLock::new(Mutex::default);
+static ALL: LazyLock<Mutex<HashMap<Handle<UserObject>, std::sync::Weak<Object>>>> =
+    LazyLock::new(Mutex::default);
 
 /// Makes an object to which the program holds `count` references.
-pub fn create(data: *mut c_void, destroy: CUhostFn, count: u32) -> Result<u64, CUresult> {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    /// Looks like no address and like no handle.
-    const MARK: u64 = 0x75 << 56;
+pub fn create(data: *mut c_void, destroy: CUhostFn, count: u32) -> Result<Handle<UserObject>, CUresult> {
     let destroy = destroy.filter(|_| count > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let name = MARK | NEXT.fetch_add(1, Ordering::Relaxed) << 4;
-    let object = Arc::new(UserObject { destroy, data: Address(data) });
+    let name = handles::create();
+    let object = Arc::new(Object { name, destroy, data: Address(data) });
     ALL.lock().insert(name, Arc::downgrade(&object));
     OWN.lock().0.insert(name, (object, count));
     Ok(name)
 }
 
 /// The object that the program names.
-fn given(name: u64) -> Result<Arc<UserObject>, CUresult> {
+fn given(name: Handle<UserObject>) -> Result<Arc<Object>, CUresult> {
     let mut all = ALL.lock();
     let object = all.get(&name).and_then(std::sync::Weak::upgrade);
     if object.is_none() {
@@ -53,12 +54,12 @@ fn given(name: u64) -> Result<Arc<UserObject>, CUresult> {
 }
 
 /// Adds references of the program.
-pub fn retain(name: u64, count: u32) -> Result<(), CUresult> {
+pub fn retain(name: Handle<UserObject>, count: u32) -> Result<(), CUresult> {
     OWN.lock().add(name, count)
 }
 
 /// Gives references of the program back.
-pub fn release(name: u64, count: u32) -> Result<(), CUresult> {
+pub fn release(name: Handle<UserObject>, count: u32) -> Result<(), CUresult> {
     // Dropped without the lock.
     let given_back = OWN.lock().take(name, count)?;
     drop(given_back);
@@ -66,14 +67,14 @@ pub fn release(name: u64, count: u32) -> Result<(), CUresult> {
 }
 
 /// Hands references of the program over to `held`.
-pub fn move_to(held: &mut Held, name: u64, count: u32) -> Result<(), CUresult> {
+pub fn move_to(held: &mut Held, name: Handle<UserObject>, count: u32) -> Result<(), CUresult> {
     held.add(name, count)?;
     release(name, count).inspect_err(|_| drop(held.take(name, count)))
 }
 
 impl Held {
     /// Adds references.
-    pub fn add(&mut self, name: u64, count: u32) -> Result<(), CUresult> {
+    pub fn add(&mut self, name: Handle<UserObject>, count: u32) -> Result<(), CUresult> {
         if count == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -84,7 +85,7 @@ impl Held {
     }
 
     /// Takes references out; gives the object when they were the last ones here.
-    pub fn take(&mut self, name: u64, count: u32) -> Result<Option<Arc<UserObject>>, CUresult> {
+    pub fn take(&mut self, name: Handle<UserObject>, count: u32) -> Result<Option<Arc<Object>>, CUresult> {
         let (_, held) = self.0.get_mut(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if count == 0 || count > *held {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -2,6 +2,7 @@
 
 pub use super::copying::Copying;
 use super::memory::Allocation;
+use crate::handles::RawHandle as _;
 use crate::launch::{self, Arguments};
 use crate::module::{self, Owner};
 use crate::visible;

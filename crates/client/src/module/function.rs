@@ -3,6 +3,7 @@
 use super::library;
 use super::servers::Servers;
 use crate::context;
+use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::session;
 use causeway_api::calls;

@@ -6,6 +6,7 @@ use super::servers::Servers;
 use super::{Variable, insert_module, note_variable};
 use crate::context;
 use crate::device;
+use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::image::Image;
 use crate::image::offers::Offer;

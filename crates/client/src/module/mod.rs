@@ -8,6 +8,7 @@ mod library;
 mod load;
 mod servers;
 
+use crate::handles::RawHandle as _;
 pub use function::{FunctionState, Owner, given_function, given_kernel, given_kernel_on};
 pub use library::{given_library, load_library, unload_library};
 pub use load::Keeper;

@@ -4,6 +4,7 @@
 //! changed anywhere.
 
 use crate::context;
+use crate::handles::RawHandle as _;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUcontext, CUresult};
 use core::cell::Cell;
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_value_is_kept_once_and_its_destructor_runs_when_the_context_ends() {
-        let handle = Handle::<Context>::new(4000, 7);
+        let handle = crate::handles::create_context(0);
         let (context, name, value) = (handle.as_raw(), 0x10 as *mut c_void, 0x20 as *mut c_void);
         assert_eq!(get(context, name), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         assert_eq!(put(context, name, value, Some(count)), CUresult::CUDA_SUCCESS);

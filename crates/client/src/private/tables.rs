@@ -7,6 +7,7 @@ use super::compiled::table::COMPILED;
 use super::context_storage::{self, Destructor};
 use super::integrity;
 use crate::entry::{DefaultStream, give};
+use crate::handles::RawHandle as _;
 use crate::log::{debug, error};
 use crate::{context, handles, image, module, process, stream};
 use crate::{device, session};

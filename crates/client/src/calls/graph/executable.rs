@@ -4,6 +4,7 @@ use super::Outcome;
 use crate::entry::{DefaultStream, give, offer};
 use crate::graph::executable::{self, Mismatch};
 use crate::graph::{self};
+use crate::handles::RawHandle as _;
 use crate::{handles, stream};
 use causeway_api::sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResult,

@@ -6,6 +6,7 @@ use crate::entry::refuse_use;
 use crate::graph::executable;
 use crate::graph::work::Work;
 use crate::graph::{self, World, build};
+use crate::handles::RawHandle as _;
 use causeway_api::sys::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS,
     CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphChildGraphNodeOwnership, CUgraphEdgeData, CUgraphExec,

@@ -9,6 +9,7 @@ use crate::entry::give;
 use crate::graph::executable;
 use crate::graph::work::Work;
 use crate::graph::{self, build, world};
+use crate::handles::RawHandle as _;
 use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph,

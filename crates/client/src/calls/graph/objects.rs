@@ -4,6 +4,8 @@ use super::Outcome;
 use crate::device;
 use crate::entry::give;
 use crate::graph::{self, memory, objects, world};
+use crate::handles::RawHandle as _;
+use causeway_api::handle::Handle;
 use causeway_api::sys::{
     CUdevice, CUgraph, CUgraphMem_attribute, CUhostFn, CUresult, CUuserObject, CUuserObject_flags,
     CUuserObjectRetain_flags,
@@ -22,15 +24,15 @@ pub unsafe fn cuUserObjectCreate(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(object_out, objects::create(ptr, destroy, initialRefcount)? as CUuserObject) }
+    unsafe { give(object_out, objects::create(ptr, destroy, initialRefcount)?.as_raw()) }
 }
 
 pub unsafe fn cuUserObjectRetain(object: CUuserObject, count: u32) -> Outcome {
-    objects::retain(object as u64, count)
+    objects::retain(Handle::from_raw(object), count)
 }
 
 pub unsafe fn cuUserObjectRelease(object: CUuserObject, count: u32) -> Outcome {
-    objects::release(object as u64, count)
+    objects::release(Handle::from_raw(object), count)
 }
 
 pub unsafe fn cuGraphRetainUserObject(
@@ -46,12 +48,16 @@ pub unsafe fn cuGraphRetainUserObject(
     };
     let mut world = world();
     let held = &mut world.graph_mut(graph::given(graph)?)?.held;
-    if moves { objects::move_to(held, object as u64, count) } else { held.add(object as u64, count) }
+    if moves {
+        objects::move_to(held, Handle::from_raw(object), count)
+    } else {
+        held.add(Handle::from_raw(object), count)
+    }
 }
 
 pub unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32) -> Outcome {
     // Dropped without the lock.
-    let given_back = world().graph_mut(graph::given(graph)?)?.held.take(object as u64, count)?;
+    let given_back = world().graph_mut(graph::given(graph)?)?.held.take(Handle::from_raw(object), count)?;
     drop(given_back);
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::Outcome;
 use crate::entry::{give, list, offer, store};
 use crate::graph::work::Work;
 use crate::graph::{self, Edge, World, world};
+use crate::handles::RawHandle as _;
 use crate::log::error;
 use causeway_api::handle::{GraphNode, Handle};
 use causeway_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUresult};

@@ -12,6 +12,7 @@ use crate::entry::refuse_use;
 use crate::event::{self, EventState};
 use crate::graph::work::Work;
 use crate::graph::{Edge, World, memory};
+use crate::handles::RawHandle as _;
 use crate::session;
 use crate::session::callbacks::{self, Task};
 use crate::stream::StreamState;

@@ -12,6 +12,7 @@ mod make;
 mod plan;
 mod update;
 
+use crate::handles::RawHandle as _;
 pub use make::instantiate;
 pub use update::Mismatch;
 

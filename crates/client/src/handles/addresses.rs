@@ -1,0 +1,186 @@
+//! The addresses by which the program knows its handles.
+//!
+//! Programs take handles for pointers to objects: PyTorch marks the streams that are not its own in the lowest bit,
+//! others keep numbers beside an address in 64 bits. So a handle is given out as an address of user space, a multiple
+//! of 16 at which nothing of the program's lies. It tells the slot and the low bits of the slot's epoch; the slot has
+//! the rest.
+
+use crate::log::{error, info};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Log2 of how many slots there can be.
+pub const SLOT_BITS: u32 = 22;
+
+/// So many bits of an epoch an address has: a stale handle is taken for a new one when its slot has been used again
+/// 256 times, or a multiple, and 4096 others in between each time.
+const EPOCH_BITS: u32 = 8;
+
+/// Log2 of the distance between two addresses.
+const STEP_BITS: u32 = 4;
+
+/// So many bytes have the addresses of all handles: 16 GiB.
+const SIZE: u64 = 1 << (STEP_BITS + SLOT_BITS + EPOCH_BITS);
+
+/// Where the addresses begin; 0 until the first is wanted. A multiple of the page size.
+static BASE: AtomicU64 = AtomicU64::new(0);
+
+/// The address for a slot in one of its epochs.
+#[inline]
+pub fn address_of(index: u32, epoch: u32) -> u64 {
+    base() + (u64::from(low(epoch)) << SLOT_BITS | u64::from(index)) * (1 << STEP_BITS)
+}
+
+/// The slot that an address means, and the low bits of the epoch; nothing for what is no address of a handle.
+#[inline]
+pub fn meant_by(address: u64) -> Option<(u32, u32)> {
+    let offset = address.wrapping_sub(base());
+    if offset >= SIZE || !offset.is_multiple_of(1 << STEP_BITS) {
+        return None;
+    }
+    let number = offset >> STEP_BITS;
+    Some(((number & ((1 << SLOT_BITS) - 1)) as u32, (number >> SLOT_BITS) as u32))
+}
+
+/// The bits of an epoch that an address has.
+#[inline]
+pub fn low(epoch: u32) -> u32 {
+    epoch & ((1 << EPOCH_BITS) - 1)
+}
+
+#[inline]
+fn base() -> u64 {
+    match BASE.load(Ordering::Relaxed) {
+        0 => choose(),
+        base => base,
+    }
+}
+
+/// Finds the place, which stays the same from then on, in children as well.
+#[cold]
+fn choose() -> u64 {
+    let limited = has_limit();
+    let chosen = if limited { None } else { reserve() };
+    let base = chosen.unwrap_or_else(|| {
+        let base = unused();
+        let cause = if limited { "addresses are limited (ulimit -v)" } else { "the system refuses them" };
+        info!("handles have {SIZE} bytes of addresses from {base:#x} on, where nothing lies; not reserved: {cause}");
+        base
+    });
+    match BASE.compare_exchange(0, base, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => base,
+        Err(first) => {
+            // Another thread was faster.
+            if let Some(ours) = chosen {
+                // SAFETY: reserved above, and nobody knows it.
+                unsafe { libc::munmap(ours as *mut libc::c_void, SIZE as usize) };
+            }
+            first
+        }
+    }
+}
+
+/// Whether the process may not have as many addresses as it likes. A program then needs what it may have for itself.
+fn has_limit() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: there is room for the result.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    known && limit.rlim_cur != libc::RLIM_INFINITY
+}
+
+/// Takes addresses at which nothing else can come to lie, without memory.
+fn reserve() -> Option<u64> {
+    map(0, 0)
+}
+
+/// Addresses at which nothing lies. The system gives out addresses from the top, so that nothing comes here unless it
+/// is asked for.
+fn unused() -> u64 {
+    // Between what is mapped for programs at the bottom and the windows of device and host memory.
+    const FIRST: u64 = 0x0a00_0000_0000;
+    const DISTANCE: u64 = 1 << 36;
+    const PLACES: u64 = 64;
+    let places = (0..PLACES).map(|number| FIRST + number * DISTANCE);
+    places.clone().find(|place| is_unused(*place)).unwrap_or_else(|| {
+        error!("something lies at every place for handles that was tried; {FIRST:#x} is used all the same");
+        FIRST
+    })
+}
+
+/// Whether nothing lies in the range that begins here. To be seen even by a process that may not have it: the system looks
+/// for what is there before it looks at the limit.
+fn is_unused(place: u64) -> bool {
+    match map(place, libc::MAP_FIXED_NOREPLACE) {
+        Some(address) => {
+            // SAFETY: mapped just now, and nobody knows it.
+            unsafe { libc::munmap(address as *mut libc::c_void, SIZE as usize) };
+            // Systems before 4.17 take the address for a wish.
+            address == place
+        }
+        None => std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM),
+    }
+}
+
+fn map(wish: u64, flags: libc::c_int) -> Option<u64> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
+    // SAFETY: replaces nothing: without an address the system chooses one that is free, and with one it refuses
+    // what is not.
+    let found =
+        unsafe { libc::mmap(wish as *mut libc::c_void, SIZE as usize, libc::PROT_NONE, flags, -1, 0) };
+    (found != libc::MAP_FAILED).then_some(found as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_means_its_slot_and_the_low_bits_of_its_epoch() {
+        let most = (1 << SLOT_BITS) - 1;
+        for (index, epoch) in [(0, 0), (1, 0), (77, 3), (most, 255), (most, 0xf_ff03), (5, 256)] {
+            let address = address_of(index, epoch);
+            assert!(address.is_multiple_of(16) && address != 0 && address >> 47 == 0, "{address:#x}");
+            assert_eq!(meant_by(address), Some((index, epoch % 256)));
+            for mark in [1, 2, 8, 15] {
+                assert_eq!(meant_by(address | mark), None);
+            }
+        }
+    }
+
+    #[test]
+    fn other_addresses_mean_nothing() {
+        let base = base();
+        for address in [0, 1, 2, base - 16, base + SIZE, u64::MAX, u64::MAX - 15, 0x0200_0000_0000_0007] {
+            assert_eq!(meant_by(address), None, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_cannot_be_reached_and_stays_reserved() {
+        let address = address_of(4000, 77);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let holds = |line: &&str| {
+            let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            (number(start)..number(end)).contains(&address)
+        };
+        assert!(
+            maps.lines().find(holds).is_some_and(|line| line.contains(" ---p ")),
+            "{address:#x} in\n{maps}"
+        );
+    }
+
+    #[test]
+    fn a_place_is_unused_until_something_lies_there() {
+        let place = unused();
+        assert!(is_unused(place));
+        let page = (place + SIZE / 2) as *mut libc::c_void;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: nothing lies there, and what is mapped is unmapped again.
+        unsafe {
+            assert_eq!(libc::mmap(page, 4096, libc::PROT_NONE, flags, -1, 0), page);
+            assert!(!is_unused(place) && unused() != place);
+            libc::munmap(page, 4096);
+        }
+        assert!(is_unused(place));
+    }
+}
