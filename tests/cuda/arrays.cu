@@ -241,5 +241,8 @@ int main() {
     check_three_dimensions(true);
     check_mipmaps();
     check_large();
+    // A number that names no object is none to destroy, and no error.
+    CHECK_CUDA(cudaDestroySurfaceObject(77));
+    CHECK_CUDA(cudaDestroyTextureObject(0));
     return pass();
 }

@@ -1,14 +1,14 @@
 //! Texture and surface objects, and the older references.
 //!
-//! An object is the server's own number, since programs hand it to kernels. What it was made from is kept here, so
-//! that asking costs nothing and gives the program's own handles.
+//! An object is the server's own number, since programs hand it to kernels; each context counts for itself. What it
+//! was made from is kept here, so that asking costs nothing and gives the program's own handles.
 
 use super::Outcome;
 use crate::entry::give;
 use crate::handles::RawHandle as _;
-use crate::{array, handles, session};
+use crate::{array, context, handles, session};
 use causeway_api::calls;
-use causeway_api::handle::{Array, Handle, MipmappedArray, SurfaceReference, TextureReference};
+use causeway_api::handle::{Array, Context, Handle, MipmappedArray, SurfaceReference, TextureReference};
 use causeway_api::sys::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUmipmappedArray,
     CUresourcetype, CUresult, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
@@ -45,10 +45,19 @@ enum Bound {
     Mipmapped(Handle<MipmappedArray>),
 }
 
-static TEXTURES: LazyLock<Mutex<HashMap<CUtexObject, Texture>>> = LazyLock::new(Mutex::default);
-static SURFACES: LazyLock<Mutex<HashMap<CUsurfObject, Surface>>> = LazyLock::new(Mutex::default);
+/// By context and number.
+type Objects<T> = LazyLock<Mutex<HashMap<(Handle<Context>, u64), T>>>;
+
+static TEXTURES: Objects<Texture> = LazyLock::new(Mutex::default);
+static SURFACES: Objects<Surface> = LazyLock::new(Mutex::default);
 /// By the handle of the texture or surface reference.
 static BOUND: LazyLock<Mutex<HashMap<u64, Bound>>> = LazyLock::new(Mutex::default);
+
+/// Forgets the objects of a context that ends.
+pub fn textures_end(context: Handle<Context>) {
+    TEXTURES.lock().retain(|(owner, _), _| *owner != context);
+    SURFACES.lock().retain(|(owner, _), _| *owner != context);
+}
 
 /// What a description means, with its handles checked.
 ///
@@ -109,20 +118,24 @@ pub unsafe fn cuTexObjectCreate(
     // SAFETY: the program's promise.
     let source = unsafe { source(description) }?;
     let request = calls::texture_create { source, texture: *sampling, view: view.copied() };
+    let context = context::current()?;
     let object = session::call(&request)?;
     let texture = Texture { source: *description, sampling: *sampling, view: view.copied() };
-    TEXTURES.lock().insert(object, texture);
+    TEXTURES.lock().insert((context, object), texture);
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pTexObject, object) }
 }
 
+/// As NVIDIA's driver, it has nothing against a number that names no texture of the context, or none any more.
 pub unsafe fn cuTexObjectDestroy(texObject: CUtexObject) -> Outcome {
-    TEXTURES.lock().remove(&texObject).ok_or(INVALID)?;
-    session::post(&calls::texture_destroy { object: texObject })
+    match TEXTURES.lock().remove(&(context::current()?, texObject)) {
+        Some(_) => session::post(&calls::texture_destroy { object: texObject }),
+        None => Ok(()),
+    }
 }
 
 fn texture(object: CUtexObject) -> Result<Texture, CUresult> {
-    TEXTURES.lock().get(&object).copied().ok_or(INVALID)
+    TEXTURES.lock().get(&(context::current()?, object)).copied().ok_or(INVALID)
 }
 
 pub unsafe fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, texObject: CUtexObject) -> Outcome {
@@ -157,19 +170,23 @@ pub unsafe fn cuSurfObjectCreate(
     if !matches!(source, TextureSource::Array(_)) {
         return Err(INVALID);
     }
+    let context = context::current()?;
     let object = session::call(&calls::surface_create { source })?;
-    SURFACES.lock().insert(object, Surface(*description));
+    SURFACES.lock().insert((context, object), Surface(*description));
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pSurfObject, object) }
 }
 
+/// As [`cuTexObjectDestroy`].
 pub unsafe fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> Outcome {
-    SURFACES.lock().remove(&surfObject).ok_or(INVALID)?;
-    session::post(&calls::surface_destroy { object: surfObject })
+    match SURFACES.lock().remove(&(context::current()?, surfObject)) {
+        Some(_) => session::post(&calls::surface_destroy { object: surfObject }),
+        None => Ok(()),
+    }
 }
 
 pub unsafe fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, surfObject: CUsurfObject) -> Outcome {
-    let surface = SURFACES.lock().get(&surfObject).copied().ok_or(INVALID)?;
+    let surface = SURFACES.lock().get(&(context::current()?, surfObject)).copied().ok_or(INVALID)?;
     // SAFETY: room for the result, or null.
     unsafe { give(out, surface.0) }
 }

@@ -132,6 +132,7 @@ fn end_of_contents(state: &ContextState) {
     event::context_ends(state.handle);
     module::context_ends(state.handle);
     array::context_ends(state.handle);
+    crate::calls::textures_end(state.handle);
     memory::context_ends(state.handle);
     visible::context_ends(state.handle);
     heap::context_ends(state.handle);

@@ -194,6 +194,7 @@ impl Driver {
         self.registrations.forget(context);
         self.gates.forget(context);
         self.streams.forget(context);
+        self.textures.forget(context);
         self.contexts.live.lock().retain(|other| *other != context);
         let result = end();
         ended();

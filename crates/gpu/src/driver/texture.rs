@@ -1,8 +1,9 @@
 //! Arrays, and the textures and surfaces that look into them.
 
-use super::Driver;
+use super::{Driver, context};
 use crate::calls::{ArrayCalls, TextureCalls};
 use crate::{CuResult, NativeSource};
+use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult,
 };
@@ -10,11 +11,23 @@ use causeway_api::types::TextureSource;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
-/// The objects that exist. A program names them by the driver's own numbers, so they are looked up here.
+/// The objects that exist. A program names them by the driver's own numbers, so they are looked up here. Each context
+/// counts its own from 1.
 #[derive(Default)]
 pub(super) struct Textures {
-    textures: Mutex<HashSet<u64>>,
-    surfaces: Mutex<HashSet<u64>>,
+    textures: Mutex<HashSet<Object>>,
+    surfaces: Mutex<HashSet<Object>>,
+}
+
+/// A context and the number of an object in it.
+type Object = (Native<Context>, u64);
+
+impl Textures {
+    /// Forgets the objects of a context that ends.
+    pub(super) fn forget(&self, context: Native<Context>) {
+        self.textures.lock().retain(|(owner, _)| *owner != context);
+        self.surfaces.lock().retain(|(owner, _)| *owner != context);
+    }
 }
 
 fn description(source: &NativeSource) -> CUDA_RESOURCE_DESC {
@@ -61,24 +74,26 @@ impl TextureCalls for Driver {
         texture: &CUDA_TEXTURE_DESC,
         view: Option<&CUDA_RESOURCE_VIEW_DESC>,
     ) -> CuResult<u64> {
+        let context = context::current(self.functions)?;
         let (source, mut object) = (description(&source), 0);
         let view = view.map_or(core::ptr::null(), |view| view);
         // SAFETY: the descriptions live during the call, and the handle in the first is the driver's own.
         unsafe { self.functions.cuTexObjectCreate(&mut object, &source, texture, view)? };
-        self.textures.textures.lock().insert(object);
+        self.textures.textures.lock().insert((context, object));
         Ok(object)
     }
 
     fn surface_create(&self, source: NativeSource) -> CuResult<u64> {
+        let context = context::current(self.functions)?;
         let (source, mut object) = (description(&source), 0);
         // SAFETY: the description lives during the call, and the handle in it is the driver's own.
         unsafe { self.functions.cuSurfObjectCreate(&mut object, &source)? };
-        self.textures.surfaces.lock().insert(object);
+        self.textures.surfaces.lock().insert((context, object));
         Ok(object)
     }
 
     fn texture_destroy(&self, object: u64) -> CuResult<()> {
-        if !self.textures.textures.lock().remove(&object) {
+        if !self.textures.textures.lock().remove(&(context::current(self.functions)?, object)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the object exists; no pointers take part.
@@ -86,7 +101,7 @@ impl TextureCalls for Driver {
     }
 
     fn surface_destroy(&self, object: u64) -> CuResult<()> {
-        if !self.textures.surfaces.lock().remove(&object) {
+        if !self.textures.surfaces.lock().remove(&(context::current(self.functions)?, object)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the object exists; no pointers take part.
@@ -97,7 +112,6 @@ impl TextureCalls for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_api::handle::Native;
     use causeway_api::sys::CUarray_format;
 
     #[test]
