@@ -2,11 +2,14 @@
 
 import os
 import pathlib
+import re
 import time
 
 from gpu_harness import BUNDLE, Running, run
 
 PROGRAM_LIMIT_S = 60
+# So many answers that differ are shown.
+MOST_SHOWN = 20
 PART_LIMIT_S = 450
 
 
@@ -18,6 +21,7 @@ class Program:
         file = name if variant in ("static", "driver") else f"{name}.{variant}"
         self.command = [BUNDLE / "programs" / file, *arguments]
         self.title = " ".join([file, *arguments])
+        self.native_answers = None
 
     def complaint(self, outcome):
         """Why the outcome is not what programs.txt expects; None when it is."""
@@ -33,7 +37,34 @@ class Program:
             return outcome.reason()
         if kind == "output" and outcome.output != (BUNDLE / "expected" / f"{self.name}.txt").read_text():
             return f"its output is not that of expected/{self.name}.txt:\n{outcome.output}"
+        # Without a native run there is nothing to compare with.
+        if kind == "answers" and self.native_answers is not None:
+            return differing(self.native_answers, outcome.output, allowed_to_differ(self.name))
         return None
+
+
+def allowed_to_differ(name):
+    """The patterns of what may be answered in another way than natively."""
+    lines = (BUNDLE / "expected" / f"{name}.differ").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def matches(what, pattern):
+    """Whether `what` is the pattern, in which each `*` is any text."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), what) is not None
+
+
+def differing(native, remote, patterns):
+    """The first lines of `what = answer` that differ and may not; None when there are none."""
+    native, remote = native.splitlines(), remote.splitlines()
+    if len(native) != len(remote):
+        return f"it gave {len(remote)} answers, and {len(native)} natively"
+    wrong = []
+    for here, there in zip(native, remote):
+        what = here.split(" = ")[0]
+        if here != there and not any(matches(what, pattern) for pattern in patterns):
+            wrong.append(f"natively {here!r}, through Causeway {there!r}")
+    return "\n".join(wrong[:MOST_SHOWN]) or None
 
 
 def read_programs():
@@ -88,7 +119,10 @@ def run_programs(session):
             if way == "native" and program.needs == "causeway":
                 continue
             limit = min(PROGRAM_LIMIT_S, max(1, deadline - time.monotonic()))
-            columns[way] = judge(program, way, [run(wrap(program.command), limit, environment)])
+            outcome = run(wrap(program.command), limit, environment)
+            if way == "native":
+                program.native_answers = outcome.output
+            columns[way] = judge(program, way, [outcome])
         report.row(program.title, columns["native"], columns["remote"])
         if program.needs == "twice":
             at_once = [Running(server.command(program.command), environment) for _ in range(2)]

@@ -1,5 +1,5 @@
-// What the programs share that print a driver's answers, a line each, `what = answer`: scripts/gpu_answers.py compares the lines
-// natively and through Causeway.  No answer may differ from run to run on one machine: addresses and handles are printed as what they are
+// What the programs share that print a driver's answers, a line each, `what = answer`, which are compared natively and
+// through Causeway.  No answer may differ from run to run on one machine: addresses and handles are printed as what they are
 // related to.
 #pragma once
 

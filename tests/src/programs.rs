@@ -35,6 +35,14 @@ pub enum Expectation {
     Pass,
     /// As [`Pass`](Self::Pass), with this standard output.
     Output(String),
+    /// As [`Pass`](Self::Pass), with these lines of `what = answer` on standard output, of which those may differ of which
+    /// one of the patterns names what is answered.
+    Answers {
+        /// What a real driver answers.
+        real: String,
+        /// Names, in which a `*` is any text.
+        may_differ: Vec<String>,
+    },
     /// End with this exit status.
     Exit(i32),
     /// End by this signal.
@@ -55,12 +63,22 @@ pub fn cases() -> Vec<Case> {
         let [program, variants, needs, expects, arguments @ ..] = columns.as_slice() else {
             panic!("{}: {line:?} has fewer than four columns", path.display());
         };
+        let beside = |ending: &str| {
+            let path = folder.join("expected").join(format!("{program}.{ending}"));
+            std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
         let expects = match expects.split_once('=') {
             None if *expects == "pass" => Expectation::Pass,
             None if *expects == "output" => {
-                let expected = folder.join("expected").join(format!("{program}.txt"));
-                let text = std::fs::read_to_string(&expected);
-                Expectation::Output(text.unwrap_or_else(|error| panic!("{}: {error}", expected.display())))
+                Expectation::Output(beside("txt").unwrap_or_else(|error| panic!("{error}")))
+            }
+            // What depends on the device is compared where there is one.
+            None if *expects == "answers" && needs.split(',').any(|need| need == "gpu") => Expectation::Pass,
+            None if *expects == "answers" => {
+                let [real, may_differ] =
+                    ["txt", "differ"].map(|ending| beside(ending).unwrap_or_else(|error| panic!("{error}")));
+                let patterns = may_differ.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+                Expectation::Answers { may_differ: patterns.map(str::to_owned).collect(), real }
             }
             Some(("exit", status)) => Expectation::Exit(status.parse().expect("an exit status is a number")),
             Some(("signal", signal)) => Expectation::Signal(signal.parse().expect("a signal is a number")),
@@ -119,7 +137,9 @@ impl Case {
                 Err(format!("it must end by signal {expected}"))
             }
             Expectation::Exit(_) | Expectation::Signal(_) => Ok(()),
-            Expectation::Pass | Expectation::Output(_) => self.judge_pass(outcome),
+            Expectation::Pass | Expectation::Output(_) | Expectation::Answers { .. } => {
+                self.judge_pass(outcome)
+            }
         }
     }
 
@@ -133,11 +153,39 @@ impl Case {
             && outcome.stdout != *expected
         {
             Err(format!("its standard output must be\n{}", expected.trim_end()))
+        } else if let Expectation::Answers { real, may_differ } = &self.expects
+            && let Some(sentence) = differing(real, &outcome.stdout, may_differ)
+        {
+            Err(sentence)
         } else if outcome.stderr.lines().any(|line| !is_assertion(line)) {
             Err("nothing but failed assertions of kernels may be on its standard error".to_owned())
         } else {
             Ok(())
         }
+    }
+}
+
+/// What is wrong with lines of `what = answer`; nothing when all that differ may.
+fn differing(real: &str, ours: &str, may_differ: &[String]) -> Option<String> {
+    let (here, there) = (real.lines().count(), ours.lines().count());
+    if here != there {
+        return Some(format!("it must give {here} answers and not {there}"));
+    }
+    let wrong = real.lines().zip(ours.lines()).filter(|(real, ours)| {
+        let what = real.split(" = ").next().unwrap_or_default();
+        real != ours && !may_differ.iter().any(|pattern| matches(what, pattern))
+    });
+    let lines: Vec<_> = wrong.map(|(real, ours)| format!("{real:?} must not be {ours:?}")).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// Whether a text is a pattern, in which each `*` is any text.
+fn matches(text: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        None => text == pattern,
+        Some((start, rest)) => text.strip_prefix(start).is_some_and(|text| {
+            (0..=text.len()).any(|at| text.get(at..).is_some_and(|text| matches(text, rest)))
+        }),
     }
 }
 
@@ -210,4 +258,23 @@ fn table(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_answers_that_are_named_may_differ() {
+        let real = "pinned, 5 = 1\npinned, 16 = 3\nPASS x\n";
+        let patterns = ["*, 5".to_owned(), "a * in b *".to_owned()];
+        assert_eq!(differing(real, real, &[]), None);
+        assert_eq!(differing(real, &real.replace("5 = 1", "5 = error 1"), &patterns), None);
+        assert!(
+            differing(real, &real.replace("16 = 3", "16 = 2"), &patterns).unwrap().contains("pinned, 16")
+        );
+        assert!(differing(real, "PASS x\n", &patterns).is_some());
+        assert!(matches("a 1 in b 2", &patterns[1]) && !matches("a 1 in c 2", &patterns[1]));
+        assert!(!matches("pinned, 55", "*, 5") && !matches("x pinned", "pinned*"));
+    }
 }

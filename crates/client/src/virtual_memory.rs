@@ -234,6 +234,13 @@ pub fn retain(address: CUdeviceptr) -> Result<Handle<Allocation>, CUresult> {
     Ok(mapping.allocation.handle)
 }
 
+/// The reserved range in which an address lies: its first address and its size.
+pub fn reserved_at(address: CUdeviceptr) -> Option<(u64, u64)> {
+    let map = MAP.lock();
+    let (base, (size, _)) = map.reserved.range(..=address).next_back()?;
+    (address - base < *size).then_some((*base, *size))
+}
+
 /// The allocation that is mapped at an address.
 pub fn allocation_at(address: CUdeviceptr) -> Option<Arc<AllocationState>> {
     MAP.lock().mapping_at(address).map(|(_, mapping)| Arc::clone(&mapping.allocation))

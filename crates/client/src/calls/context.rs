@@ -134,8 +134,10 @@ pub unsafe fn cuCtxGetDevice_v2(out: *mut CUdevice, ctx: CUcontext) -> Outcome {
 }
 
 pub unsafe fn cuCtxGetFlags(flags: *mut u32) -> Outcome {
+    /// `CU_CTX_MAP_HOST`: pinned memory can be mapped in every context, and the driver says so of all.
+    const MAPS_HOST: u32 = 8;
     // SAFETY: room for the result, or null.
-    unsafe { give(flags, context::current_state()?.flags()) }
+    unsafe { give(flags, context::current_state()?.flags() | MAPS_HOST) }
 }
 
 pub unsafe fn cuCtxSetFlags(flags: u32) -> Outcome {

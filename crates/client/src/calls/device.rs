@@ -3,7 +3,7 @@
 use super::Outcome;
 use crate::address;
 use crate::device::{self, device};
-use crate::entry::{give, offer, store};
+use crate::entry::{give, list, offer, store};
 use crate::session;
 use crate::visible;
 use causeway_api::sys::{
@@ -160,6 +160,11 @@ pub unsafe fn cuDeviceGetHostAtomicCapabilities(
 ) -> Outcome {
     device(dev)?;
     if count == 0 || operations.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, and `count` operations by the program's word.
+    let operations = unsafe { list(operations, count as usize) }?;
+    if operations.iter().any(|operation| operation.0 >= CUatomicOperation::CU_ATOMIC_OPERATION_MAX.0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: room for `count` results, or null.

@@ -250,6 +250,8 @@ fn range_attribute(
         HOST => CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST,
         _ => CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
     };
+    // The number of a device; that of the host means nothing.
+    let number = |location| if location == HOST { 0 } else { location };
     let one = match attribute {
         CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
             let everywhere = |location: &Location| said.iter().all(|a| a.accessed_by.contains(location));
@@ -267,8 +269,8 @@ fn range_attribute(
         CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE => {
             kind(prefetched()).0 as i32
         }
-        CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID => preferred().max(0),
-        CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID => prefetched().max(0),
+        CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID => number(preferred()),
+        CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID => number(prefetched()),
         _ => return Err(INVALID),
     };
     if room == 1 { Ok(vec![one]) } else { Err(INVALID) }

@@ -126,6 +126,10 @@ pub unsafe fn cuMemGetAddressRange_v2(
     dptr: CUdeviceptr,
 ) -> Outcome {
     let (base, size) = match (memory::find(dptr), host_memory::find(dptr as usize)) {
+        // A mapping that its device may not use is as none.
+        (Some(piece), _) if super::unified::is_barred(&piece, dptr) => {
+            return Err(CUresult::CUDA_ERROR_NOT_FOUND);
+        }
         (Some(piece), _) => (piece.base, piece.size as usize),
         (None, Some(range)) => (range.base as CUdeviceptr, range.size),
         (None, None) => return Err(CUresult::CUDA_ERROR_NOT_FOUND),
@@ -169,9 +173,16 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
 }
 
 pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
-    let range = host_memory::find(p as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    /// Mapped for devices, as with unified addresses all pinned and managed memory is.
+    const MAPPED: u32 = 2;
+    let is_managed = || memory::find(p as CUdeviceptr).is_some_and(|piece| piece.origin.is_managed());
+    let flags = match host_memory::find(p as usize) {
+        Some(range) => range.flags | MAPPED,
+        None if is_managed() => MAPPED,
+        None => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
     // SAFETY: room for the result, or null.
-    unsafe { give(pFlags, range.flags) }
+    unsafe { give(pFlags, flags) }
 }
 
 pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32) -> Outcome {

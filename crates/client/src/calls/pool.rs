@@ -52,6 +52,10 @@ pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> Outcome {
 unsafe fn device_of(location: *const CUmemLocation, kind: CUmemAllocationType) -> Result<CUdevice, CUresult> {
     // SAFETY: as this function demands.
     let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let is_current_node = location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    if kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_INVALID && !is_current_node {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let is_on_device = location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
     if !is_on_device || kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(refuse_use!("memory pools in host memory or of managed memory"));

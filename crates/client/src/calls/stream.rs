@@ -217,7 +217,13 @@ pub unsafe fn cuStreamGetAttribute(
     value: *mut CUstreamAttrValue,
     ds: DefaultStream,
 ) -> Outcome {
-    if value.is_null() {
+    // Events are attributes of launches, and streams have none.
+    let is_of_launches = matches!(
+        attr,
+        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+            | CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT
+    );
+    if value.is_null() || is_of_launches {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let stream = named(hStream, ds)?;

@@ -38,12 +38,41 @@ fn on_device(address: CUdeviceptr) -> Option<CUdeviceptr> {
     visible::device_address(host).or_else(|| visible::window::contains(host).then_some(host as CUdeviceptr))
 }
 
+/// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.
+const READ_AND_WRITE: u32 = 3;
+
+/// What the device may do with memory that it has.
+fn access(piece: &memory::Piece, address: CUdeviceptr) -> u32 {
+    let location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: piece.device };
+    virtual_memory::access(address, &location).unwrap_or(READ_AND_WRITE)
+}
+
+/// Whether a piece is a mapping of the program's that its device may neither read nor write.
+pub(super) fn is_barred(piece: &memory::Piece, address: CUdeviceptr) -> bool {
+    access(piece, address) == 0
+}
+
+/// The first address and the size of the range that an address is said to belong to: for mappings the range that was
+/// reserved.
+fn range(piece: &memory::Piece) -> (u64, u64) {
+    let reserved = (piece.origin == Origin::Mapping).then(|| virtual_memory::reserved_at(piece.base));
+    reserved.flatten().unwrap_or((piece.base, piece.size))
+}
+
+/// The size of a mapping of pinned or managed memory, which is made in pages of a device.
+fn in_device_pages(size: u64) -> u64 {
+    size.next_multiple_of(2 << 20)
+}
+
 /// The mapping in which a piece lies: its first address, its size, and a number of its memory.
 fn mapping(piece: &memory::Piece) -> (u64, u64, u64) {
     let block = piece.heap.as_ref().and_then(|heap| heap.block_of(piece.base));
     match (block, virtual_memory::allocation_at(piece.base)) {
         (Some((handle, base, size)), _) => (base, size, u64::from(handle.index())),
         (None, Some(allocation)) => (piece.base, piece.size, u64::from(allocation.handle.index())),
+        (None, None) if piece.origin == Origin::Managed => {
+            (piece.base, in_device_pages(piece.size), piece.id)
+        }
         (None, None) => (piece.base, piece.size, piece.id),
     }
 }
@@ -57,6 +86,12 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
     let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     match (attribute, target) {
         (_, Target::Unknown) => invalid,
+        // Memory of pools is the device's.
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Device(piece))
+            if pool::of_piece(piece).is_some() =>
+        {
+            long(0)
+        }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Device(piece)) => {
             long(Context::address(piece.context.as_raw()))
         }
@@ -68,6 +103,11 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Target::Pinned(_)) => {
             word(CUmemorytype::CU_MEMORYTYPE_HOST.0)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Target::Device(piece))
+            if is_barred(piece, address) =>
+        {
+            invalid
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Target::Device(_)) => long(address),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Target::Pinned(_)) => {
@@ -84,7 +124,8 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, Target::Device(piece)) => {
             flag(piece.origin.is_managed())
         }
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Device(_)) => flag(false),
+        // Synchronous copies and fills of it never return early.
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Device(_)) => flag(true),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Pinned(_)) => flag(false),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, Target::Device(piece)) => long(piece.id),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, Target::Pinned(range)) => long(range.id),
@@ -103,12 +144,12 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
             word(crate::context::state(range.context)?.device as u32)
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, Target::Device(piece)) => {
-            long(piece.base)
+            long(range(piece).0)
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, Target::Pinned(range)) => {
             long(range.base as u64)
         }
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, Target::Device(piece)) => long(piece.size),
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, Target::Device(piece)) => long(range(piece).1),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, Target::Pinned(range)) => {
             long(range.size as u64)
         }
@@ -122,12 +163,9 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, Target::Pinned(_)) => long(0),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, Target::Device(piece)) => {
-            /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.
-            const READ_AND_WRITE: u32 = 3;
-            let location =
-                CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: piece.device };
-            word(virtual_memory::access(address, &location).unwrap_or(READ_AND_WRITE))
+            word(access(piece, address))
         }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, Target::Pinned(_)) => word(READ_AND_WRITE),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, Target::Device(piece)) => {
             long(pool::of_piece(piece).map_or(0, |pool| MemoryPool::address(pool.handle.as_raw())))
         }
@@ -141,6 +179,18 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, Target::Device(piece)) => {
             long(mapping(piece).2)
         }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, Target::Pinned(range)) => {
+            long(range.base as u64)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE, Target::Pinned(range))
+            if range.is_registered =>
+        {
+            long(range.size as u64)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE, Target::Pinned(range)) => {
+            long(in_device_pages(range.size as u64))
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, Target::Pinned(range)) => long(range.id),
         _ => invalid,
     }
 }
