@@ -48,9 +48,11 @@ fn small_allocations_do_not_wait_for_the_server() {
 #[test]
 fn without_addresses_of_its_own_a_client_asks_the_server_and_says_so() {
     let server = Server::start();
-    for name in ["allocation", "async_alloc"] {
+    // Without the addresses, handles must still be such at which nothing lies.
+    for (name, arguments) in [("allocation", &[][..]), ("async_alloc", &[]), ("handle_values", &["nowhere"])]
+    {
         let mut command = through_run(Some(&server.connect_string()), &cuda_program(name));
-        command.env("CAUSEWAY_LOG", "info");
+        command.args(arguments).env("CAUSEWAY_LOG", "info");
         // SAFETY: between fork and exec only this call is made, which takes a record that lives here.
         unsafe {
             command.pre_exec(|| {
@@ -64,6 +66,10 @@ fn without_addresses_of_its_own_a_client_asks_the_server_and_says_so() {
         }
         let outcome = run(&mut command, LIMIT).must_succeed();
         assert!(outcome.stderr.contains("cannot be reserved"), "{outcome}");
+        assert!(
+            outcome.stderr.contains("handles have") && outcome.stderr.contains("not reserved"),
+            "{outcome}"
+        );
     }
 }
 

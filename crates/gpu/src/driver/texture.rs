@@ -115,6 +115,20 @@ mod tests {
     use causeway_api::sys::CUarray_format;
 
     #[test]
+    fn contexts_have_objects_of_the_same_number() {
+        let (textures, contexts) = (Textures::default(), [0x100, 0x200].map(Native::from_value));
+        for context in contexts {
+            assert!(
+                textures.surfaces.lock().insert((context, 1))
+                    && textures.textures.lock().insert((context, 2))
+            );
+        }
+        textures.forget(contexts[0]);
+        assert_eq!(*textures.surfaces.lock(), HashSet::from([(contexts[1], 1)]));
+        assert_eq!(*textures.textures.lock(), HashSet::from([(contexts[1], 2)]));
+    }
+
+    #[test]
     fn each_source_becomes_its_form_of_the_description() {
         let array = description(&TextureSource::Array(Native::from_value(0x77)));
         assert_eq!(array.resType, CUresourcetype::CU_RESOURCE_TYPE_ARRAY);
