@@ -39,7 +39,7 @@ apps: setup
 
 demo: setup
 	@$(BUILD_PROGRAMS) $(PROGRAMS)/vector_add
-	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
 	$(CARGO_TARGET_DIR)/release/causeway demo -- build/cuda/vector_add
 
 test: programs
@@ -49,12 +49,12 @@ lint: setup
 	@scripts/lint.sh
 
 bench: programs
-	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
 	for part in latency launch copy; do $(CARGO_TARGET_DIR)/release/causeway bench $$part --quick --via tcp,shm || exit 1; done
 	cargo bench --locked -p causeway-wire
 
 gpu-bundle: programs
-	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-model
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs -p causeway-model
 	@scripts/gpu-bundle.sh
 
 net-test: programs

@@ -19,6 +19,10 @@ install -s "$release/libcuda.so" "$bundle/bin/libcuda.so.1"
 cp "$bundle/bin/libcuda.so.1" "$bundle/bin/libcuda.so"
 install -s "$release/libcauseway_nvml.so" "$bundle/bin/libnvidia-ml.so.1"
 cp "$bundle/bin/libnvidia-ml.so.1" "$bundle/bin/libnvidia-ml.so"
+for stub in libnvcuvid libnvidia-encode libnvidia-opticalflow libnvoptix; do
+    install -s "$release/libcauseway_stubs.so" "$bundle/bin/$stub.so.1"
+    cp "$bundle/bin/$stub.so.1" "$bundle/bin/$stub.so"
+done
 
 for program in "$programs"/*; do
     if [ -f "$program" ]; then install -s "$program" "$bundle/programs/"; fi

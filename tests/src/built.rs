@@ -23,14 +23,25 @@ pub fn nvml_library() -> PathBuf {
     causeway().with_file_name("libcauseway_nvml.so")
 }
 
-/// A folder in which the client libraries have the names that programs look for, `libcuda.so.1` and `libnvidia-ml.so.1`.
+/// The library of stubs, next to [`causeway`].
+pub fn stubs_library() -> PathBuf {
+    causeway().with_file_name("libcauseway_stubs.so")
+}
+
+/// A folder in which the client libraries have the names that programs look for.
 pub fn client_library_folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     FOLDER
         .get_or_init(|| {
             let folder = tempfile::tempdir().expect("a temporary folder can be made");
-            for (library, name) in [(client_library(), "libcuda.so.1"), (nvml_library(), "libnvidia-ml.so.1")]
-            {
+            for (library, name) in [
+                (client_library(), "libcuda.so.1"),
+                (nvml_library(), "libnvidia-ml.so.1"),
+                (stubs_library(), "libnvcuvid.so.1"),
+                (stubs_library(), "libnvidia-encode.so.1"),
+                (stubs_library(), "libnvidia-opticalflow.so.1"),
+                (stubs_library(), "libnvoptix.so.1"),
+            ] {
                 std::os::unix::fs::symlink(library, folder.path().join(name))
                     .expect("a link can be made in a new folder");
             }
@@ -88,6 +99,8 @@ fn profile_folder() -> PathBuf {
             "causeway-client",
             "-p",
             "causeway-nvml",
+            "-p",
+            "causeway-stubs",
             "-p",
             "causeway-model",
             "--profile",

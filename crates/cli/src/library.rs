@@ -16,15 +16,26 @@ const NAME: &str = "libcuda.so.1";
 /// The name that cargo gives it, and that a few libraries ask for.
 const PLAIN_NAME: &str = "libcuda.so";
 
+/// What cargo calls the library that stands in for those whose work is not forwarded.
+const STUBS: &str = "libcauseway_stubs.so";
+
 /// The folder with all names that is made beside the libraries that cargo has built.
 const LINKS: &str = "causeway-lib";
 
 /// What is in that folder: the names, and what cargo calls the library.
-const NAMES: [(&str, &str); 4] = [
+const NAMES: [(&str, &str); 12] = [
     (NAME, PLAIN_NAME),
     (PLAIN_NAME, PLAIN_NAME),
     ("libnvidia-ml.so.1", "libcauseway_nvml.so"),
     ("libnvidia-ml.so", "libcauseway_nvml.so"),
+    ("libnvcuvid.so.1", STUBS),
+    ("libnvcuvid.so", STUBS),
+    ("libnvidia-encode.so.1", STUBS),
+    ("libnvidia-encode.so", STUBS),
+    ("libnvidia-opticalflow.so.1", STUBS),
+    ("libnvidia-opticalflow.so", STUBS),
+    ("libnvoptix.so.1", STUBS),
+    ("libnvoptix.so", STUBS),
 ];
 
 /// Why there is no client library.
@@ -37,7 +48,7 @@ pub enum LibraryError {
     #[error(
         "the client library {NAME} is neither beside {executable} nor in ../lib/causeway: build it with \
          `cargo build \
-         --release -p causeway-client -p causeway-nvml`, or name its folder in CAUSEWAY_LIB_DIR"
+         --release -p causeway-client -p causeway-nvml -p causeway-stubs`, or name its folder in CAUSEWAY_LIB_DIR"
     )]
     NotFound {
         /// This program.
@@ -103,7 +114,7 @@ fn make_links(built: &Path, folder: &Path) -> io::Result<()> {
         made => made,
     };
     or_there(std::fs::create_dir(folder))?;
-    // NVML is for those who ask about GPUs; programs run without it.
+    // Most programs ask for the driver library alone, and run without the others.
     for (name, library) in NAMES.iter().filter(|(_, library)| built.join(library).exists()) {
         or_there(symlink(Path::new("..").join(library), folder.join(name)))?;
     }

@@ -212,6 +212,8 @@ pub struct Gpus {
     pub has_gdrdrv: bool,
     /// Its device file.
     pub gdrdrv_node: Option<Node>,
+    /// Libraries of NVIDIA's driver whose work Causeway does not forward, by their paths.
+    pub not_forwarded: Vec<String>,
 }
 
 /// What is known only by asking the system, from the place of this process.
@@ -222,6 +224,8 @@ pub struct Live {
     pub release: String,
     /// The folder of the client library, or why there is none; nothing where it was not looked for.
     pub client_library: Option<Result<String, String>>,
+    /// The libraries of NVIDIA's driver for which that folder has no stub.
+    pub without_stub: Vec<String>,
     /// Whether this is root's process.
     pub is_root: bool,
     /// Bytes of memory that this process may lock; nothing for any number.

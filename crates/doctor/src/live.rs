@@ -26,6 +26,7 @@ pub fn probe() -> Live {
     Live {
         release: env!("CARGO_PKG_VERSION").to_owned(),
         client_library: None,
+        without_stub: Vec::new(),
         is_root: getuid().is_root(),
         memlock: memlock.current,
         memlock_most: memlock.maximum,

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use causeway_doctor::judge::between::{self as between_servers, Between};
 use causeway_doctor::judge::problems;
 use causeway_doctor::judge::way::{self as ways, Way};
+use causeway_doctor::read::NOT_FORWARDED;
 use causeway_doctor::{Facts, Finding, examine, judge, print};
 use causeway_fabric::keys::ServersError;
 use causeway_fabric::{Target, ViaChoice};
@@ -131,7 +132,12 @@ impl Server {
 
 fn examine_here() -> Facts {
     let mut facts = examine();
-    let folder = library::folder().map(|folder| folder.display().to_string());
+    let folder = library::folder();
+    if let Ok(folder) = &folder {
+        let without = NOT_FORWARDED.iter().filter(|name| !folder.join(name).exists());
+        facts.live.without_stub = without.map(|name| (*name).to_owned()).collect();
+    }
+    let folder = folder.map(|folder| folder.display().to_string());
     facts.live.client_library = Some(folder.map_err(|error| error.to_string()));
     facts
 }

@@ -6,6 +6,7 @@ mod gpus;
 mod machine;
 pub(crate) mod ports;
 mod rdma;
+mod stubs;
 pub mod way;
 
 use crate::facts::Facts;
@@ -76,6 +77,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     findings.extend(rdma::judge(facts));
     findings.extend(ports::judge(facts));
     findings.extend(gpus::judge(facts));
+    findings.extend(stubs::judge(facts));
     findings.extend(gpudirect::judge(facts));
     findings
 }

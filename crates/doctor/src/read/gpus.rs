@@ -8,6 +8,10 @@ const NVIDIA: u32 = 0x10de;
 /// Display controllers: VGA and 3D.
 const DISPLAY: [u32; 2] = [0x0300, 0x0302];
 
+/// Libraries of NVIDIA's driver for what Causeway does not forward: video decoding and encoding, optical flow, ray tracing.
+pub const NOT_FORWARDED: [&str; 4] =
+    ["libnvcuvid.so.1", "libnvidia-encode.so.1", "libnvidia-opticalflow.so.1", "libnvoptix.so.1"];
+
 pub fn read(system: &System) -> Gpus {
     let is_gpu = |address: &String| {
         pci::identity(system, address)
@@ -29,7 +33,29 @@ pub fn read(system: &System) -> Gpus {
         has_peermem: is_peermem_loaded(&system.at("/sys")),
         has_gdrdrv: system.exists("/sys/module/gdrdrv"),
         gdrdrv_node: system.node("/dev/gdrdrv"),
+        not_forwarded: not_forwarded(system),
     }
+}
+
+/// The libraries of [`NOT_FORWARDED`] in the usual folders, each file once.
+fn not_forwarded(system: &System) -> Vec<String> {
+    const FOLDERS: [&str; 6] = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/nvidia/lib64",
+        "/usr/lib/wsl/lib",
+        "/run/opengl-driver/lib",
+    ];
+    let (mut files, mut found) = (Vec::new(), Vec::new());
+    for path in FOLDERS.iter().flat_map(|folder| NOT_FORWARDED.map(|name| format!("{folder}/{name}"))) {
+        let Some(file) = system.resolve(&path) else { continue };
+        if !files.contains(&file) {
+            files.push(file);
+            found.push(path);
+        }
+    }
+    found
 }
 
 /// The version in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 ...`.

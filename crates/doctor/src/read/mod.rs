@@ -5,6 +5,8 @@ mod machine;
 mod pci;
 mod rdma;
 
+pub use gpus::NOT_FORWARDED;
+
 use crate::facts::{Facts, Live, Node};
 use rustix::fs::{Access, access};
 use std::fs::{self, File};

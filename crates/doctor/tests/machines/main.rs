@@ -303,6 +303,31 @@ fn a_gpu_without_its_driver_is_a_problem_but_in_a_container() {
 }
 
 #[test]
+fn libraries_of_the_driver_that_are_not_forwarded_are_named_with_what_programs_get_in_their_place() {
+    let tree = Tree::new("client", "6.1.0");
+    let judged = |without_stub: &[&str]| {
+        let without_stub = without_stub.iter().map(|name| (*name).to_owned()).collect();
+        let client_library = Some(Ok("/opt/causeway/lib".to_owned()));
+        judge(&tree.facts(Live { client_library, without_stub, ..live() }))
+    };
+    let speaks = |findings: &[Finding]| findings.iter().any(|finding| finding.text.contains("libnv"));
+    assert!(!speaks(&judged(&["libnvcuvid.so.1"])), "there is none of NVIDIA's");
+    tree.file("/usr/lib/x86_64-linux-gnu/libnvcuvid.so.580.65.06", "");
+    for link in ["/usr/lib/x86_64-linux-gnu/libnvcuvid.so.1", "/usr/lib64/libnvcuvid.so.1"] {
+        tree.link(link, "/usr/lib/x86_64-linux-gnu/libnvcuvid.so.580.65.06");
+    }
+    let findings = judged(&[]);
+    let covered = "NVIDIA's /usr/lib/x86_64-linux-gnu/libnvcuvid.so.1 is here";
+    assert!(of(&findings, Level::Good, covered).text.contains("stubs from /opt/causeway/lib"));
+    tree.file("/usr/lib64/libnvoptix.so.1", "");
+    let findings = judged(&["libnvoptix.so.1", "libnvidia-encode.so.1"]);
+    of(&findings, Level::Good, covered);
+    let bare = of(&findings, Level::Problem, "find NVIDIA's /usr/lib64/libnvoptix.so.1, which wait for ever");
+    assert!(bare.advice.as_ref().unwrap().contains("the names libnvoptix.so.1, libnvidia-encode.so.1;"));
+    assert!(!speaks(&judge(&tree.facts(live()))), "a server gives programs no library");
+}
+
+#[test]
 fn the_way_between_two_machines_is_judged_from_both() {
     let (here, there) = (edr_node().facts(live()), edr_node().facts(live()));
     let way = Way {

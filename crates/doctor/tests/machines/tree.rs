@@ -31,7 +31,7 @@ impl Tree {
     }
 
     /// A link; both paths begin at the root.
-    fn link(&self, from: &str, to: &str) {
+    pub fn link(&self, from: &str, to: &str) {
         let at = self.at(from);
         fs::create_dir_all(at.parent().unwrap()).unwrap();
         let up = "../".repeat(from.trim_start_matches('/').matches('/').count());

@@ -1,0 +1,21 @@
+//! A line on the program's standard error about what was refused, where `CAUSEWAY_LOG` wants it.
+
+use std::io::Write as _;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Says, once in a process, that something is not forwarded. Most programs only try, so it is no error.
+pub fn refused(function: &str, result: &str, what: &str) {
+    static WANTED: OnceLock<bool> = OnceLock::new();
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let wanted =
+        || matches!(std::env::var("CAUSEWAY_LOG").as_deref().map(str::trim), Ok("info" | "debug" | "trace"));
+    if *WANTED.get_or_init(wanted) && !SAID.swap(true, Ordering::Relaxed) {
+        // A program without standard error learns it from the result.
+        let _ = writeln!(
+            std::io::stderr(),
+            "causeway: {what} is not forwarded to the server: {function} answers {result}, as does everything else of this \
+             kind; the program has to do without"
+        );
+    }
+}
