@@ -21,6 +21,8 @@ pub struct Range {
     pub base: usize,
     /// Its size in bytes.
     pub size: usize,
+    /// The bytes that there are for it, of which the program has been given `size`.
+    pub room: usize,
     /// The flags that the program gave.
     pub flags: u32,
     /// The context that was current.
@@ -31,6 +33,8 @@ pub struct Range {
     pub is_registered: bool,
     /// Whether the worker has the same memory; see [`visible::shared`].
     pub is_shared: bool,
+    /// Whether it is a pool's, which gives it back.
+    pub is_pooled: bool,
 }
 
 static RANGES: RwLock<BTreeMap<usize, Range>> = RwLock::new(BTreeMap::new());
@@ -43,14 +47,41 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let shared = visible::shared::allocate(context, size);
-    let address = match shared.or_else(|| window::allocate(size, None)) {
-        Some(address) => address,
-        None => map(mapped)?,
+    let (address, is_shared) = match make(context, size) {
+        Some(made) => made,
+        None => (map(mapped)?, false),
     };
-    let (base, id, is_shared) = (address as usize, memory::next_id(), shared.is_some());
-    RANGES.write().insert(base, Range { base, size, flags, context, id, is_registered: false, is_shared });
+    let (base, id) = (address as usize, memory::next_id());
+    let (is_registered, is_pooled) = (false, false);
+    note(Range { base, size, room: size, flags, context, id, is_registered, is_shared, is_pooled });
     Ok(address)
+}
+
+/// New zeroed memory in the host window, and whether the worker has the same; nothing where there is no room.
+pub fn make(context: Handle<Context>, size: usize) -> Option<(*mut c_void, bool)> {
+    match visible::shared::allocate(context, size) {
+        Some(address) => Some((address, true)),
+        None => Some((window::allocate(size, None)?, false)),
+    }
+}
+
+/// Notes memory as pinned.
+pub fn note(range: Range) {
+    RANGES.write().insert(range.base, range);
+}
+
+/// Forgets that memory of a pool is pinned memory that the program has. It stays as it is.
+pub fn withdraw(base: usize) {
+    RANGES.write().remove(&base);
+}
+
+/// Gives back memory of [`make`] that is not noted, after the copies that still write to it, once the device is idle.
+/// `is_shared` says that the worker has it, too.
+pub fn unmake(base: usize, size: usize, context: Handle<Context>, is_shared: bool) -> Result<(), CUresult> {
+    transfers::wait_for_range(base, base + size);
+    let forgotten = if is_shared { visible::shared::forget(context, base) } else { visible::forget(base) };
+    window::release(base, size);
+    forgotten
 }
 
 /// New zeroed memory where the system likes.
@@ -75,7 +106,8 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
     let range = take(base, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     transfers::wait_for_range(base, base + range.size);
     registered::forget(&range);
-    let forgotten = if range.is_shared { visible::shared::forget(&range) } else { visible::forget(base) };
+    let forgotten =
+        if range.is_shared { visible::shared::forget(range.context, base) } else { visible::forget(base) };
     if window::contains(base) {
         window::release(base, range.size);
     } else {
@@ -99,7 +131,9 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
     let id = memory::next_id();
-    ranges.insert(base, Range { base, size, flags, context, id, is_registered: true, is_shared: false });
+    let (is_registered, is_shared, is_pooled) = (true, false, false);
+    let range = Range { base, size, room: size, flags, context, id, is_registered, is_shared, is_pooled };
+    ranges.insert(base, range);
     drop(ranges);
     populate(base, end, flags & CU_MEMHOSTREGISTER_READ_ONLY != 0);
     Ok(())
@@ -137,7 +171,7 @@ pub fn context_ends(context: Handle<Context>) {
 
 fn take(base: usize, is_registered: bool) -> Option<Range> {
     let mut ranges = RANGES.write();
-    ranges.get(&base).filter(|range| range.is_registered == is_registered)?;
+    ranges.get(&base).filter(|range| range.is_registered == is_registered && !range.is_pooled)?;
     ranges.remove(&base)
 }
 
@@ -161,8 +195,18 @@ mod tests {
     fn ranges_do_not_overlap_and_are_found_by_any_address_inside() {
         let context = Handle::new(3, 3);
         let base = 0x1000_usize;
-        let range =
-            Range { base, size: 100, flags: 0, context, id: 0, is_registered: true, is_shared: false };
+        let (is_registered, is_shared, is_pooled) = (true, false, false);
+        let range = Range {
+            base,
+            size: 100,
+            room: 100,
+            flags: 0,
+            context,
+            id: 0,
+            is_registered,
+            is_shared,
+            is_pooled,
+        };
         RANGES.write().insert(base, range);
         assert!(is_pinned(base, base + 100) && is_pinned(base + 99, base + 100));
         assert!(!is_pinned(base, base + 101) && !is_pinned(base - 1, base));

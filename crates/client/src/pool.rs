@@ -2,10 +2,14 @@
 //!
 //! A pool is a heap whose free memory belongs to the stream that freed it until the work before the free is known to
 //! be done, so neither allocating nor freeing asks the server. Where the session has no window of addresses, pools are
-//! the server's.
+//! the server's. Memory that the program reaches, too, is made of ranges of the host window.
+
+pub mod places;
+pub mod ranges;
 
 use crate::address::heap::{self, Heap, Stamp};
 use crate::address::window;
+use crate::entry::refuse_use;
 use crate::handles::RawHandle as _;
 use crate::handles::{self, Registry};
 use crate::log::info;
@@ -16,6 +20,8 @@ use causeway_api::calls;
 use causeway_api::handle::{Handle, MemoryPool};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUmemAllocationHandleType, CUmemPool_attribute, CUresult};
 use parking_lot::{Mutex, RwLock};
+use places::Place;
+use ranges::Ranges;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,12 +29,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct PoolState {
     /// Its handle.
     pub handle: Handle<MemoryPool>,
-    /// The program's number of its device.
+    /// Where its memory lies.
+    pub place: Place,
+    /// The program's number of its device; of the first one where the memory is no device's.
     pub device: CUdevice,
     /// `CUmemAllocationHandleType`s that it was made for.
     pub handle_types: u32,
-    /// Its memory; nothing for a pool of the server.
+    /// Its memory of a device; nothing for a pool of the server, or of another place.
     pub heap: Option<Arc<Heap>>,
+    /// Its memory that the program reaches, too.
+    pub ranges: Option<Arc<Ranges>>,
     /// Whether it is another process's, from which nothing can be allocated here.
     pub is_imported: bool,
     /// The three attributes that permit reuse across streams, in the order of their numbers.
@@ -50,16 +60,21 @@ static OF_DEVICES: RwLock<Vec<OfDevice>> = RwLock::new(Vec::new());
 static ENDING: Mutex<Vec<Arc<Heap>>> = Mutex::new(Vec::new());
 
 impl PoolState {
-    fn new(device: CUdevice, limit: u64, handle_types: u32, is_imported: bool) -> Arc<Self> {
+    fn new(place: Place, limit: u64, handle_types: u32, is_imported: bool) -> Arc<Self> {
+        let handle = handles::create::<MemoryPool>();
+        let (device, is_devices) = match place {
+            Place::Device(device) => (device, true),
+            _ => (0, false),
+        };
+        let known = device::device(device).ok().filter(|_| is_devices);
         let pool = Arc::new(Self {
-            handle: handles::create::<MemoryPool>(),
+            handle,
+            place,
             device,
             handle_types,
             is_imported,
-            heap: device::device(device)
-                .ok()
-                .and_then(|known| window::window(known.server))
-                .map(|_| Heap::new(device, limit)),
+            heap: known.and_then(|known| window::window(known.server)).map(|_| Heap::new(device, limit)),
+            ranges: place.kind().map(|kind| Ranges::new(kind, handle, limit)),
             reuse: [const { AtomicBool::new(true) }; 3],
             release_threshold: AtomicU64::new(0),
         });
@@ -70,11 +85,14 @@ impl PoolState {
     /// The value of an attribute.
     pub fn attribute(&self, attribute: CUmemPool_attribute) -> Result<u64, CUresult> {
         type Attribute = CUmemPool_attribute;
-        let Some(heap) = &self.heap else {
-            let request = calls::memory_pool_attribute_get { pool: self.handle, attribute };
-            return session::call_in(device::without_context(self.device)?, &request);
+        let (used, reserved) = match (&self.ranges, &self.heap) {
+            (Some(ranges), _) => ranges.gauges(),
+            (None, Some(heap)) => heap.gauges(),
+            (None, None) => {
+                let request = calls::memory_pool_attribute_get { pool: self.handle, attribute };
+                return session::call_in(device::without_context(self.device)?, &request);
+            }
         };
-        let (used, reserved) = heap.gauges();
         Ok(match attribute {
             Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => self.release_threshold.load(Ordering::Relaxed),
             Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => reserved.current,
@@ -88,20 +106,30 @@ impl PoolState {
     /// Sets an attribute. High marks can only be taken back, by setting them to 0.
     pub fn set_attribute(&self, attribute: CUmemPool_attribute, value: u64) -> Result<(), CUresult> {
         type Attribute = CUmemPool_attribute;
-        let Some(heap) = &self.heap else {
+        if self.is_on_server() {
             let request = calls::memory_pool_attribute_set { pool: self.handle, attribute, value };
             return session::call_in(device::without_context(self.device)?, &request);
+        }
+        let reset_high = |of_reserved| match (&self.ranges, &self.heap) {
+            (Some(ranges), _) => ranges.reset_high(of_reserved),
+            (None, heap) => heap.iter().for_each(|heap| heap.reset_high(of_reserved)),
         };
         match attribute {
             Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
                 self.release_threshold.store(value, Ordering::Relaxed);
-                heap.set_keep(value);
+                self.heap.iter().for_each(|heap| heap.set_keep(value));
+                self.ranges.iter().for_each(|ranges| ranges.set_keep(value));
             }
-            Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH if value == 0 => heap.reset_high(true),
-            Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH if value == 0 => heap.reset_high(false),
+            Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH if value == 0 => reset_high(true),
+            Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH if value == 0 => reset_high(false),
             other => self.reuse(other)?.store(value != 0, Ordering::Relaxed),
         }
         Ok(())
+    }
+
+    /// Whether its memory is the server's to manage.
+    pub fn is_on_server(&self) -> bool {
+        self.heap.is_none() && self.ranges.is_none()
     }
 
     fn reuse(&self, attribute: CUmemPool_attribute) -> Result<&AtomicBool, CUresult> {
@@ -124,6 +152,9 @@ pub fn get(handle: Handle<MemoryPool>) -> Result<Arc<PoolState>, CUresult> {
 
 /// The pool that a piece of memory came from, while it exists.
 pub fn of_piece(piece: &Piece) -> Option<Arc<PoolState>> {
+    if let Some(handle) = ranges::pool_of(piece.base) {
+        return get(handle).ok();
+    }
     let heap = piece.heap.as_ref().filter(|_| piece.origin == Origin::Pool)?;
     let is_owner = |pool: &PoolState| pool.heap.as_ref().is_some_and(|other| Arc::ptr_eq(other, heap));
     POOLS.select(is_owner).pop().map(|(_, pool)| pool)
@@ -140,8 +171,8 @@ pub fn default_of(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
     if let Some(pool) = &devices[index].default {
         return Ok(Arc::clone(pool));
     }
-    let pool = PoolState::new(number, 0, 0, false);
-    if pool.heap.is_none() {
+    let pool = PoolState::new(Place::Device(number), 0, 0, false);
+    if pool.is_on_server() {
         let request = calls::memory_pool_default { pool: pool.handle, device: on_server };
         session::post_in(device::without_context(number)?, &request)?;
     }
@@ -160,11 +191,11 @@ pub fn current_of(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
 
 /// Makes a pool the one that allocations without a pool come from.
 pub fn set_current(number: CUdevice, pool: &Arc<PoolState>) -> Result<(), CUresult> {
-    if pool.device != number {
+    if pool.place != Place::Device(number) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     default_of(number)?;
-    if pool.heap.is_none() {
+    if pool.is_on_server() {
         let request =
             calls::memory_pool_current_set { device: device::on_server(number)?, pool: pool.handle };
         session::post_in(device::without_context(number)?, &request)?;
@@ -174,13 +205,19 @@ pub fn set_current(number: CUdevice, pool: &Arc<PoolState>) -> Result<(), CUresu
 }
 
 /// Makes a pool that holds at most `limit` bytes; 0 sets no limit.
-pub fn create(number: CUdevice, limit: usize, handle_types: u32) -> Result<Arc<PoolState>, CUresult> {
-    let on_server = device::on_server(number)?;
+///
+/// # Errors
+/// `CUDA_ERROR_NOT_SUPPORTED` for memory that the program reaches, too, where there are no addresses for it.
+pub fn create(place: Place, limit: usize, handle_types: u32) -> Result<Arc<PoolState>, CUresult> {
+    if place.kind().is_some() && !crate::visible::window::is_open() {
+        return Err(refuse_use!("pools of host or managed memory: no addresses are free for it"));
+    }
     sweep();
-    let pool = PoolState::new(number, limit as u64, handle_types, false);
-    if pool.heap.is_none() {
+    let pool = PoolState::new(place, limit as u64, handle_types, false);
+    if pool.is_on_server() {
+        let on_server = device::on_server(pool.device)?;
         let request = calls::memory_pool_create { pool: pool.handle, device: on_server, limit };
-        session::call_in(device::without_context(number)?, &request).inspect_err(|_| {
+        session::call_in(device::without_context(pool.device)?, &request).inspect_err(|_| {
             POOLS.remove(pool.handle);
             handles::drop_handle(pool.handle);
         })?;
@@ -194,26 +231,33 @@ pub fn import(ordinal: i32) -> Result<Arc<PoolState>, CUresult> {
     let server = context::current_or_none().server();
     let number = device::number_of(server, ordinal).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     let descriptor = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
-    Ok(PoolState::new(number, 0, descriptor, true))
+    Ok(PoolState::new(Place::Device(number), 0, descriptor, true))
 }
 
 /// Destroys a pool. Memory that is allocated from it stays valid until it is freed.
 pub fn destroy(pool: &PoolState) -> Result<(), CUresult> {
     let is_default =
         |pools: &OfDevice| pools.default.as_ref().is_some_and(|default| default.handle == pool.handle);
-    if OF_DEVICES.read().iter().any(is_default) {
+    if OF_DEVICES.read().iter().any(is_default) || places::is_default(pool) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     POOLS.remove(pool.handle);
-    match &pool.heap {
-        Some(heap) => {
+    match (&pool.ranges, &pool.heap) {
+        (Some(ranges), _) => {
+            handles::drop_handle(pool.handle);
+            ranges.end();
+            ENDING_RANGES.lock().push(Arc::clone(ranges));
+            sweep();
+            Ok(())
+        }
+        (None, Some(heap)) => {
             handles::drop_handle(pool.handle);
             heap.end();
             ENDING.lock().push(Arc::clone(heap));
             sweep();
             Ok(())
         }
-        None => {
+        (None, None) => {
             let request =
                 calls::cuMemPoolDestroy { pool: handles::retire::<MemoryPool>(pool.handle.as_raw())? };
             session::post_in(device::without_context(pool.device)?, &request)
@@ -221,12 +265,22 @@ pub fn destroy(pool: &PoolState) -> Result<(), CUresult> {
     }
 }
 
+static ENDING_RANGES: Mutex<Vec<Arc<Ranges>>> = Mutex::new(Vec::new());
+
 /// Lets go of what destroyed pools have free by now.
 fn sweep() {
     ENDING.lock().retain(|heap| {
         heap.trim(0);
         heap.gauges().1.current > 0
     });
+    // The server is told without the lock.
+    let ending = core::mem::take(&mut *ENDING_RANGES.lock());
+    let left = ending.into_iter().filter(|ranges| {
+        ranges.trim(0);
+        ranges.gauges().1.current > 0
+    });
+    let left: Vec<_> = left.collect();
+    ENDING_RANGES.lock().extend(left);
 }
 
 /// Allocates from a pool, for use in `stream` from its end on.
@@ -234,6 +288,9 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
     session::of(stream.context)?.faults().check()?;
     if pool.is_imported {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if let Some(ranges) = &pool.ranges {
+        return ranges.allocate(size, stream, context::state(stream.context)?.device);
     }
     if let Some(heap) = &pool.heap {
         let outcome = match heap.take(size as u64, Some(stream)) {
@@ -265,6 +322,9 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
 
 /// Frees memory when `stream` gets here.
 pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUresult> {
+    if ranges::free(address, Some(heap::stamp(stream))).is_some() {
+        return session::of(stream.context)?.faults().check();
+    }
     let piece = match memory::take(address) {
         Err(_) if memory::starts(address, Origin::PoolImport) => {
             ipc::close_in(address, stream);

@@ -40,7 +40,9 @@ pub fn note(session: &Session, memory: &HostRegion) {
         return;
     }
     let (start, end) = memory.span();
-    let Some(range) = host_memory::find(start).filter(|range| end <= range.base + range.size) else { return };
+    // A pool gives its memory out again, in other pieces.
+    let is_whole = |range: &Range| end <= range.base + range.size && !range.is_pooled;
+    let Some(range) = host_memory::find(start).filter(is_whole) else { return };
     let mut ranges = RANGES.lock();
     IS_USED.store(true, Ordering::Release);
     let ranges = ranges.get_or_insert_default();

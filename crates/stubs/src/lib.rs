@@ -14,6 +14,7 @@ mod log;
 macro_rules! refused {
     ($type:ty, $result:ident = $value:literal, $what:literal: $($name:ident)*) => {
         $(
+            /// Refuses at once: what it would do is not forwarded.
             #[allow(non_snake_case)]
             #[unsafe(no_mangle)]
             pub extern "C" fn $name() -> $type {

@@ -84,6 +84,12 @@ const NOT_THROUGH_CAUSEWAY: &[CUdevice_attribute] = &[
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
 ];
 
+/// What needs the window of addresses for memory that host and device share.
+const IN_THE_HOST_WINDOW: &[CUdevice_attribute] = &[
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+];
+
 /// What needs the window of addresses for device memory.
 const IN_THE_WINDOW: &[CUdevice_attribute] = &[
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -101,6 +107,10 @@ pub unsafe fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev
                 && !visible::window::is_open_for(session::with(device.server)?.snapshot.host_window) =>
         {
             0
+        }
+        // Pools of host memory are this library's own, whatever the server's driver has.
+        _ if IN_THE_HOST_WINDOW.contains(&attrib) => {
+            visible::window::is_open_for(session::with(device.server)?.snapshot.host_window).into()
         }
         Some(value) => value,
         // The runtime asks for attributes that are newer than a server's driver; that is "no".

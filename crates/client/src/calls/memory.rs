@@ -5,6 +5,7 @@ use super::device::give_text;
 use crate::address::heap;
 use crate::entry::{give, offer, refuse_use, text};
 use crate::memory::{self, Origin, Piece};
+use crate::pool::ranges;
 use crate::session;
 use crate::{capture, context, device, graph, host_memory, ipc, visible};
 use causeway_api::calls;
@@ -102,6 +103,9 @@ pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
 
 /// Frees memory when the work that may use it is done.
 pub fn free_memory(dptr: CUdeviceptr) -> Outcome {
+    if let Some(freed) = ranges::free_at_once(dptr) {
+        return freed;
+    }
     let piece = match memory::take(dptr) {
         Err(_) if memory::starts(dptr, Origin::PoolImport) => {
             return ipc::close(dptr, Origin::PoolImport);
@@ -166,7 +170,8 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     context::current()?;
-    let range = host_memory::find(p as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let range = host_memory::find(p as usize).filter(visible::is_open);
+    let range = range.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let start = visible::mirror(&range)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pdptr, start + (p as usize - range.base) as CUdeviceptr) }
@@ -177,9 +182,9 @@ pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
     const MAPPED: u32 = 2;
     let is_managed = || memory::find(p as CUdeviceptr).is_some_and(|piece| piece.origin.is_managed());
     let flags = match host_memory::find(p as usize) {
-        Some(range) => range.flags | MAPPED,
+        Some(range) if !range.is_pooled => range.flags | MAPPED,
         None if is_managed() => MAPPED,
-        None => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     // SAFETY: room for the result, or null.
     unsafe { give(pFlags, flags) }

@@ -8,6 +8,8 @@ use crate::graph::memory::Allocation;
 use crate::graph::work::Work;
 use crate::handles::RawHandle as _;
 use crate::memory::{self, Origin};
+use crate::pool::places::{self, Place};
+use crate::pool::ranges::Ranges;
 use crate::pool::{self, PoolState};
 use crate::session;
 use crate::{capture, context, device, graph, handles, ipc, stream};
@@ -24,6 +26,8 @@ use std::sync::Arc;
 
 const DESCRIPTOR: CUmemAllocationHandleType =
     CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+const READ_AND_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
 /// The pool that the program passed.
 fn given(pool: CUmemoryPool) -> Result<Arc<PoolState>, CUresult> {
@@ -45,23 +49,14 @@ pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> Outcome {
     pool::set_current(dev, &given(pool)?)
 }
 
-/// The device that a location means; pools in host memory or of managed memory there are none.
+/// The place that a location and a kind of memory mean.
 ///
 /// # Safety
 /// `location` is null or a location.
-unsafe fn device_of(location: *const CUmemLocation, kind: CUmemAllocationType) -> Result<CUdevice, CUresult> {
+unsafe fn place_of(location: *const CUmemLocation, kind: CUmemAllocationType) -> Result<Place, CUresult> {
     // SAFETY: as this function demands.
     let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let is_current_node = location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
-    if kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_INVALID && !is_current_node {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let is_on_device = location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    if !is_on_device || kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
-        return Err(refuse_use!("memory pools in host memory or of managed memory"));
-    }
-    device::device(location.id)?;
-    Ok(location.id)
+    places::fixed_place(location, kind)
 }
 
 pub unsafe fn cuMemGetDefaultMemPool(
@@ -70,7 +65,7 @@ pub unsafe fn cuMemGetDefaultMemPool(
     kind: CUmemAllocationType,
 ) -> Outcome {
     // SAFETY: a location, or null; room for the result, or null.
-    unsafe { give(pool_out, pool::default_of(device_of(location, kind)?)?.handle.as_raw()) }
+    unsafe { give(pool_out, places::default_of(place_of(location, kind)?)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemGetMemPool(
@@ -79,7 +74,7 @@ pub unsafe fn cuMemGetMemPool(
     kind: CUmemAllocationType,
 ) -> Outcome {
     // SAFETY: a location, or null; room for the result, or null.
-    unsafe { give(out, pool::current_of(device_of(location, kind)?)?.handle.as_raw()) }
+    unsafe { give(out, places::current_of(place_of(location, kind)?)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemSetMemPool(
@@ -88,24 +83,32 @@ pub unsafe fn cuMemSetMemPool(
     pool: CUmemoryPool,
 ) -> Outcome {
     // SAFETY: a location, or null.
-    pool::set_current(unsafe { device_of(location, kind) }?, &given(pool)?)
+    places::set_current(unsafe { place_of(location, kind) }?, &given(pool)?)
 }
 
 pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> Outcome {
     // SAFETY: properties, or null.
     let properties = unsafe { poolProps.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    // SAFETY: a reference is valid.
-    let device = unsafe { device_of(&raw const properties.location, properties.allocType) }?;
+    if properties.reserved.iter().any(|byte| *byte != 0) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let place = places::place(&properties.location, properties.allocType)?;
     let is_private = properties.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
-    if !is_private
-        && (properties.handleTypes != DESCRIPTOR || window::window(device::device(device)?.server).is_none())
-    {
-        return Err(refuse_use!("memory pools with these handles for other processes"));
+    if !is_private {
+        match place {
+            Place::Device(device)
+                if properties.handleTypes == DESCRIPTOR
+                    && window::window(device::device(device)?.server).is_some() => {}
+            Place::Device(_) | Place::Host(Some(_)) => {
+                return Err(refuse_use!("memory pools with these handles for other processes"));
+            }
+            Place::Host(None) | Place::Managed(..) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
     }
     if out.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let pool = pool::create(device, properties.maxSize, properties.handleTypes.0)?;
+    let pool = pool::create(place, properties.maxSize, properties.handleTypes.0)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(out, pool.handle.as_raw()) }
 }
@@ -116,12 +119,16 @@ pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> Outcome {
 
 pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> Outcome {
     let pool = given(pool)?;
-    match &pool.heap {
-        Some(heap) => {
+    match (&pool.ranges, &pool.heap) {
+        (Some(ranges), _) => {
+            ranges.trim(minBytesToKeep as u64);
+            Ok(())
+        }
+        (None, Some(heap)) => {
             heap.trim(minBytesToKeep as u64);
             Ok(())
         }
-        None => {
+        (None, None) => {
             let nowhere = device::without_context(pool.device)?;
             session::post_in(nowhere, &calls::cuMemPoolTrimTo { pool: pool.handle, minBytesToKeep })
         }
@@ -133,6 +140,9 @@ pub unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc
     // SAFETY: as many entries as the program says.
     let entries = unsafe { list(map, count) }?;
     let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if let Some(ranges) = &pool.ranges {
+        return entries.iter().try_for_each(|entry| set_access_to_ranges(ranges, entry));
+    }
     for entry in entries {
         if entry.location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -158,6 +168,41 @@ pub unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc
     Ok(())
 }
 
+/// Sets who reaches memory of the host or managed memory, as a driver (580) does.
+fn set_access_to_ranges(ranges: &Ranges, entry: &CUmemAccessDesc) -> Outcome {
+    type Flags = CUmemAccess_flags;
+    if entry.flags == Flags::CU_MEM_ACCESS_FLAGS_PROT_READ {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if ![Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE, Flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE]
+        .contains(&entry.flags)
+    {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let location = known_location(&entry.location)?;
+    let is_devices = entry.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    if ranges.is_hosts() && !is_devices && entry.flags == Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE {
+        // The host keeps its access to its own memory.
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    ranges.set_access(location, entry.flags.0);
+    Ok(())
+}
+
+/// A device, the host or a node of it, by type and number; the number counts for devices alone.
+fn known_location(location: &CUmemLocation) -> Result<(u32, i32), CUresult> {
+    match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
+            device::device(location.id)?;
+            Ok((location.type_.0, location.id))
+        }
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => {
+            Ok((location.type_.0, 0))
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
 pub unsafe fn cuMemPoolGetAccess(
     flags: *mut CUmemAccess_flags,
     memPool: CUmemoryPool,
@@ -166,12 +211,21 @@ pub unsafe fn cuMemPoolGetAccess(
     let pool = given(memPool)?;
     // SAFETY: a location, or null.
     let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    let known = known_location(location)?;
+    let is_devices = location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    if let Some(ranges) = &pool.ranges {
+        let from_the_start = if ranges.is_hosts() && !is_devices { READ_AND_WRITE.0 } else { 0 };
+        let access = ranges.access_of(known).unwrap_or(from_the_start);
+        // SAFETY: room for the result, or null.
+        return unsafe { give(flags, CUmemAccess_flags(access)) };
+    }
+    if !is_devices {
+        // SAFETY: room for the result, or null.
+        return unsafe { give(flags, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE) };
     }
     let on_server = device::on_server(location.id)?;
     let access = match &pool.heap {
-        _ if location.id == pool.device => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        _ if location.id == pool.device => READ_AND_WRITE,
         Some(heap) => heap.access_of(on_server),
         None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
     };
@@ -261,6 +315,10 @@ unsafe fn allocate(
     let stream = stream::state(handles::stream(hStream, default_stream)?)?;
     let device = context::state(stream.context)?.device;
     if capture::of(&stream) != 0 {
+        if pool.is_some_and(|pool| pool.ranges.is_some()) {
+            // NVIDIA's driver makes no such memory in a graph, either.
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         let allocation = Allocation::on(device, size)?;
         let address = allocation.address;
         capture::add(&stream, Work::Allocate(allocation))?;

@@ -5,7 +5,7 @@ use crate::entry::list;
 use crate::handles::RawHandle as _;
 use crate::memory::Origin;
 use crate::{host_memory, memory, pool, virtual_memory, visible};
-use causeway_api::handle::{Context, Kind as _, MemoryPool};
+use causeway_api::handle::{Context, Handle, Kind as _, MemoryPool};
 use causeway_api::sys::{
     CUdeviceptr, CUmemLocation, CUmemLocationType, CUmemorytype, CUpointer_attribute, CUresult,
 };
@@ -35,7 +35,9 @@ fn on_host(address: CUdeviceptr) -> usize {
 fn on_device(address: CUdeviceptr) -> Option<CUdeviceptr> {
     let host = on_host(address);
     // In the window it is known before there is a mirror, which a launch makes.
-    visible::device_address(host).or_else(|| visible::window::contains(host).then_some(host as CUdeviceptr))
+    let known = visible::device_address(host)
+        .or_else(|| visible::window::contains(host).then_some(host as CUdeviceptr));
+    known.filter(|_| host_memory::find(host).is_none_or(|range| visible::is_open(&range)))
 }
 
 /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.
@@ -77,6 +79,15 @@ fn mapping(piece: &memory::Piece) -> (u64, u64, u64) {
     }
 }
 
+/// The pool of host or managed memory that a target came from.
+fn pool_at(target: &Target) -> Option<Handle<MemoryPool>> {
+    match target {
+        Target::Pinned(range) => pool::ranges::pool_of(range.base as u64),
+        Target::Device(piece) if piece.origin.is_managed() => pool::ranges::pool_of(piece.base),
+        _ => None,
+    }
+}
+
 /// The value of an attribute, as the bytes of its C type.
 fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) -> Result<Vec<u8>, CUresult> {
     let word = |value: u32| Ok(value.to_ne_bytes().to_vec());
@@ -86,11 +97,15 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
     let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     match (attribute, target) {
         (_, Target::Unknown) => invalid,
-        // Memory of pools is the device's.
+        // Memory of pools belongs to no context.
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, _) if pool_at(target).is_some() => long(0),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Device(piece))
             if pool::of_piece(piece).is_some() =>
         {
             long(0)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, Target::Pinned(_)) => {
+            long(pool_at(target).map_or(0, |pool| MemoryPool::address(pool.as_raw())))
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Device(piece)) => {
             long(Context::address(piece.context.as_raw()))
@@ -134,8 +149,8 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, _)
         | (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, _) => flag(false),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Device(_)) => flag(true),
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Pinned(_)) => {
-            flag(on_device(address).is_some())
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED, Target::Pinned(range)) => {
+            flag(range.is_pooled || on_device(address).is_some())
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, Target::Device(piece)) => {
             word(piece.device as u32)
@@ -169,7 +184,6 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, Target::Device(piece)) => {
             long(pool::of_piece(piece).map_or(0, |pool| MemoryPool::address(pool.handle.as_raw())))
         }
-        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, Target::Pinned(_)) => long(0),
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, Target::Device(piece)) => {
             long(mapping(piece).0)
         }

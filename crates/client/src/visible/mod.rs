@@ -29,6 +29,7 @@ pub use regions::{before, fetch, forget, is_any, send};
 
 use crate::copy::Place;
 use crate::host_memory::{self, Range};
+use crate::pool::ranges;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 
@@ -37,10 +38,16 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
     if range.is_shared { Ok(range.base as u64) } else { regions::mirror(range) }
 }
 
+/// Whether devices may use pinned memory: a pool's only if the program has given them access.
+pub fn is_open(range: &Range) -> bool {
+    !range.is_pooled || ranges::is_open(range.base as u64)
+}
+
 /// Forgets what the device reached in a context that ends.
 pub fn context_ends(context: Handle<Context>) {
     regions::context_ends(context);
     host_memory::context_ends(context);
+    ranges::context_ends(context);
 }
 
 /// The address on the device of memory that it reaches.
@@ -89,6 +96,7 @@ pub fn note_address(address: u64) -> Result<(), CUresult> {
     let address = address as usize;
     if window::contains(address)
         && let Some(range) = host_memory::find(address)
+        && is_open(&range)
     {
         mirror(&range)?;
     }

@@ -77,7 +77,7 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
     let address = if window::contains(range.base) { range.base as u64 } else { 0 };
     // What a network card writes there without this process is noticed by nobody; copies that begin later go to the mirror.
     transfers::wait_for_writes(range.base, range.base + range.size);
-    create(range.context, range.base, range.size, address, false)
+    create(range.context, range.base, range.room, address, false)
 }
 
 /// Gives memory of this process a mirror at the address `device`, or anywhere for 0.

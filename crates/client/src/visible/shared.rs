@@ -3,7 +3,7 @@
 
 use super::window;
 use crate::copy::Place;
-use crate::host_memory::{self, Range};
+use crate::host_memory;
 use crate::log::info;
 use crate::session::{self, transfers};
 use causeway_api::calls;
@@ -54,8 +54,8 @@ fn hand_over(
 }
 
 /// Takes memory of [`allocate`] back from the server, once the device is idle.
-pub fn forget(range: &Range) -> Result<(), CUresult> {
-    session::call_in(range.context, &calls::client_memory_unmap { address: range.base as u64 })
+pub fn forget(context: Handle<Context>, base: usize) -> Result<(), CUresult> {
+    session::call_in(context, &calls::client_memory_unmap { address: base as u64 })
 }
 
 /// Whether all addresses from `start` to before `end` lie in one piece of such memory.

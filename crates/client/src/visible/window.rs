@@ -43,6 +43,11 @@ pub fn is_open_for(place: (u64, u64)) -> bool {
     HOST.is_open_for(place)
 }
 
+/// Whether there is a window.
+pub fn is_open() -> bool {
+    HOST.size.load(Ordering::Acquire) != 0
+}
+
 /// Whether anything lies in the window.
 #[inline]
 pub fn is_used() -> bool {

@@ -33,7 +33,7 @@ const CORRECTED: &[(Attribute, i32)] = &[
     (Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 0),
-    // Pools exist, but only in device memory.
+    // Memory of the host is the client's, which makes pools of it without the driver.
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED, 0),

@@ -34,7 +34,8 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    fn set(&mut self, value: u64) {
+    /// Sets it.
+    pub fn set(&mut self, value: u64) {
         self.current = value;
         self.high = self.high.max(value);
     }
