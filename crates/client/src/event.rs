@@ -208,7 +208,8 @@ impl EventState {
         if is_captured && stream.context.server() != self.context.server() {
             return Err(refuse_use!("graphs with work for devices of several servers"));
         }
-        if let Some(record) = record.as_ref().filter(|record| record.capture != 0) {
+        capture::refuse_invalid(stream)?;
+        if let Some(record) = record.as_ref().filter(|record| record.capture != 0 && !is_external) {
             return capture::join(stream, record.capture, self.handle);
         }
         if capture::of(stream) != 0 && (is_external || record.is_some() || self.is_shared()) {
@@ -236,7 +237,7 @@ impl EventState {
             session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
             return self.record.lock().clone().map_or(Ok(()), |record| record.ahead.wait());
         }
-        let Some(record) = self.record_outside(CUresult::CUDA_ERROR_CAPTURED_EVENT)? else { return Ok(()) };
+        let Some(record) = self.record_outside()? else { return Ok(()) };
         if record.stream.has_done(record.ticket) {
             session::of(self.context)?.faults().take()?;
         } else {
@@ -255,7 +256,7 @@ impl EventState {
                 session::call_in(self.context, &calls::event_query { event: self.handle, token })?;
             return if is_pending { Err(CUresult::CUDA_ERROR_NOT_READY) } else { Ok(()) };
         }
-        let Some(record) = self.record_outside(CUresult::CUDA_ERROR_INVALID_VALUE)? else { return Ok(()) };
+        let Some(record) = self.record_outside()? else { return Ok(()) };
         if record.stream.has_published(record.ticket) {
             return self.synchronize();
         }
@@ -273,7 +274,8 @@ impl EventState {
     pub fn elapsed(&self, end: &Self) -> Result<f32, CUresult> {
         for event in [self, end] {
             let timed = event.flags & CUevent_flags::CU_EVENT_DISABLE_TIMING.0 == 0;
-            match event.record_outside(CUresult::CUDA_ERROR_INVALID_HANDLE)? {
+            match event.record.lock().clone() {
+                Some(record) if record.capture != 0 => return Err(captured_event(&record)),
                 Some(record) if timed => {
                     if !record.ahead.is_done() {
                         return Err(CUresult::CUDA_ERROR_NOT_READY);
@@ -289,9 +291,10 @@ impl EventState {
     }
 
     /// The last record. One in a capture is never done: asking for it is refused and spoils the capture.
-    fn record_outside(&self, refusal: CUresult) -> Result<Option<Record>, CUresult> {
+    fn record_outside(&self) -> Result<Option<Record>, CUresult> {
         match self.record.lock().clone() {
             Some(record) if record.capture != 0 => {
+                let refusal = captured_event(&record);
                 capture::spoil(record.capture);
                 Err(refusal)
             }
@@ -300,6 +303,15 @@ impl EventState {
                 Ok(record)
             }
         }
+    }
+}
+
+/// The error for who asks when a record in a capture was reached: it never is.
+fn captured_event(record: &Record) -> CUresult {
+    if capture::is_good(record.capture) {
+        CUresult::CUDA_ERROR_CAPTURED_EVENT
+    } else {
+        CUresult::CUDA_ERROR_INVALID_VALUE
     }
 }
 

@@ -43,7 +43,7 @@ pub unsafe fn launch(
 ) -> Result<(), CUresult> {
     let (handle, state) = module::given_function(function)?;
     let stream = handles::stream(stream.0, stream.1)?;
-    check(&shape, &state)?;
+    capture::spoil_with(stream, check(&shape, &state))?;
     let send = |params: &[u8]| {
         visible::note_parameters(params)?;
         statistics::note_launch();

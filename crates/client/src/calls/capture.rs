@@ -22,9 +22,7 @@ fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState
 pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> Outcome {
     // SAFETY: a mode, or null.
     let mode = unsafe { mode.as_mut() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    // The driver takes any number.
     *mode = capture::exchange_mode(*mode);
     Ok(())
 }
@@ -51,9 +49,10 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
     mode: CUstreamCaptureMode,
     ds: DefaultStream,
 ) -> Outcome {
-    let graph = graph::given(hGraph)?;
+    let invalid = |_| CUresult::CUDA_ERROR_INVALID_VALUE;
+    let graph = graph::given(hGraph).map_err(invalid)?;
     // SAFETY: the program's lists.
-    let tips = unsafe { edges(dependencies, dependencyData, numDependencies) }?;
+    let tips = unsafe { edges(dependencies, dependencyData, numDependencies) }.map_err(invalid)?;
     capture::begin(&*named(hStream, ds)?, mode, Some((graph, tips)))
 }
 
@@ -61,8 +60,8 @@ pub unsafe fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph, ds: D
     let stream = named(hStream, ds)?;
     let ended = capture::end(&stream);
     let graph = ended.as_ref().map_or(core::ptr::null_mut(), |graph| graph.as_raw());
-    // SAFETY: room for the result, or null.
-    unsafe { give(phGraph, graph) }?;
+    // SAFETY: room for the result, or null: a program that captures into a graph has it already.
+    unsafe { offer(phGraph, graph) };
     ended.map(|_| ())
 }
 

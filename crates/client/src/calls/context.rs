@@ -165,6 +165,7 @@ pub unsafe fn cuCtxSynchronize_v2(ctx: CUcontext) -> Outcome {
 }
 
 fn synchronize(state: &context::ContextState) -> Outcome {
+    capture::refuse_context_wait(state.handle)?;
     capture::refuse_unsafe()?;
     state.synchronize()
 }

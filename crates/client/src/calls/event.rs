@@ -3,8 +3,8 @@
 use super::Outcome;
 use crate::entry::{DefaultStream, give};
 use crate::handles::RawHandle as _;
-use crate::{event, handles, stream};
-use causeway_api::sys::{CUevent, CUresult, CUstream};
+use crate::{capture, event, handles, stream};
+use causeway_api::sys::{CUevent, CUevent_record_flags, CUresult, CUstream};
 
 pub unsafe fn cuEventCreate(phEvent: *mut CUevent, Flags: u32) -> Outcome {
     if phEvent.is_null() {
@@ -26,7 +26,15 @@ pub unsafe fn cuEventRecordWithFlags(
     ds: DefaultStream,
 ) -> Outcome {
     let stream = stream::state(handles::stream(hStream, ds)?)?;
-    event::given(hEvent)?.record(&stream, flags)
+    let external = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
+    let event = event::given(hEvent)?;
+    if flags & !external != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if flags & external != 0 && capture::of(&stream) == 0 {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    event.record(&stream, flags)
 }
 
 pub unsafe fn cuEventQuery(hEvent: CUevent) -> Outcome {

@@ -95,8 +95,8 @@ pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
         return Ok(());
     }
     capture::refuse_unsafe()?;
-    if graph::memory::free(dptr) {
-        return Ok(());
+    if let Some(freed) = graph::memory::free(dptr) {
+        return freed;
     }
     free_memory(dptr)
 }
@@ -157,6 +157,7 @@ pub unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) 
     if pp.is_null() || Flags & !KNOWN_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    capture::refuse_unsafe()?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pp, host_memory::allocate(bytesize, Flags)?) }
 }

@@ -319,7 +319,8 @@ unsafe fn allocate(
             // NVIDIA's driver makes no such memory in a graph, either.
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let allocation = Allocation::on(device, size)?;
+        let (graph, tips) = capture::place(&stream)?;
+        let allocation = Allocation::on(graph, &tips, device, size)?;
         let address = allocation.address;
         capture::add(&stream, Work::Allocate(allocation))?;
         // SAFETY: not null, so there is room for the result.
@@ -339,13 +340,13 @@ pub unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream, default_strea
         return Ok(());
     }
     if capture::of(&stream) != 0 {
-        if !graph::memory::is_ours(dptr) {
-            return Err(refuse_use!("freeing memory in a graph that did not allocate it"));
+        if !graph::memory::may_be_freed(dptr) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         return capture::add(&stream, Work::Free(dptr));
     }
-    if graph::memory::free(dptr) {
-        return Ok(());
+    if let Some(freed) = graph::memory::free(dptr) {
+        return freed;
     }
     pool::free(dptr, &stream)
 }

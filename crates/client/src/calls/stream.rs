@@ -7,12 +7,12 @@ use crate::handles;
 use crate::handles::RawHandle as _;
 use crate::session::callbacks::{Address, Task};
 use crate::stream::{self, StreamState};
-use crate::{context, event, session, visible};
+use crate::{capture, context, event, session, visible};
 use causeway_api::calls;
 use causeway_api::handle::Stream;
 use causeway_api::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgreenCtx, CUresult, CUstream, CUstreamAttrID,
-    CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamCallback,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_wait_flags, CUgreenCtx, CUresult, CUstream,
+    CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamCallback,
 };
 use causeway_api::types::LaunchAttribute;
 use core::ffi::c_void;
@@ -76,7 +76,15 @@ pub unsafe fn cuStreamWaitEvent(
     Flags: u32,
     ds: DefaultStream,
 ) -> Outcome {
-    event::given(hEvent)?.delay(&*given(hStream, ds)?, Flags)
+    let external = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
+    let (event, stream) = (event::given(hEvent)?, given(hStream, ds)?);
+    if Flags & !external != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if Flags & external != 0 && capture::of(&stream) == 0 {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    event.delay(&stream, Flags)
 }
 
 pub unsafe fn cuStreamAddCallback(
@@ -94,11 +102,17 @@ pub unsafe fn cuStreamAddCallback(
 }
 
 pub unsafe fn cuStreamQuery(hStream: CUstream, ds: DefaultStream) -> Outcome {
-    given(hStream, ds)?.query()
+    let stream = given(hStream, ds)?;
+    capture::refuse_wait(&stream)?;
+    capture::refuse_unsafe()?;
+    stream.query()
 }
 
 pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outcome {
-    given(hStream, ds)?.synchronize()
+    let stream = given(hStream, ds)?;
+    capture::refuse_wait(&stream)?;
+    capture::refuse_unsafe()?;
+    stream.synchronize()
 }
 
 /// A stream would not see what the program writes there while it waits.

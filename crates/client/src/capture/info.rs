@@ -60,6 +60,14 @@ pub fn info(state: &StreamState) -> Result<Info, CUresult> {
     Ok(info)
 }
 
+/// The graph of the capture that a stream takes part in, and what the stream's next node comes after.
+pub fn place(state: &StreamState) -> Result<(Handle<Graph>, Vec<Edge>), CUresult> {
+    change(state, |capture, _| {
+        let tips = capture.tips.get(&state.handle).cloned().unwrap_or_default();
+        Ok((capture.graph, tips))
+    })
+}
+
 /// Changes what a stream's next node comes after.
 pub fn update_dependencies(state: &StreamState, tips: Vec<Edge>, adds: bool) -> Result<(), CUresult> {
     change(state, |capture, world| {

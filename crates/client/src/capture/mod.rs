@@ -10,9 +10,12 @@ mod nodes;
 mod refusals;
 
 pub use commands::{add_copy, refuse_called, take};
-pub use info::{Info, info, update_dependencies};
-pub use nodes::{add, add_with, join, record, wait_outside};
-pub use refusals::{exchange_mode, refuse_implicit, refuse_unsafe, refuse_wait};
+pub use info::{Info, info, place, update_dependencies};
+pub use nodes::{add, join, record, wait_outside};
+pub use refusals::{
+    exchange_mode, refuse_context_wait, refuse_implicit, refuse_invalid, refuse_unsafe, refuse_wait,
+    spoil_with,
+};
 
 use crate::graph::{Edge, World, world};
 use crate::session;
@@ -62,6 +65,7 @@ pub fn begin(
     existing: Option<(Handle<Graph>, Vec<Edge>)>,
 ) -> Result<(), CUresult> {
     if state.is_legacy() {
+        refuse_implicit()?;
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
@@ -73,11 +77,17 @@ pub fn begin(
     }
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut captures = CAPTURES.lock();
+    let is_taken = |graph: Handle<Graph>| captures.values().any(|capture| capture.graph == graph);
+    if existing.as_ref().is_some_and(|(graph, _)| is_taken(*graph)) {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
     if state.capture.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     let keeps_graph = existing.is_some();
-    let (graph, tips) = existing.unwrap_or_else(|| (world().create(None), Vec::new()));
+    let (graph, given) = existing.unwrap_or_else(|| (world().create(None), Vec::new()));
+    let mut tips = Vec::with_capacity(given.len());
+    join_tips(&mut tips, &given);
     captures.insert(
         id,
         Capture {
@@ -106,26 +116,30 @@ fn require_nodes(world: &World, graph: Handle<Graph>, tips: &[Edge]) -> Result<(
     Ok(())
 }
 
-/// Ends the capture that began with a stream and gives the graph.
+/// Ends the capture that began with a stream and gives the graph. The capture is over even if that fails, unless it
+/// began with another stream.
 pub fn end(state: &StreamState) -> Result<Handle<Graph>, CUresult> {
+    if state.is_legacy() {
+        refuse_implicit()?;
+    }
     let id = state.capture.load(Ordering::Acquire);
     {
-        let captures = CAPTURES.lock();
-        let capture = captures.get(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        let mut captures = CAPTURES.lock();
+        let capture = captures.get_mut(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         if capture.origin != state.handle {
+            capture.is_invalid = true;
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-        }
-        let is_relaxed = capture.mode == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        if !is_relaxed && capture.thread != std::thread::current().id() {
-            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
         }
     }
     let capture = forget(id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    let is_relaxed = capture.mode == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     let mut world = world();
     let refusal = if capture.is_invalid {
         INVALIDATED
     } else if !capture.is_joined(&world) {
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+    } else if !is_relaxed && capture.thread != std::thread::current().id() {
+        CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
     } else {
         return Ok(capture.graph);
     };
@@ -168,13 +182,13 @@ pub fn of(state: &StreamState) -> u64 {
     state.capture.load(Ordering::Acquire)
 }
 
-/// A stream is destroyed: what it was captured into cannot end.
+/// A stream is destroyed. A capture that began with it is over; one that it joined goes on, and needs its work to be
+/// joined as before.
 pub fn stream_ends(state: &StreamState) {
     let id = of(state);
     if id == 0 {
         return;
     }
-    spoil(id);
     let began_here = CAPTURES.lock().get(&id).is_some_and(|capture| capture.origin == state.handle);
     if began_here && let Some(capture) = forget(id) {
         capture.abandon();
@@ -219,6 +233,19 @@ pub fn spoil(id: u64) {
     if let Some(capture) = CAPTURES.lock().get_mut(&id) {
         capture.is_invalid = true;
     }
+}
+
+/// Refuses to take a graph or a node of it away while a capture adds to that graph.
+pub fn refuse_to_remove(graph: Handle<Graph>) -> Result<(), CUresult> {
+    if any() && CAPTURES.lock().values().any(|capture| capture.graph == graph) {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    Ok(())
+}
+
+/// Whether a capture can still end with a graph.
+pub fn is_good(id: u64) -> bool {
+    CAPTURES.lock().get(&id).is_some_and(|capture| !capture.is_invalid)
 }
 
 /// The captures of a context end with it.

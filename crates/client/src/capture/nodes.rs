@@ -1,6 +1,6 @@
 //! How the work of captured streams becomes nodes, and how events carry a capture from stream to stream.
 
-use super::{CAPTURES, Capture, INVALIDATED, change, is_plain, join_tips, of, spoil};
+use super::{CAPTURES, Capture, change, is_plain, join_tips, of, spoil};
 use crate::graph::work::{Kernel, Work, is_node_attribute};
 use crate::graph::{Edge, World};
 use crate::stream::StreamState;
@@ -14,18 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Makes work of a captured stream a node.
 pub fn add(state: &StreamState, work: Work) -> Result<(), CUresult> {
-    add_with(state, |_| Ok(work))
-}
-
-/// Makes work of a captured stream a node; the work may need a graph of its own.
-pub fn add_with(
-    state: &StreamState,
-    work: impl FnOnce(&mut World) -> Result<Work, CUresult>,
-) -> Result<(), CUresult> {
-    change(state, |capture, world| {
-        let work = work(world)?;
-        capture.append(world, state.handle, work).map(|_| ())
-    })
+    change(state, |capture, world| capture.append(world, state.handle, work).map(|_| ()))
 }
 
 impl Capture {
@@ -83,7 +72,10 @@ pub fn record(state: &StreamState, event: Handle<Event>, external: bool) -> Resu
 pub fn join(state: &StreamState, id: u64, event: Handle<Event>) -> Result<(), CUresult> {
     let mut captures = CAPTURES.lock();
     let own = of(state);
-    if !captures.contains_key(&id) {
+    if captures.get(&id).is_none_or(|capture| capture.is_invalid) {
+        if let Some(capture) = captures.get_mut(&own) {
+            capture.is_invalid = true;
+        }
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let refusal = match own {
@@ -101,9 +93,6 @@ pub fn join(state: &StreamState, id: u64, event: Handle<Event>) -> Result<(), CU
         return Err(refusal);
     }
     let Some(capture) = captures.get_mut(&id) else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
-    if capture.is_invalid {
-        return Err(INVALIDATED);
-    }
     let joined = capture.events.get(&event).cloned().unwrap_or_default();
     state.capture.store(id, Ordering::Release);
     join_tips(capture.tips.entry(state.handle).or_default(), &joined);

@@ -1,6 +1,6 @@
 //! What captures forbid, and to which threads.
 
-use super::{CAPTURES, Capture, any, of, spoil};
+use super::{CAPTURES, Capture, INVALIDATED, any, of, spoil};
 use crate::context;
 use crate::stream::{self, StreamState};
 use causeway_api::handle::{Context, Handle, Stream};
@@ -25,6 +25,42 @@ pub fn refuse_wait(state: &StreamState) -> Result<(), CUresult> {
     }
     spoil(id);
     Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// Refuses whatever is put into a stream whose capture cannot end with a graph any more.
+pub fn refuse_invalid(state: &StreamState) -> Result<(), CUresult> {
+    match of(state) {
+        0 => Ok(()),
+        id if CAPTURES.lock().get(&id).is_some_and(|capture| capture.is_invalid) => Err(INVALIDATED),
+        _ => Ok(()),
+    }
+}
+
+/// Passes on the error of a command that was refused before it came to its stream; it spoils a capture of the stream,
+/// and what spoiled that before counts more.
+pub fn spoil_with(stream: Handle<Stream>, outcome: Result<(), CUresult>) -> Result<(), CUresult> {
+    if outcome.is_err() && any() && !stream.is_null() {
+        let state = stream::state(stream)?;
+        refuse_invalid(&state)?;
+        spoil(of(&state));
+    }
+    outcome
+}
+
+/// Refuses to wait for a context of which a stream is being captured, whatever the modes of the capture and of the thread.
+pub fn refuse_context_wait(context: Handle<Context>) -> Result<(), CUresult> {
+    if !any() {
+        return Ok(());
+    }
+    let is_in_it =
+        |stream: &Handle<Stream>| stream::state(*stream).is_ok_and(|state| state.context == context);
+    let mut refused = false;
+    for capture in CAPTURES.lock().values_mut() {
+        let forbids = capture.tips.keys().any(is_in_it);
+        capture.is_invalid |= forbids;
+        refused |= forbids;
+    }
+    if refused { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
 /// Refuses a call that may wait for the device while a capture forbids that to the calling thread.

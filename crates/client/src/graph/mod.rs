@@ -7,6 +7,7 @@
 //! | in which order are nodes carried out, and by whom | [`order`] |
 //! | what is launched, and what may change of it | [`executable`], [`build`] |
 //! | where does memory of allocation nodes come from | [`memory`] |
+//! | which nodes have the same memory | [`sharing`] |
 //! | what lives as long as a graph | [`objects`] |
 //! | what does it look like | [`dot`] |
 
@@ -17,16 +18,19 @@ pub mod executable;
 pub mod memory;
 pub mod objects;
 pub mod order;
+mod sharing;
 pub mod work;
 
 use crate::entry::refuse_use;
 use crate::handles;
 use causeway_api::handle::{Context, Graph, GraphNode, Handle};
-use causeway_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
+use causeway_api::sys::{CUdevice, CUdeviceptr, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
+use memory::Block;
 use objects::Held;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use sharing::Blocks;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, LazyLock};
 use work::Work;
 
 /// One end of an edge, and what the edge says.
@@ -69,6 +73,8 @@ pub struct GraphState {
     origin: Option<Handle<Graph>>,
     /// User objects that it keeps.
     pub held: Held,
+    /// The memory of its allocation nodes.
+    blocks: Blocks,
     /// Its graph on the server, if it has to be there before it is instantiated.
     pub on_server: Option<OnServer>,
 }
@@ -171,6 +177,15 @@ impl World {
         }
         let node = handles::create();
         self.adopt(node, &work);
+        let blocks = &mut self.graph_mut(graph)?.blocks;
+        match &work {
+            Work::Allocate(allocation) => blocks.enter(&allocation.block, allocation.size),
+            Work::Free(address) => {
+                blocks.release(*address, node);
+                memory::note_free_node(*address);
+            }
+            _ => {}
+        }
         for edge in before {
             self.node_mut(edge.node)?.after.push(Edge { node, data: edge.data });
         }
@@ -178,6 +193,29 @@ impl World {
         self.nodes.insert(node, state);
         self.graph_mut(graph)?.nodes.push(node);
         Ok(node)
+    }
+
+    /// Takes memory of earlier nodes for one that comes after the nodes `before`; nothing when none suffices.
+    pub fn take_memory(
+        &mut self,
+        graph: Handle<Graph>,
+        before: &[Edge],
+        device: CUdevice,
+        size: usize,
+    ) -> Result<Option<(Arc<Block>, CUdeviceptr)>, CUresult> {
+        let releases = self.graph(graph)?.blocks.releases(device, size);
+        let mut earlier = HashSet::new();
+        // Near the end of a chain the nodes that were added last are found at once.
+        self.walk_back(before, |node| {
+            if releases.contains(&node) {
+                earlier.insert(node);
+            }
+            earlier.len() < releases.len()
+        });
+        if earlier.is_empty() {
+            return Ok(None);
+        }
+        Ok(self.graph_mut(graph)?.blocks.take(device, size, &earlier))
     }
 
     /// Gives the graphs that a node carries out to it.
@@ -324,10 +362,23 @@ impl World {
 
     /// The nodes that `tips` are or that come before them.
     pub fn ancestors(&self, tips: &[Edge]) -> Vec<Handle<GraphNode>> {
+        let mut found = Vec::new();
+        self.walk_back(tips, |node| {
+            found.push(node);
+            true
+        });
+        found
+    }
+
+    /// Visits the nodes that `tips` are or that come before them, the nearest first, each once, as long as `goes_on` says.
+    fn walk_back(&self, tips: &[Edge], mut goes_on: impl FnMut(Handle<GraphNode>) -> bool) {
         let mut found: Vec<_> = tips.iter().map(|tip| tip.node).collect();
-        let mut seen: std::collections::HashSet<_> = found.iter().copied().collect();
+        let mut seen: HashSet<_> = found.iter().copied().collect();
         let mut next = 0;
         while let Some(node) = found.get(next).copied() {
+            if !goes_on(node) {
+                return;
+            }
             next += 1;
             for edge in self.nodes.get(&node).map_or(&[][..], |node| &node.before) {
                 if seen.insert(edge.node) {
@@ -335,7 +386,6 @@ impl World {
                 }
             }
         }
-        found
     }
 }
 

@@ -3,15 +3,15 @@
 use crate::context;
 use crate::entry::list;
 use crate::event;
-use crate::graph;
 use crate::graph::memory::Allocation;
 use crate::graph::work::{Calling, Copying, Filling, Kernel, Values, Work};
+use crate::graph::{self, Edge};
 use crate::launch::Arguments;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUcontext, CUdeviceptr, CUevent, CUfunction, CUresult,
+    CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUresult,
 };
 use causeway_api::types::LaunchShape;
 
@@ -123,14 +123,18 @@ pub(super) unsafe fn values(parameters: &CUDA_BATCH_MEM_OP_NODE_PARAMS) -> Resul
 
 /// # Safety
 /// The list of access descriptions must be as long as it says.
-pub(super) unsafe fn allocation(parameters: &mut CUDA_MEM_ALLOC_NODE_PARAMS) -> Result<Work, CUresult> {
+pub(super) unsafe fn allocation(
+    graph: CUgraph,
+    before: &[Edge],
+    parameters: &mut CUDA_MEM_ALLOC_NODE_PARAMS,
+) -> Result<Work, CUresult> {
     // SAFETY: as this function demands.
-    let allocation = unsafe { Allocation::new(parameters) }?;
+    let allocation = unsafe { Allocation::new(graph::given(graph)?, before, parameters) }?;
     parameters.dptr = allocation.address;
     Ok(Work::Allocate(allocation))
 }
 
 pub(super) fn free(address: CUdeviceptr) -> Result<Work, CUresult> {
-    // Graphs may free only what graphs allocate.
-    if graph::memory::is_ours(address) { Ok(Work::Free(address)) } else { Err(INVALID) }
+    // Graphs may free only what graphs allocate, and that once.
+    if graph::memory::may_be_freed(address) { Ok(Work::Free(address)) } else { Err(INVALID) }
 }

@@ -15,7 +15,7 @@ use causeway_api::sys::{
 
 type Type = CUgraphNodeType;
 
-/// What a description asks for, except for nodes that need their graph to be made.
+/// What a description asks for, except for nodes that need their graph to be made, and those that allocate memory.
 ///
 /// # Safety
 /// The description must have the form that its type says.
@@ -69,18 +69,6 @@ unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresul
                     paramArray: given.paramArray,
                     flags: given.flags,
                 })
-            }
-            Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
-                let mut given = CUDA_MEM_ALLOC_NODE_PARAMS {
-                    poolProps: of.alloc.poolProps,
-                    accessDescs: of.alloc.accessDescs,
-                    accessDescCount: of.alloc.accessDescCount,
-                    bytesize: of.alloc.bytesize,
-                    dptr: 0,
-                };
-                let work = described::allocation(&mut given)?;
-                of.alloc.dptr = given.dptr;
-                Ok(work)
             }
             Type::CU_GRAPH_NODE_TYPE_MEM_FREE => described::free(of.free.dptr),
             Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL | Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => {
@@ -171,6 +159,19 @@ pub unsafe fn cuGraphAddNode_v2(
             Type::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
                 let given = &mut parameters.__bindgen_anon_1.conditional;
                 add(phGraphNode, hGraph, &before, |world| conditional(world, hGraph, given))
+            }
+            Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
+                let alloc = &mut parameters.__bindgen_anon_1.alloc;
+                let mut given = CUDA_MEM_ALLOC_NODE_PARAMS {
+                    poolProps: alloc.poolProps,
+                    accessDescs: alloc.accessDescs,
+                    accessDescCount: alloc.accessDescCount,
+                    bytesize: alloc.bytesize,
+                    dptr: 0,
+                };
+                let work = described::allocation(hGraph, &before, &mut given);
+                alloc.dptr = given.dptr;
+                add(phGraphNode, hGraph, &before, |_| work)
             }
             _ => {
                 let work = plain_work(parameters);

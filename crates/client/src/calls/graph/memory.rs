@@ -19,7 +19,7 @@ pub unsafe fn cuGraphAddMemAllocNode(
     unsafe {
         let parameters = nodeParams.as_mut().ok_or(INVALID)?;
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
-        let work = allocation(parameters);
+        let work = allocation(hGraph, &before, parameters);
         add(phGraphNode, hGraph, &before, |_| work)
     }
 }

@@ -1,6 +1,7 @@
 //! Graphs, their nodes and their edges.
 
 use super::Outcome;
+use crate::capture;
 use crate::entry::{give, list, offer, store};
 use crate::graph::work::Work;
 use crate::graph::{self, Edge, World, world};
@@ -124,7 +125,9 @@ pub unsafe fn cuGraphCreate(phGraph: *mut CUgraph, flags: u32) -> Outcome {
 }
 
 pub unsafe fn cuGraphDestroy(hGraph: CUgraph) -> Outcome {
-    let removed = world().remove_graph(graph::given(hGraph)?)?;
+    let graph = graph::given(hGraph)?;
+    capture::refuse_to_remove(graph)?;
+    let removed = world().remove_graph(graph)?;
     removed.finish()
 }
 
@@ -337,7 +340,10 @@ pub unsafe fn cuGraphRemoveDependencies_v2(
 }
 
 pub unsafe fn cuGraphDestroyNode(hNode: CUgraphNode) -> Outcome {
-    let removed = world().remove_node(graph::given_node(hNode)?)?;
+    let node = graph::given_node(hNode)?;
+    let graph = world().node(node)?.graph;
+    capture::refuse_to_remove(graph)?;
+    let removed = world().remove_node(node)?;
     removed.finish()
 }
 

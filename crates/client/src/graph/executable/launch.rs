@@ -8,25 +8,23 @@ use super::{Executable, Node, State, Step};
 use crate::calls as entry_points;
 use crate::capture;
 use crate::copy::{self, Mode};
-use crate::entry::refuse_use;
 use crate::event::{self, EventState};
+use crate::graph::memory;
 use crate::graph::work::Work;
-use crate::graph::{Edge, World, memory};
 use crate::handles::RawHandle as _;
 use crate::session;
 use crate::session::callbacks::{self, Task};
 use crate::stream::StreamState;
 use causeway_api::calls;
-use causeway_api::handle::{Event, GraphNode, Handle};
+use causeway_api::handle::{Event, Handle};
 use causeway_api::sys::{CUevent_flags, CUgraphInstantiate_flags, CUresult};
 use std::sync::Arc;
 
 impl Executable {
     /// Puts everything that it consists of into a stream.
     pub fn launch(&self, stream: &Arc<StreamState>) -> Result<(), CUresult> {
-        if capture::of(stream) != 0 {
-            return capture::add_with(stream, |world| self.as_child(world));
-        }
+        // As the driver has it, no captured stream takes a graph.
+        capture::refuse_wait(stream)?;
         let mut state = self.state.lock();
         let state = &mut *state;
         let frees_itself = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
@@ -34,6 +32,11 @@ impl Executable {
             match &state.nodes[*place].work {
                 Work::Allocate(allocation) => {
                     allocation.allocate(self.flags & u64::from(frees_itself) != 0)?;
+                }
+                // In their order, as nodes may have the same memory one after the other.
+                Work::Free(address) => {
+                    // What somebody else has freed before is free.
+                    let _ = memory::free(*address);
                 }
                 Work::Wait(event) => event_of(*event)?.delay(stream, 0)?,
                 _ => {}
@@ -58,9 +61,6 @@ impl Executable {
         for place in &state.concerned {
             match &state.nodes[*place].work {
                 Work::Record(event) => event_of(*event)?.note_record(stream),
-                Work::Free(address) => {
-                    memory::free(*address);
-                }
                 Work::Values(_) => stream.add_hazard(),
                 _ => {}
             }
@@ -84,32 +84,10 @@ impl Executable {
 
     /// Brings what it consists of to the server's GPU before the first launch.
     pub fn upload(&self, stream: &StreamState) -> Result<(), CUresult> {
+        capture::refuse_wait(stream)?;
         self.parts.iter().try_for_each(|part| {
             session::post_in(stream.context, &calls::graph_upload { exec: part.exec, stream: stream.handle })
         })
-    }
-
-    /// A child node that does what it does, for a launch in a captured stream.
-    fn as_child(&self, world: &mut World) -> Result<Work, CUresult> {
-        let state = self.state.lock();
-        let graph = world.create(None);
-        let mut made: Vec<Handle<GraphNode>> = Vec::new();
-        for node in &state.nodes {
-            let work = match &node.work {
-                _ if !node.is_enabled => Work::Empty,
-                Work::Child(_) => Work::Empty,
-                Work::Conditional(_) | Work::Allocate(_) | Work::Free(_) => {
-                    return Err(refuse_use!(
-                        "launches of graphs with conditional or memory nodes in a captured stream"
-                    ));
-                }
-                work => work.clone(),
-            };
-            let before: Vec<_> =
-                node.before.iter().map(|(place, data)| Edge { node: made[*place], data: *data }).collect();
-            made.push(world.add(graph, &before, work)?);
-        }
-        Ok(Work::Child(graph))
     }
 }
 

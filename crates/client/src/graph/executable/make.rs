@@ -2,6 +2,7 @@
 
 use super::plan::{self, Facts, Refusal, Share};
 use super::{EXECUTABLES, Executable, Node, Part, State, Step, destroy_parts};
+use crate::capture;
 use crate::context;
 use crate::entry::refuse_use;
 use crate::graph::build::{self, Address};
@@ -45,6 +46,7 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let home = context::current()?;
+    capture::refuse_unsafe()?;
     let mut world = world();
     let order = Order::of(&world, graph)?;
     let mut held = world.graph(graph)?.held.clone();
@@ -54,6 +56,11 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     }) {
         held.join(&world.graph(child)?.held);
     }
+    let is_sole = order.nodes.iter().any(|node| node.work.binds_memory());
+    if is_sole && !EXECUTABLES.select(|executable| executable.sole_of == Some(graph)).is_empty() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let sole_of = is_sole.then_some(graph);
     let facts = facts(&order, graph)?;
     let shares = plan::shares(&facts, world.graph(graph)?.on_server.as_ref()).map_err(Refusal::refuse)?;
     let mut parts = Vec::new();
@@ -80,7 +87,8 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     let places = nodes.iter().enumerate().map(|(place, node)| (node.node, place)).collect();
     let concerned = (0..nodes.len()).filter(|place| nodes[*place].work.concerns_launch()).collect();
     let state = Mutex::new(State { nodes, concerned, steps, held, last: None });
-    let executable = Executable { handle, home, flags, children: order.children, places, parts, state };
+    let children = order.children;
+    let executable = Executable { handle, home, flags, sole_of, children, places, parts, state };
     EXECUTABLES.insert(handle, Arc::new(executable));
     Ok(handle)
 }

@@ -27,7 +27,7 @@ use crate::session;
 use crate::session::callbacks::Task;
 use crate::stream;
 use causeway_api::calls;
-use causeway_api::handle::{Context, GraphExec, GraphNode, Handle, Stream};
+use causeway_api::handle::{Context, Graph, GraphExec, GraphNode, Handle, Stream};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphExec, CUresult};
 use core::ops::Range;
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub struct Executable {
     home: Handle<Context>,
     /// The flags that it was made with.
     pub flags: u64,
+    /// The graph that it was made from, if no other may be made from that as long as it lives.
+    sole_of: Option<Handle<Graph>>,
     children: HashMap<Handle<GraphNode>, Range<usize>>,
     places: HashMap<Handle<GraphNode>, usize>,
     parts: Vec<Part>,

@@ -1,0 +1,160 @@
+//! Which nodes of a graph have the same memory: those of which one has been freed before the other is reached.
+
+use super::memory::Block;
+use causeway_api::handle::{GraphNode, Handle};
+use causeway_api::sys::{CUdevice, CUdeviceptr};
+use core::ops::Range;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Addresses of nodes are multiples of this, as those of other allocations are.
+const ALIGNMENT: u64 = 512;
+
+/// The memory of a graph's allocation nodes.
+#[derive(Default)]
+pub struct Blocks(Vec<(Arc<Block>, Vec<Part>)>);
+
+/// Memory of one node within a block.
+struct Part {
+    range: Range<CUdeviceptr>,
+    /// The node of the same graph that frees it, if there is one.
+    freed_by: Option<Handle<GraphNode>>,
+}
+
+impl Blocks {
+    /// The nodes that free memory of blocks in which `size` bytes might find room.
+    pub fn releases(&self, device: CUdevice, size: usize) -> HashSet<Handle<GraphNode>> {
+        let blocks = self.0.iter().filter(|(block, _)| block.device == device && block.size >= size);
+        blocks.flat_map(|(_, parts)| parts).filter_map(|part| part.freed_by).collect()
+    }
+
+    /// Takes `size` bytes out of a block for a node that comes after the nodes `earlier`; nothing when they have to be
+    /// allocated. Of several blocks the smallest is taken.
+    pub fn take(
+        &mut self,
+        device: CUdevice,
+        size: usize,
+        earlier: &HashSet<Handle<GraphNode>>,
+    ) -> Option<(Arc<Block>, CUdeviceptr)> {
+        let is_over = |part: &Part| part.freed_by.is_some_and(|node| earlier.contains(&node));
+        let blocks = self.0.iter_mut().filter(|(block, _)| block.device == device && block.size >= size);
+        let mut found: Option<(&mut (Arc<Block>, Vec<Part>), Range<CUdeviceptr>)> = None;
+        for entry in blocks {
+            let (block, parts) = &*entry;
+            if found.as_ref().is_some_and(|(best, _)| best.0.size <= block.size) {
+                continue;
+            }
+            let taken: Vec<_> = parts.iter().filter(|part| !is_over(part)).map(|part| &part.range).collect();
+            let starts = core::iter::once(block.address)
+                .chain(taken.iter().map(|range| range.end.next_multiple_of(ALIGNMENT)));
+            let end = block.address + block.size as u64;
+            let fits = |range: &Range<CUdeviceptr>| {
+                range.end <= end && taken.iter().all(|taken| !overlap(taken, range))
+            };
+            let range = starts.map(|start| start..start.saturating_add(size as u64)).filter(fits);
+            if let Some(range) = range.min_by_key(|range| range.start) {
+                found = Some((entry, range));
+            }
+        }
+        let ((block, parts), range) = found?;
+        // Whatever comes after the new part comes after those that it covers as well.
+        parts.retain(|part| !(range.start <= part.range.start && part.range.end <= range.end));
+        let address = range.start;
+        parts.push(Part { range, freed_by: None });
+        Some((Arc::clone(block), address))
+    }
+
+    /// Enters a block that a node of the graph has for itself until it frees it; nothing happens when it is known.
+    pub fn enter(&mut self, block: &Arc<Block>, size: usize) {
+        if self.0.iter().all(|(known, _)| !Arc::ptr_eq(known, block)) {
+            let range = block.address..block.address + size as u64;
+            self.0.push((Arc::clone(block), vec![Part { range, freed_by: None }]));
+        }
+    }
+
+    /// Notes which node of the graph frees the memory at an address.
+    pub fn release(&mut self, address: CUdeviceptr, node: Handle<GraphNode>) {
+        let mut parts = self.0.iter_mut().flat_map(|(_, parts)| parts);
+        if let Some(part) = parts.find(|part| part.range.start == address && part.freed_by.is_none()) {
+            part.freed_by = Some(node);
+        }
+    }
+}
+
+fn overlap(one: &Range<CUdeviceptr>, other: &Range<CUdeviceptr>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: CUdeviceptr = 0x7000_0000;
+
+    fn node(number: u64) -> Handle<GraphNode> {
+        Handle::from_value(number)
+    }
+
+    fn after(nodes: &[u64]) -> HashSet<Handle<GraphNode>> {
+        nodes.iter().copied().map(node).collect()
+    }
+
+    fn blocks(sizes: &[usize]) -> Blocks {
+        let mut blocks = Blocks::default();
+        for (number, size) in sizes.iter().enumerate() {
+            let block = Block::for_test(BASE + (number as u64 * 0x100_0000), *size);
+            blocks.enter(&block, *size);
+        }
+        blocks
+    }
+
+    fn take(blocks: &mut Blocks, size: usize, earlier: &[u64]) -> Option<u64> {
+        blocks.take(0, size, &after(earlier)).map(|(_, address)| address - BASE)
+    }
+
+    #[test]
+    fn memory_is_taken_again_after_the_node_that_frees_it_and_by_one_node() {
+        let mut blocks = blocks(&[4096]);
+        assert_eq!(take(&mut blocks, 4096, &[1, 2]), None, "nobody frees it");
+        blocks.release(BASE, node(1));
+        assert_eq!(take(&mut blocks, 4096, &[2]), None, "the node that frees it may come later");
+        assert_eq!(take(&mut blocks, 4097, &[1]), None);
+        assert_eq!(take(&mut blocks, 4096, &[2, 1]), Some(0));
+        assert_eq!(take(&mut blocks, 4096, &[2, 1]), None, "another node has it");
+        blocks.release(BASE, node(3));
+        assert_eq!(take(&mut blocks, 4096, &[1]), None);
+        assert_eq!(take(&mut blocks, 4096, &[3]), Some(0));
+    }
+
+    #[test]
+    fn several_small_nodes_find_room_in_what_a_large_one_had() {
+        let mut blocks = blocks(&[4096]);
+        blocks.release(BASE, node(1));
+        assert_eq!(take(&mut blocks, 1000, &[1]), Some(0));
+        assert_eq!(take(&mut blocks, 1000, &[1]), Some(1024));
+        assert_eq!(take(&mut blocks, 2048, &[1]), Some(2048));
+        assert_eq!(take(&mut blocks, 1, &[1]), None);
+        blocks.release(BASE + 1024, node(2));
+        assert_eq!(take(&mut blocks, 1024, &[1, 2]), Some(1024));
+        // What overlaps two parts needs both to be free.
+        let mut blocks = self::blocks(&[4096]);
+        blocks.release(BASE, node(1));
+        assert_eq!((take(&mut blocks, 2048, &[1]), take(&mut blocks, 2048, &[1])), (Some(0), Some(2048)));
+        blocks.release(BASE, node(2));
+        assert_eq!(take(&mut blocks, 4096, &[1, 2]), None);
+        blocks.release(BASE + 2048, node(3));
+        assert_eq!(take(&mut blocks, 4096, &[1, 2, 3]), Some(0));
+    }
+
+    #[test]
+    fn the_smallest_block_that_suffices_is_taken_and_none_of_another_device() {
+        let mut blocks = blocks(&[1 << 20, 1 << 12, 1 << 16]);
+        for (number, start) in [0, 0x100_0000, 0x200_0000].into_iter().enumerate() {
+            blocks.release(BASE + start, node(number as u64 + 1));
+        }
+        assert_eq!(blocks.releases(0, 1 << 16), after(&[1, 3]));
+        assert!(blocks.releases(1, 1).is_empty() && blocks.take(1, 1, &after(&[1, 2, 3])).is_none());
+        assert_eq!(take(&mut blocks, 5000, &[1, 2, 3]), Some(0x200_0000));
+        assert_eq!(take(&mut blocks, 5000, &[1, 2]), Some(0));
+    }
+}
