@@ -23,6 +23,8 @@ pub(crate) enum Builtin {
     Allocate,
     /// `free(pointer)`.
     Free,
+    /// `cudaGraphSetConditional(handle, value)`.
+    SetCondition,
 }
 
 impl Builtin {
@@ -32,6 +34,7 @@ impl Builtin {
             "__assertfail" => Self::Assert,
             "malloc" => Self::Allocate,
             "free" => Self::Free,
+            "cudaGraphSetConditional" => Self::SetCondition,
             _ => return None,
         })
     }
@@ -42,6 +45,7 @@ impl Builtin {
             Self::Assert => (&[8, 8, 4, 8, 8], &[]),
             Self::Allocate => (&[8], &[8]),
             Self::Free => (&[8], &[]),
+            Self::SetCondition => (&[8, 4], &[]),
         };
         Signature { parameters: parameters.into(), results: results.into() }
     }

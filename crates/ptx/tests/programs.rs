@@ -2,6 +2,7 @@
 
 mod common;
 
+use causeway_ptx::Fault;
 use common::{Device, Params, noise};
 
 /// Runs a test with the PTX of both code generators of nvcc 13: the older one for `sm_75`, the newer for `sm_100`.
@@ -282,6 +283,24 @@ fn printf_returns_how_many_arguments_it_took() {
     assert_eq!(print(device.upload(b"two: %d %f\n\0")), 2);
     assert_eq!(print(0), -1);
     assert_eq!(device.output.printed(), "no argument\ntwo: 1 2.500000\n");
+}
+
+#[test]
+fn conditions_of_graphs_are_set_by_their_handles() {
+    let source = ".version 8.0\n.target sm_75\n.address_size 64\n\
+         .extern .func cudaGraphSetConditional(.param .b64 a, .param .b32 b);\n\
+         .visible .entry set(.param .u64 handle, .param .u32 value)\n{\n.reg .b32 %r<2>; .reg .b64 %rd<2>;\n\
+         ld.param.u64 %rd1, [handle]; ld.param.u32 %r1, [value];\n\
+         { .param .b64 a; .param .b32 b; st.param.b64 [a], %rd1; st.param.b32 [b], %r1;\n\
+         call.uni cudaGraphSetConditional, (a, b); }\nret;\n}\n";
+    let device = Device::new(&[source]);
+    let set = |handle: u64, value: u32| {
+        device.try_launch("set", [1, 1, 1], [1, 1, 1], 0, &Params::default().with(handle).with(value))
+    };
+    assert!(set(2, 7).is_ok() && set(1 << 40, u32::MAX).is_ok());
+    let fault = set(3, 1).unwrap_err();
+    assert!(matches!(fault, Fault::IllegalAddress { address: 3, .. }), "{fault}");
+    assert_eq!(*device.output.conditions.lock().unwrap(), [(2, 7), (1 << 40, u32::MAX), (3, 1)]);
 }
 
 #[test]

@@ -12,7 +12,10 @@ const ALIGNMENT: u64 = 512;
 
 /// The memory of a graph's allocation nodes.
 #[derive(Default)]
-pub struct Blocks(Vec<(Arc<Block>, Vec<Part>)>);
+pub struct Blocks(Vec<Divided>);
+
+/// A block and what nodes have of it.
+type Divided = (Arc<Block>, Vec<Part>);
 
 /// Memory of one node within a block.
 struct Part {
@@ -38,7 +41,7 @@ impl Blocks {
     ) -> Option<(Arc<Block>, CUdeviceptr)> {
         let is_over = |part: &Part| part.freed_by.is_some_and(|node| earlier.contains(&node));
         let blocks = self.0.iter_mut().filter(|(block, _)| block.device == device && block.size >= size);
-        let mut found: Option<(&mut (Arc<Block>, Vec<Part>), Range<CUdeviceptr>)> = None;
+        let mut found: Option<(&mut Divided, Range<CUdeviceptr>)> = None;
         for entry in blocks {
             let (block, parts) = &*entry;
             if found.as_ref().is_some_and(|(best, _)| best.0.size <= block.size) {

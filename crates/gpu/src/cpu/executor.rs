@@ -7,7 +7,7 @@
 use super::context::Context;
 use super::operation::Operation;
 use super::scheduler::{Scheduler, State};
-use super::stream::{Action, Activity, Fired, StreamId, Waiter};
+use super::stream::{Action, Activity, Done, Fired, StreamId, Waiter};
 use causeway_api::sys::CUresult;
 use parking_lot::MutexGuard;
 use std::cmp::Reverse;
@@ -32,9 +32,11 @@ enum Step {
     /// A callback at a gate, after which the front is looked at again.
     Call(Box<dyn FnOnce() + Send>),
     /// The command is done without further work; its action is only to be dropped.
-    Pass { action: Action, bytes: usize },
+    Pass { action: Action, done: Done },
     /// An operation.
-    Run { operation: Operation, bytes: usize, context: Arc<Context> },
+    Run { operation: Operation, done: Done, context: Arc<Context> },
+    /// The front has been replaced by what is to be done first.
+    Again,
 }
 
 impl Scheduler {
@@ -111,13 +113,15 @@ impl Scheduler {
         match state.step(id, self) {
             Step::Stop => return false,
             Step::Call(callback) => MutexGuard::unlocked(state, callback),
-            Step::Pass { action, bytes } => {
-                self.finish(state, id, bytes);
+            // Whoever waits for the lock gets it, as a loop may have nothing in it.
+            Step::Again => MutexGuard::bump(state),
+            Step::Pass { action, done } => {
+                self.finish(state, id, done);
                 if !matches!(action, Action::Pass) {
                     MutexGuard::unlocked(state, || drop(action));
                 }
             }
-            Step::Run { operation, bytes, context } => {
+            Step::Run { operation, done, context } => {
                 let writes = operation.writes_memory();
                 self.execute(state, operation, &context);
                 if context.outcome().is_err() {
@@ -125,14 +129,14 @@ impl Scheduler {
                 } else if writes {
                     state.wake_value_waits(self);
                 }
-                self.finish(state, id, bytes);
+                self.finish(state, id, done);
             }
         }
         true
     }
 
-    fn finish(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, id: StreamId, bytes: usize) {
-        let fired = state.complete(id, bytes);
+    fn finish(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, id: StreamId, done: Done) {
+        let fired = state.complete(id, done);
         self.call_threads(state);
         if !fired.is_empty() {
             MutexGuard::unlocked(state, || fired.into_iter().for_each(Fired::call));
@@ -239,6 +243,19 @@ impl State {
                     return self.stop_stream(id);
                 }
             }
+            Some(Action::Begin(sequence)) => {
+                sequence.conditions.iter().for_each(|condition| condition.begin())
+            }
+            Some(action @ Action::Branch(_)) => {
+                let Action::Branch(branch) = action else { return Step::Stop };
+                if let Some((body, again)) = branch.next() {
+                    if !again {
+                        *action = Action::Pass;
+                    }
+                    self.put_in_front(id, body.actions());
+                    return Step::Again;
+                }
+            }
             Some(Action::WaitValue(condition)) => match condition.holds(&scheduler.machine.space) {
                 Ok(true) => {}
                 Ok(false) => {
@@ -277,18 +294,18 @@ impl State {
     fn take(&mut self, id: StreamId, skip: bool) -> Step {
         let Some(stream) = self.streams.get_mut(&id) else { return Step::Stop };
         let Some(command) = stream.queue.pop_front() else { return Step::Stop };
-        let bytes = command.bytes;
+        let done = Done { bytes: command.bytes, counts: command.counts };
         match command.action {
             Action::Run(operation) if !skip => {
-                Step::Run { operation, bytes, context: Arc::clone(&stream.context) }
+                Step::Run { operation, done, context: Arc::clone(&stream.context) }
             }
             Action::Record { event, record } => {
                 if let Some(event) = self.events.get_mut(&event).filter(|event| event.record == record) {
                     event.time = Some(Instant::now());
                 }
-                Step::Pass { action: Action::Pass, bytes }
+                Step::Pass { action: Action::Pass, done }
             }
-            action => Step::Pass { action, bytes },
+            action => Step::Pass { action, done },
         }
     }
 

@@ -1,8 +1,10 @@
 //! Graphs: what their nodes do, in an order that their edges allow.
 //!
 //! The client sends nodes in such an order, and a launch puts them into a stream one after the other, so that the
-//! edges themselves are not needed: on a processor nothing is gained by running two nodes at a time.
+//! edges themselves are not needed: on a processor nothing is gained by running two nodes at a time. A conditional node alone
+//! gets its number before its turn, which comes when its edges are sent.
 
+use super::condition::{Branch, Choice, Condition as Steering, Sequence};
 use super::handles;
 use super::operation::{Condition, Operation, Value};
 use super::scheduler::Scheduler;
@@ -15,6 +17,10 @@ use std::sync::Arc;
 
 /// Nodes that a graph may have.
 const MOST_NODES: usize = 1 << 20;
+/// Graphs that a conditional node may have.
+const MOST_BODIES: u32 = 1 << 12;
+/// Conditional nodes that may lie within each other.
+const MOST_DEPTH: u32 = 64;
 
 /// What a node does.
 #[derive(Clone)]
@@ -29,6 +35,10 @@ pub(super) enum Node {
     Record(u64),
     /// Writes values and waits for values.
     Values(Arc<[ValueStep]>),
+    /// Carries one of these graphs out as a value says.
+    Conditional { condition: Arc<Steering>, choice: Choice, bodies: Arc<[u64]> },
+    /// The same in an executable graph.
+    Branch(Arc<Branch>),
 }
 
 /// One stream memory operation.
@@ -46,12 +56,56 @@ impl Node {
     fn is_like(&self, other: &Self) -> bool {
         core::mem::discriminant(self) == core::mem::discriminant(other)
     }
+
+    /// Appends what a stream does for it; nothing for records of events, which the scheduler has to know before.
+    fn append_to(&self, actions: &mut Vec<Action>) {
+        match self {
+            Self::Empty | Self::Record(_) | Self::Conditional { .. } => {}
+            Self::Run(operation) | Self::Kernel(operation) => {
+                actions.push(Action::Run(Operation::Shared(Arc::clone(operation))));
+            }
+            Self::Values(steps) => actions.extend(steps.iter().filter_map(|step| match *step {
+                ValueStep::Write { address, value } => {
+                    Some(Action::Run(Operation::WriteValue { address, value }))
+                }
+                ValueStep::Wait(condition) => Some(Action::WaitValue(condition)),
+                ValueStep::Barrier => None,
+            })),
+            Self::Branch(branch) => actions.push(Action::Branch(Arc::clone(branch))),
+        }
+    }
+}
+
+impl Sequence {
+    /// What a stream does for it.
+    pub(super) fn actions(self: &Arc<Self>) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if !self.conditions.is_empty() {
+            actions.push(Action::Begin(Arc::clone(self)));
+        }
+        self.nodes.iter().for_each(|node| node.append_to(&mut actions));
+        actions
+    }
+}
+
+/// A graph.
+#[derive(Default)]
+struct Graph {
+    /// Its nodes by their numbers.
+    nodes: Vec<Node>,
+    /// Their numbers in an order that the edges allow.
+    order: Vec<u32>,
+    /// The values that steer conditional nodes of it.
+    conditions: Vec<Arc<Steering>>,
 }
 
 struct Executable {
     /// The graph that it was made from, whose numbers its nodes have.
     graph: u64,
     nodes: Vec<(Node, bool)>,
+    order: Vec<u32>,
+    /// What a launch begins with.
+    begin: Arc<Sequence>,
     /// The end of the last launch: one launch of an executable graph comes after the other.
     last: Option<Point>,
 }
@@ -59,7 +113,7 @@ struct Executable {
 /// All graphs and executable graphs.
 #[derive(Default)]
 pub(super) struct Graphs {
-    graphs: Mutex<HashMap<u64, Vec<Node>>>,
+    graphs: Mutex<HashMap<u64, Graph>>,
     executables: Mutex<HashMap<u64, Executable>>,
 }
 
@@ -67,7 +121,7 @@ impl Graphs {
     /// Makes a graph without nodes.
     pub(super) fn create(&self) -> u64 {
         let id = handles::next();
-        self.graphs.lock().insert(id, Vec::new());
+        self.graphs.lock().insert(id, Graph::default());
         id
     }
 
@@ -79,11 +133,69 @@ impl Graphs {
     /// Appends a node.
     pub(super) fn append(&self, graph: u64, node: Node) -> CuResult<()> {
         let mut graphs = self.graphs.lock();
-        let nodes = graphs.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        if nodes.len() >= MOST_NODES {
+        let graph = graphs.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        if graph.nodes.len() >= MOST_NODES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        nodes.push(node);
+        if !matches!(node, Node::Conditional { .. }) {
+            graph.order.push(graph.nodes.len() as u32);
+        }
+        graph.nodes.push(node);
+        Ok(())
+    }
+
+    /// Keeps a value that steers conditional nodes of a graph.
+    pub(super) fn keep_condition(&self, graph: u64, condition: Arc<Steering>) -> CuResult<()> {
+        let mut graphs = self.graphs.lock();
+        let graph = graphs.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        if graph.conditions.len() >= MOST_NODES {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        graph.conditions.push(condition);
+        Ok(())
+    }
+
+    /// Appends a conditional node with so many graphs.
+    pub(super) fn append_conditional(
+        &self,
+        graph: u64,
+        condition: Arc<Steering>,
+        kind: u32,
+        size: u32,
+    ) -> CuResult<()> {
+        let choice = Choice::new(kind, size)?;
+        if size > MOST_BODIES {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let bodies: Arc<[u64]> = (0..size).map(|_| self.create()).collect();
+        let node = Node::Conditional { condition, choice, bodies: Arc::clone(&bodies) };
+        self.append(graph, node).inspect_err(|_| {
+            let mut graphs = self.graphs.lock();
+            bodies.iter().for_each(|body| drop(graphs.remove(body)));
+        })
+    }
+
+    /// The graph of this number that a conditional node carries out.
+    pub(super) fn body(&self, graph: u64, node: u32, index: u32) -> CuResult<u64> {
+        let graphs = self.graphs.lock();
+        let graph = graphs.get(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        match graph.nodes.get(node as usize) {
+            Some(Node::Conditional { bodies, .. }) => {
+                bodies.get(index as usize).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// It is a conditional node's turn, after all nodes whose turn has come.
+    pub(super) fn place_conditional(&self, graph: u64, node: u32) -> CuResult<()> {
+        let mut graphs = self.graphs.lock();
+        let graph = graphs.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let is_conditional = matches!(graph.nodes.get(node as usize), Some(Node::Conditional { .. }));
+        if !is_conditional || graph.order.contains(&node) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        graph.order.push(node);
         Ok(())
     }
 
@@ -98,12 +210,15 @@ impl Graphs {
         }
         let graphs = self.graphs.lock();
         let known = graphs.get(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        if known.len() != nodes as usize {
+        if known.nodes.len() != nodes as usize || known.order.len() != known.nodes.len() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let nodes = known.iter().map(|node| (node.clone(), true)).collect();
+        let nodes = known.nodes.iter().map(|node| Ok((resolve(&graphs, node, 0)?, true)));
+        let nodes = nodes.collect::<CuResult<Vec<_>>>()?;
+        let begin = Arc::new(Sequence { conditions: known.conditions.clone(), nodes: Vec::new() });
+        let order = known.order.clone();
         let id = handles::next();
-        self.executables.lock().insert(id, Executable { graph, nodes, last: None });
+        self.executables.lock().insert(id, Executable { graph, nodes, order, begin, last: None });
         Ok(id)
     }
 
@@ -162,29 +277,44 @@ impl Graphs {
         if let Some(last) = executable.last.filter(|last| last.stream != stream) {
             scheduler.issue_after(stream, vec![last], Action::Pass)?;
         }
-        for (node, _) in executable.nodes.iter().filter(|(_, is_enabled)| *is_enabled) {
-            match node {
-                Node::Empty => {}
-                Node::Run(operation) | Node::Kernel(operation) => {
-                    scheduler.issue(stream, Operation::Shared(Arc::clone(operation)))?;
-                }
-                Node::Record(event) => scheduler.record_event(*event, stream, 0)?,
-                Node::Values(steps) => {
-                    for step in &**steps {
-                        match *step {
-                            ValueStep::Write { address, value } => {
-                                scheduler.issue(stream, Operation::WriteValue { address, value })?;
-                            }
-                            ValueStep::Wait(condition) => {
-                                scheduler.issue_action(stream, Action::WaitValue(condition))?;
-                            }
-                            ValueStep::Barrier => {}
-                        }
-                    }
-                }
+        for action in executable.begin.actions() {
+            scheduler.issue_action(stream, action)?;
+        }
+        let nodes = executable.order.iter().filter_map(|number| executable.nodes.get(*number as usize));
+        let mut actions = Vec::new();
+        for (node, _) in nodes.filter(|(_, is_enabled)| *is_enabled) {
+            if let Node::Record(event) = node {
+                scheduler.record_event(*event, stream, 0)?;
+            }
+            node.append_to(&mut actions);
+            for action in actions.drain(..) {
+                scheduler.issue_action(stream, action)?;
             }
         }
         executable.last = Some(scheduler.issue_action(stream, Action::Pass)?);
         Ok(())
     }
+}
+
+/// A node as an executable graph has it: conditional nodes with all that they may carry out.
+fn resolve(graphs: &HashMap<u64, Graph>, node: &Node, depth: u32) -> CuResult<Node> {
+    let Node::Conditional { condition, choice, bodies } = node else { return Ok(node.clone()) };
+    if depth >= MOST_DEPTH {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let sequence = |body: &u64| {
+        let graph = graphs.get(body).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        if graph.order.len() != graph.nodes.len() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let nodes = graph.order.iter().filter_map(|number| graph.nodes.get(*number as usize));
+        let nodes = nodes.map(|node| match node {
+            Node::Record(_) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            node => resolve(graphs, node, depth + 1),
+        });
+        let nodes = nodes.collect::<CuResult<Vec<_>>>()?;
+        Ok(Arc::new(Sequence { conditions: graph.conditions.clone(), nodes }))
+    };
+    let bodies = bodies.iter().map(sequence).collect::<CuResult<_>>()?;
+    Ok(Node::Branch(Arc::new(Branch { condition: Arc::clone(condition), choice: *choice, bodies })))
 }

@@ -154,6 +154,10 @@ impl Host for Output<'_> {
         }
     }
 
+    fn set_condition(&self, handle: u64, value: u32) -> bool {
+        self.machine.conditions.set(handle, value)
+    }
+
     fn assertion(&self, message: &str) {
         // What was printed before comes before.
         self.flush();

@@ -9,6 +9,7 @@
 mod array;
 mod attributes;
 mod calls;
+mod condition;
 mod context;
 mod event;
 mod executor;
@@ -113,6 +114,7 @@ impl SoftwareGpu {
             space: Arc::clone(&space),
             pool: causeway_ptx::Pool::for_machine(),
             output: parking_lot::RwLock::new(None),
+            conditions: condition::Conditions::default(),
         };
         let scheduler = Scheduler::new(machine);
         scheduler.start()?;

@@ -1,5 +1,6 @@
 //! What a stream executes.
 
+use super::condition::Conditions;
 use super::launch::Launch;
 use super::pool::{BlockToken, Pool};
 use super::region;
@@ -20,6 +21,8 @@ pub(super) struct Machine {
     pub(super) pool: causeway_ptx::Pool,
     /// Takes what kernels print; nothing until the worker has set it.
     pub(super) output: RwLock<Option<OutputSink>>,
+    /// Values that kernels set.
+    pub(super) conditions: Conditions,
 }
 
 /// Host memory that a copy reads.

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::event::Event;
 use super::operation::{Machine, Operation};
 use super::stream::{
-    Action, Activity, Command, Fired, Point, Stream, StreamId, StreamKind, Waiter, Watch, WatchProgress,
+    Action, Activity, Command, Done, Fired, Point, Stream, StreamId, StreamKind, Waiter, Watch, WatchProgress,
 };
 use crate::{Completion, CuResult};
 use causeway_api::sys::CUresult;
@@ -201,6 +201,16 @@ impl State {
         Ok((point, stream.activity == Activity::Idle))
     }
 
+    /// Puts actions before everything else that a stream holds, without being counted as its commands.
+    pub(super) fn put_in_front(&mut self, id: StreamId, actions: Vec<Action>) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        for action in actions.into_iter().rev() {
+            let command = Command { counts: false, ..Command::new(Vec::new(), action) };
+            self.queued_bytes += command.bytes;
+            stream.queue.push_front(command);
+        }
+    }
+
     /// Adds the points that a new command of `id` comes after because of the legacy default stream: its commands
     /// wait for everything in the blocking streams of the context, and theirs for everything in it.
     fn order_with_legacy(&mut self, id: StreamId, after: &mut Vec<Point>) {
@@ -279,10 +289,10 @@ impl State {
     }
 
     /// Takes note that a stream has completed the command it took last; gives the completions due for that.
-    pub(super) fn complete(&mut self, id: StreamId, command_bytes: usize) -> Vec<Fired> {
-        self.queued_bytes = self.queued_bytes.saturating_sub(command_bytes);
+    pub(super) fn complete(&mut self, id: StreamId, done: Done) -> Vec<Fired> {
+        self.queued_bytes = self.queued_bytes.saturating_sub(done.bytes);
         let mut fired = Vec::new();
-        let Some(stream) = self.streams.get_mut(&id) else { return fired };
+        let Some(stream) = self.streams.get_mut(&id).filter(|_| done.counts) else { return fired };
         stream.completed += 1;
         let completed = stream.completed;
         while let Some(entry) = self.streams.get_mut(&id).and_then(|stream| stream.waiters.first_entry()) {

@@ -1,5 +1,6 @@
 //! What a stream holds and how far it is. The [`scheduler`](super::scheduler) moves it on.
 
+use super::condition::{Branch, Sequence};
 use super::context::Context;
 use super::operation::{Condition, Operation};
 use crate::CuResult;
@@ -38,6 +39,10 @@ pub(super) enum Action {
     Record { event: u64, record: u64 },
     /// Stops the stream until memory holds a value.
     WaitValue(Condition),
+    /// Gives values what a launch of their graph begins with.
+    Begin(Arc<Sequence>),
+    /// A conditional node: what it chooses comes before the rest of the stream.
+    Branch(Arc<Branch>),
     /// Stops the stream until `open` is set, after having called `reached` once.
     Gate { reached: Option<Box<dyn FnOnce() + Send>>, open: Arc<AtomicBool> },
 }
@@ -48,7 +53,7 @@ impl Action {
         match self {
             Self::Run(operation) => operation.is_quick(),
             Self::Pass | Self::Record { .. } | Self::WaitValue(_) => true,
-            Self::Gate { .. } => false,
+            Self::Gate { .. } | Self::Begin(_) | Self::Branch(_) => false,
         }
     }
 }
@@ -60,6 +65,9 @@ pub(super) struct Command {
     pub(super) action: Action,
     /// About how much memory it takes.
     pub(super) bytes: usize,
+    /// Whether the points of the stream count it. What a conditional node has chosen is none of the commands that the
+    /// stream was given.
+    pub(super) counts: bool,
 }
 
 impl Command {
@@ -67,8 +75,17 @@ impl Command {
     pub(super) fn new(after: Vec<Point>, action: Action) -> Self {
         let operation = if let Action::Run(operation) = &action { operation.bytes() } else { 0 };
         let bytes = size_of::<Self>() + after.len() * size_of::<Point>() + operation;
-        Self { after, action, bytes }
+        Self { after, action, bytes, counts: true }
     }
+}
+
+/// What is left of a command that has been taken out of its queue.
+#[derive(Clone, Copy)]
+pub(super) struct Done {
+    /// About how much memory it took.
+    pub(super) bytes: usize,
+    /// As [`Command::counts`].
+    pub(super) counts: bool,
 }
 
 /// What a stream is doing.

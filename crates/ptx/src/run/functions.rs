@@ -155,6 +155,15 @@ runtime_functions! {
         raise(thread, Raised::Assert)
     }
 
+    /// `cudaGraphSetConditional(handle, value)`.
+    fn set_condition(thread, handle: *const u64, value: *const u32) {
+        let launch = &*(*thread).launch;
+        let (handle, value) = (*handle, *value);
+        if !(*(*thread).yielder).on_parent_stack(|| launch.set_condition(handle, value)) {
+            raise(thread, Raised::IllegalAddress(handle));
+        }
+    }
+
     /// `malloc(size) -> pointer`.
     fn allocate(thread, size: *const u64, result: *mut u64) {
         *result = (*(*thread).launch).space.allocate_for_kernel(*size).unwrap_or(0);

@@ -22,12 +22,15 @@ use stack::StackSlab;
 
 /// What a kernel says to the outside.
 ///
-/// Called from any thread of the pool, by one at a time for each launch.
+/// Called from any thread of the pool, what is told by one at a time for each launch.
 pub trait Host: Sync {
     /// The output of one `printf`, whole.
     fn print(&self, text: &[u8]);
     /// A device-side `assert` failed; the launch ends with [`Fault::Assert`].
     fn assertion(&self, message: &str);
+    /// A thread sets the value that steers a conditional node of a graph; false when nothing has this handle, which ends
+    /// the launch with [`Fault::IllegalAddress`].
+    fn set_condition(&self, handle: u64, value: u32) -> bool;
 }
 
 /// The native code of a kernel.
@@ -199,6 +202,10 @@ impl Launch<'_> {
     pub(crate) fn print(&self, text: &[u8]) {
         let _one_at_a_time = self.progress.output.lock();
         self.host.print(text);
+    }
+
+    pub(crate) fn set_condition(&self, handle: u64, value: u32) -> bool {
+        self.host.set_condition(handle, value)
     }
 
     /// Reports a failed assertion of the thread at `at` and ends the launch.

@@ -100,6 +100,9 @@ mod tests {
     impl Host for Nobody {
         fn print(&self, _: &[u8]) {}
         fn assertion(&self, _: &str) {}
+        fn set_condition(&self, _: u64, _: u32) -> bool {
+            true
+        }
     }
 
     /// Bytes of its stack that a thread used at most.

@@ -12,6 +12,8 @@ use causeway_ptx::{CompileOptions, Fault, Host, LaunchConfig, Loaded, Pool, Prog
 pub struct Output {
     pub text: Mutex<Vec<u8>>,
     pub assertions: Mutex<Vec<String>>,
+    /// Values of conditions as kernels set them; the handles that there are are even.
+    pub conditions: Mutex<Vec<(u64, u32)>>,
 }
 
 impl Host for Output {
@@ -21,6 +23,11 @@ impl Host for Output {
 
     fn assertion(&self, message: &str) {
         self.assertions.lock().unwrap().push(message.to_owned());
+    }
+
+    fn set_condition(&self, handle: u64, value: u32) -> bool {
+        self.conditions.lock().unwrap().push((handle, value));
+        handle.is_multiple_of(2)
     }
 }
 

@@ -9,8 +9,8 @@ use crate::graph::{self, World, build};
 use crate::handles::RawHandle as _;
 use causeway_api::sys::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS,
-    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphChildGraphNodeOwnership, CUgraphEdgeData, CUgraphExec,
-    CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUresult,
+    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphChildGraphNodeOwnership, CUgraphConditionalNodeType,
+    CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUresult,
 };
 
 type Type = CUgraphNodeType;
@@ -107,7 +107,14 @@ fn conditional(
 ) -> Result<Work, CUresult> {
     /// More bodies of one node than any program has.
     const MOST_BODIES: u32 = 1 << 12;
-    if given.size == 0 || given.size > MOST_BODIES {
+    type Kind = CUgraphConditionalNodeType;
+    let fits = match given.type_ {
+        Kind::CU_GRAPH_COND_TYPE_IF => matches!(given.size, 1 | 2),
+        Kind::CU_GRAPH_COND_TYPE_WHILE => given.size == 1,
+        Kind::CU_GRAPH_COND_TYPE_SWITCH => (1..=MOST_BODIES).contains(&given.size),
+        _ => false,
+    };
+    if !fits {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let context = if given.ctx.is_null() {

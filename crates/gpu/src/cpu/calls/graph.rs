@@ -128,6 +128,31 @@ impl GraphCalls for SoftwareGpu {
     ) -> CuResult<()> {
         self.graphs.append(graph.value(), self.values_node(operations)?)
     }
+
+    fn graph_conditional_handle(&self, graph: Native<Graph>, initial: u32, flags: u32) -> CuResult<u64> {
+        // `CU_GRAPH_COND_ASSIGN_DEFAULT` is the only flag.
+        if flags > 1 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let default = (flags == 1).then_some(initial);
+        let (handle, condition) = self.scheduler.machine.conditions.create(default);
+        self.graphs.keep_condition(graph.value(), condition)?;
+        Ok(handle)
+    }
+
+    fn graph_add_conditional(&self, graph: Native<Graph>, handle: u64, kind: u32, size: u32) -> CuResult<()> {
+        let condition = self.scheduler.machine.conditions.get(handle);
+        let condition = condition.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        self.graphs.append_conditional(graph.value(), condition, kind, size)
+    }
+
+    fn graph_body(&self, graph: Native<Graph>, node: u32, index: u32) -> CuResult<Native<Graph>> {
+        self.graphs.body(graph.value(), node, index).map(Native::from_value)
+    }
+
+    fn graph_add_edges(&self, graph: Native<Graph>, node: u32, _after: &[GraphEdge]) -> CuResult<()> {
+        self.graphs.place_conditional(graph.value(), node)
+    }
 }
 
 impl ExecutableGraphCalls for SoftwareGpu {
