@@ -88,21 +88,32 @@ impl Device {
 
     /// Its UUID as nvidia-smi writes it, "GPU-6f1b...".
     pub fn uuid_text(&self) -> String {
-        let mut text = String::from("GPU-");
-        for (index, byte) in self.uuid.iter().enumerate() {
-            if matches!(index, 4 | 6 | 8 | 10) {
-                text.push('-');
-            }
-            text.push_str(&format!("{byte:02x}"));
-        }
-        text
+        uuid_text(&self.uuid)
     }
+}
+
+/// A device's UUID as nvidia-smi writes it, "GPU-6f1b...".
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::from("GPU-");
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use causeway_wire::codec::{Decoder, Encode};
+
+    #[test]
+    fn a_uuid_reads_as_tools_print_it() {
+        let bytes = core::array::from_fn(|index| index as u8 + 0x10);
+        assert_eq!(uuid_text(&bytes), "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f");
+    }
 
     #[test]
     fn a_snapshot_survives_the_wire() {

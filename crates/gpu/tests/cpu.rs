@@ -160,7 +160,7 @@ fn functions_know_their_attributes() {
     assert_eq!(sizes, [(0, 8), (8, 8), (16, 8), (24, 4)]);
     let value = |attribute: CUfunction_attribute| info.attribute(attribute.0.cast_signed());
     assert_eq!(value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION), Some(75));
-    assert_eq!(value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION), Some(90));
+    assert_eq!(value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION), Some(120));
     assert_eq!(value(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), Some(1024));
     assert_eq!(client.gpu.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, 1024, 0), Ok(2));
     let names = client.gpu.module_function_names(client.module).unwrap();

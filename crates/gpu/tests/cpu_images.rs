@@ -60,8 +60,8 @@ fn images_without_usable_ptx_are_refused() {
         |image: &[u8]| client.gpu.module_load(Form::Single.number(), &JitOptions::default(), image).map(drop);
     assert_eq!(load(CUBIN_ONLY), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
     assert_eq!(load(b"\x7fELF\x02\x01\x01"), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
-    assert_eq!(load(b"this is not PTX"), Err(CUresult::CUDA_ERROR_INVALID_PTX));
-    let later = b".version 10.1\n.target sm_75\n.address_size 64\n";
+    assert_eq!(load(b"this is not PTX"), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
+    let later = b".version 9.6\n.target sm_75\n.address_size 64\n";
     assert_eq!(load(later), Err(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION));
     assert_eq!(load(&[0xff; 40]), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
     assert!(load(b"").is_err());
@@ -100,4 +100,31 @@ fn damaged_images_never_end_the_worker() {
         }
     }
     client.gpu.after_context(Box::new(|outcome| assert_eq!(outcome, Ok(())))).unwrap();
+}
+
+#[test]
+fn kernels_that_cannot_run_are_refused_one_by_one() {
+    let client = Client::new();
+    let body = "{ .reg .b32 %r<9>; .reg .f32 %f<9>;\nmma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f0}, {%r1}, {%r2}, {%f1};\nret; }";
+    let head = ".version 9.5\n.target sm_80\n.address_size 64\n";
+    let load = |text: &str, report| {
+        let options = JitOptions { report, ..JitOptions::default() };
+        client.gpu.module_load(Form::Single.number(), &options, text.as_bytes()).unwrap()
+    };
+    let module = load(&format!("{head}.visible .entry bad() {body}\n.visible .entry good() {{ ret; }}"), 77);
+    let information = client.gpu.jit_report(77).unwrap().information;
+    assert!(information.starts_with("kernel `bad` cannot run: line 5: `mma.sync."), "{information}");
+    assert_eq!(information.lines().count(), 1);
+    assert_eq!(client.gpu.module_function(module, "bad").err(), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+    assert_eq!(client.gpu.module_function(module, "none").err(), Some(CUresult::CUDA_ERROR_NOT_FOUND));
+    let (good, _) = client.gpu.module_function(module, "good").unwrap();
+    client.gpu.launch(good, shape(1, 1), LEGACY, &[], &[]).unwrap();
+    assert_eq!(client.gpu.module_function_names(module), Ok(vec!["bad".to_owned(), "good".to_owned()]));
+    // A module with nothing that could run is loaded all the same, and a library, too.
+    let module = load(&format!("{head}.visible .entry bad() {body}"), 78);
+    assert_eq!(client.gpu.module_function(module, "bad").err(), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+    let text = format!("{head}.visible .entry bad() {body}");
+    let library =
+        client.gpu.library_load(Form::Single.number(), &JitOptions::default(), text.as_bytes()).unwrap();
+    assert_eq!(client.gpu.library_kernel(library, "bad").err(), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
 }

@@ -84,6 +84,14 @@ pub enum Fault {
     /// The program has no kernel of this name (CUDA: `NOT_FOUND`).
     #[error("there is no kernel `{0}` in this program")]
     UnknownKernel(String),
+    /// The kernel needs something that the software GPU does not have (CUDA: `NOT_SUPPORTED`).
+    #[error("kernel `{kernel}` cannot be launched: {reason}")]
+    Unsupported {
+        /// Name of the kernel.
+        kernel: String,
+        /// What it is, with its line.
+        reason: String,
+    },
     /// The launch was refused before anything ran (CUDA: `INVALID_VALUE`).
     #[error("kernel `{kernel}` cannot be launched: {reason}")]
     InvalidConfiguration {

@@ -11,6 +11,7 @@ pub mod memory;
 
 mod fault;
 mod jit;
+mod lacking;
 mod link;
 mod load;
 mod lower;
@@ -24,7 +25,9 @@ mod verify;
 pub use fault::{Fault, Place};
 pub use load::{LaunchConfig, LoadError, Loaded};
 pub use pool::Pool;
-pub use program::{CompileError, CompileOptions, Global, GlobalSpace, Kernel, Parameter, Program};
+pub use program::{
+    CompileError, CompileOptions, Global, GlobalSpace, Kernel, LAST_VERSION, Parameter, Program,
+};
 pub use run::Host;
 pub use verify::VerifyError;
 

@@ -96,7 +96,7 @@ impl Loaded {
     /// Generates the machine code of a kernel now, so that its first launch need not wait for it.
     ///
     /// # Errors
-    /// [`Fault::UnknownKernel`], or [`Fault::OutOfResources`] when no code can be generated.
+    /// [`Fault::UnknownKernel`], [`Fault::Unsupported`], or [`Fault::OutOfResources`] when no code can be generated.
     pub fn prepare(&self, kernel: &str) -> Result<(), Fault> {
         let index =
             self.program.kernel_index(kernel).ok_or_else(|| Fault::UnknownKernel(kernel.to_owned()))?;
@@ -192,13 +192,17 @@ impl Loaded {
     }
 
     fn compiled(&self, index: usize) -> Result<&CompiledKernel, Fault> {
+        let kernel = &self.program.kernels()[index];
+        if let Some(error) = &kernel.unsupported {
+            return Err(Fault::Unsupported { kernel: kernel.name.clone(), reason: error.to_string() });
+        }
         let compiled = self.code[index].get_or_init(|| {
             let layout = self.program.layout(index);
             let space = (self.space.base(), self.space.reserved().trailing_zeros());
             CompiledKernel::compile(self.program.image(), layout.function, layout, &self.addresses, space)
         });
         compiled.as_ref().map_err(|reason| Fault::OutOfResources {
-            kernel: self.program.kernels()[index].name.clone(),
+            kernel: kernel.name.clone(),
             reason: format!("no machine code could be generated: {reason}"),
         })
     }

@@ -87,11 +87,14 @@ fn words(body: &str, count: usize) -> Vec<u64> {
     device.download(out, count)
 }
 
-/// What the compiler says to a source.
+/// What the compiler says to a source, or of its first kernel that cannot run.
 fn refusal(body: &str) -> String {
     let source = format!("{HEAD}{body}");
     match Program::compile(&[&source], &CompileOptions::default()) {
-        Ok(_) => panic!("accepted: {body}"),
+        Ok(program) => match program.kernels().iter().find_map(|kernel| kernel.unsupported.as_ref()) {
+            None => panic!("accepted: {body}"),
+            Some(error) => error.to_string(),
+        },
         Err(error) => error.to_string(),
     }
 }

@@ -11,7 +11,7 @@ mod kernels;
 use std::sync::{Arc, LazyLock};
 
 use causeway_ptx::memory::AddressSpace;
-use causeway_ptx::{CompileOptions, Host, LaunchConfig, Pool, Program};
+use causeway_ptx::{CompileOptions, Fault, Host, LaunchConfig, Pool, Program};
 
 pub use choices::Choices;
 
@@ -37,8 +37,9 @@ fn generate(program: &Program) {
     // Variables may be larger than the device.
     let Ok(loaded) = program.load(&SPACE, None) else { return };
     for kernel in program.kernels() {
-        if let Err(fault) = loaded.prepare(&kernel.name) {
-            panic!("what is accepted has no code: {fault}");
+        match (loaded.prepare(&kernel.name), &kernel.unsupported) {
+            (Ok(()), None) | (Err(Fault::Unsupported { .. }), Some(_)) => {}
+            (prepared, unsupported) => panic!("{prepared:?} of a kernel with {unsupported:?}"),
         }
     }
 }
@@ -108,12 +109,15 @@ impl World {
     }
 
     fn run(&self, mut kernel: kernels::Kernel) -> End {
-        let compile = |source: &str| Program::compile(&[source], &CompileOptions::default());
-        let program = compile(&kernel.source()).or_else(|_| {
-            kernel.drop_refused(|source| compile(source).is_err());
+        let compile = |source: &str| {
+            let program = Program::compile(&[source], &CompileOptions::default()).ok()?;
+            program.kernels().iter().all(|kernel| kernel.unsupported.is_none()).then_some(program)
+        };
+        let program = compile(&kernel.source()).or_else(|| {
+            kernel.drop_refused(|source| compile(source).is_none());
             compile(&kernel.source())
         });
-        let Some(program) = program.ok().filter(|_| !kernel.steps.is_empty()) else { return End::Refused };
+        let Some(program) = program.filter(|_| !kernel.steps.is_empty()) else { return End::Refused };
         let source = kernel.source();
         let loaded = program.load(&self.space, None).expect("small variables fit");
         let stack = std::hint::black_box([SECRET; WORDS]);

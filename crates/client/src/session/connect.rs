@@ -31,13 +31,25 @@ pub fn open() -> Result<(), CUresult> {
     if super::with(0).is_ok() {
         return Ok(());
     }
-    connect().map_err(|why| {
+    connect().map_err(|Trouble { code, why }| {
         if *said != why {
             log::write(Level::Error, format_args!("{why}"));
             *said = why;
         }
-        CUresult::CUDA_ERROR_NO_DEVICE
+        code
     })
+}
+
+/// Why there is no session: what `cuInit` answers, and a sentence for the user.
+struct Trouble {
+    code: CUresult,
+    why: String,
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self { code: CUresult::CUDA_ERROR_NO_DEVICE, why }
+    }
 }
 
 /// A session that the server has granted.
@@ -129,22 +141,28 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
     Ok(Granted { target: target.clone(), via: options.via, opened, snapshot, started })
 }
 
-fn connect() -> Result<(), String> {
+fn connect() -> Result<(), Trouble> {
     let held = HELD.lock().take();
     let granted = held.unwrap_or_else(ask)?;
     let snapshots: Vec<_> = granted.iter().map(|granted| &granted.snapshot).collect();
-    let devices = device::visible(&snapshots);
+    let close_all = || granted.iter().for_each(|granted| granted.opened.link.close());
+    let devices = device::visible(&snapshots).map_err(|twice| {
+        close_all();
+        Trouble { code: CUresult::CUDA_ERROR_INVALID_DEVICE, why: twice.to_string() }
+    })?;
     if devices.is_empty() {
-        granted.iter().for_each(|granted| granted.opened.link.close());
+        close_all();
         let all: usize = snapshots.iter().map(|snapshot| snapshot.devices.len()).sum();
-        return Err(match granted.len() {
+        let why = match granted.len() {
+            1 if all == 0 => "the server has no device to offer".to_owned(),
             1 => {
                 format!("the server has {all} device(s), and CUDA_VISIBLE_DEVICES lets the program see none")
             }
             servers => format!(
                 "the {servers} servers have {all} device(s), and CUDA_VISIBLE_DEVICES lets the program see none"
             ),
-        });
+        };
+        return Err(why.into());
     }
     context::prepare(&devices);
     device::open(devices);

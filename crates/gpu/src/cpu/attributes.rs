@@ -14,8 +14,13 @@ use std::thread;
 const NAME: &str = "Causeway software GPU";
 /// The newest driver API of which it knows the calls (13.0), as `cuDriverGetVersion` gives it.
 pub(super) const DRIVER_VERSION: i32 = 13000;
-/// Its compute capability times ten: PTX for this or less is accepted.
-pub(super) const CAPABILITY: u32 = 90;
+/// The compute capabilities that a device may have, times ten: those of NVIDIA's GPUs since 5.0, for whose PTX compilers of CUDA 12 and
+/// 13 are.
+pub(super) const CAPABILITIES: [u32; 20] =
+    [50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121];
+/// That of a device for which nobody chooses one. Libraries that are built for many GPUs have PTX for the newest of them alone, of which
+/// this is the one that they are built for.
+pub(super) const DEFAULT_CAPABILITY: u32 = 120;
 /// That of the first device; the last byte counts on. The same for every software GPU: nothing outlives a worker.
 const UUID: [u8; 16] = *b"causeway-softgpu";
 /// Lowest and highest priority of streams, as on NVIDIA's devices.
@@ -33,34 +38,38 @@ pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
 pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
 pub(super) const RESERVED_SHARED_PER_BLOCK: u32 = 1 << 10;
 
-/// The snapshot of a machine with so many devices.
+/// The UUID of the device with this number.
+pub(super) fn uuid_of(number: u32) -> [u8; 16] {
+    let mut uuid = UUID;
+    uuid[15] = uuid[15].wrapping_add(number as u8);
+    uuid
+}
+
+/// The snapshot of a machine on which the devices of these numbers can be used.
 pub(super) fn snapshot(
     memory: u64,
-    devices: u32,
+    devices: &[u32],
     driver_version: i32,
+    capability: u32,
     host_window: Range<u64>,
     device_window: Window,
 ) -> Snapshot {
-    let device = |number: u32| {
-        let mut uuid = UUID;
-        uuid[15] = uuid[15].wrapping_add(number as u8);
-        Device {
-            name: NAME.into(),
-            uuid,
-            total_memory: memory,
-            // There are no such buses.
-            pci_bus_id: format!("0000:{number:02x}:00.0").into(),
-            attributes: attributes(number),
-            stream_priorities: PRIORITIES,
-        }
+    let device = |number: u32| Device {
+        name: NAME.into(),
+        uuid: uuid_of(number),
+        total_memory: memory,
+        // There are no such buses.
+        pci_bus_id: format!("0000:{number:02x}:00.0").into(),
+        attributes: attributes(number, capability),
+        stream_priorities: PRIORITIES,
     };
-    let pairs = (0..devices).flat_map(|from| (0..devices).map(move |to| (from, to)));
+    let pairs = devices.iter().flat_map(|from| devices.iter().map(move |to| (from, to)));
     let half = (host_window.end - host_window.start) / 2;
     Snapshot {
         backend: concat!("software GPU ", env!("CARGO_PKG_VERSION")).into(),
         driver_version,
         machine_code: false,
-        devices: (0..devices).map(device).collect(),
+        devices: devices.iter().copied().map(device).collect(),
         peers: pairs.map(|(from, to)| peer(from != to)).collect(),
         host_window: (host_window.start, half),
         // Both are the host's memory.
@@ -83,7 +92,7 @@ fn peer(others: bool) -> Peer {
 /// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, pageable memory,
 /// cooperative and cluster launches, events for other processes, multicast and the like are things that this device
 /// does not have.
-fn attributes(number: u32) -> Vec<(i32, i32)> {
+fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
     let [grid_x, grid_y, grid_z] = causeway_ptx::MAX_GRID;
     let present: &[(A, u32)] = &[
@@ -113,8 +122,8 @@ fn attributes(number: u32) -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, MOST_THREADS_PER_MULTIPROCESSOR),
         (A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2),
         (A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1),
-        (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CAPABILITY / 10),
-        (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CAPABILITY % 10),
+        (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, capability / 10),
+        (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, capability % 10),
         (A::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1),
         (A::CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1),
         (A::CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1),
@@ -189,12 +198,18 @@ mod tests {
 
     #[test]
     fn every_attribute_has_a_value() {
-        let snapshot = snapshot(1 << 30, 2, DRIVER_VERSION, 1 << 40..1 << 41, Window::default());
+        let snapshot = snapshot(1 << 30, &[2, 0], DRIVER_VERSION, 89, 1 << 40..1 << 41, Window::default());
         let device = &snapshot.devices[0];
         assert_eq!((snapshot.devices.len(), snapshot.peers.len()), (2, 4));
         assert!(snapshot.peers[1].can_access && !snapshot.peers[0].can_access);
-        assert_ne!(device.uuid, snapshot.devices[1].uuid);
+        assert_eq!([device.uuid, snapshot.devices[1].uuid], [uuid_of(2), UUID]);
+        assert_eq!(device.pci_bus_id.as_str(), "0000:02:00.0");
         assert_eq!(device.attributes.len(), 147);
+        let capability = [
+            A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        ];
+        assert_eq!(capability.map(|it| device.attribute(it.0.cast_signed())), [Some(8), Some(9)]);
         assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_WARP_SIZE.0.cast_signed()), Some(32));
         assert_eq!(device.attribute(A::CU_DEVICE_ATTRIBUTE_NUMA_ID.0.cast_signed()), Some(-1));
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Functions of modules and kernels of libraries, and their attributes.
 
-use super::attributes::{CAPABILITY, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPT_IN};
+use super::attributes::{SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPT_IN};
 use super::context::Context;
 use super::module::{Library, Module};
 use super::occupancy::Needs;
@@ -54,6 +54,10 @@ impl Function {
 
     fn new(source: Source, program: &Program, name: &str) -> CuResult<Self> {
         let kernel = program.kernel(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?.clone();
+        if let Some(error) = &kernel.unsupported {
+            tracing::error!("kernel `{name}` cannot run: {error}");
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         let dynamic = SHARED_PER_BLOCK.saturating_sub(kernel.shared_bytes).cast_signed();
         let settings =
             Settings { most_dynamic_shared: dynamic.into(), carveout: AtomicI32::new(CARVEOUT_DEFAULT) };
@@ -103,8 +107,8 @@ impl Function {
         }
     }
 
-    /// What clients keep of it.
-    pub(super) fn info(&self) -> FunctionInfo {
+    /// What clients keep of it; `capability` is that of the device.
+    pub(super) fn info(&self, capability: u32) -> FunctionInfo {
         type A = CUfunction_attribute;
         let kernel = &self.kernel;
         let attributes = [
@@ -115,7 +119,7 @@ impl Function {
             (A::CU_FUNC_ATTRIBUTE_NUM_REGS, kernel.registers.cast_signed()),
             // The virtual architecture, as drivers answer, not the version of the PTX language.
             (A::CU_FUNC_ATTRIBUTE_PTX_VERSION, kernel.target.cast_signed()),
-            (A::CU_FUNC_ATTRIBUTE_BINARY_VERSION, CAPABILITY.cast_signed()),
+            (A::CU_FUNC_ATTRIBUTE_BINARY_VERSION, capability.cast_signed()),
             (A::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, 0),
             (
                 A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,

@@ -24,6 +24,10 @@ pub(super) fn newest_ptx(cuda: i32) -> u32 {
         (12090, 88),
         (13000, 90),
         (13010, 91),
+        (13020, 92),
+        (13030, 93),
+        (13040, 94),
+        (13050, 95),
     ];
     NEWEST.iter().rev().find(|(since, _)| *since <= cuda).map_or(78, |(_, version)| *version)
 }
@@ -45,6 +49,17 @@ pub(super) enum ImageError {
     /// A fat binary contradicts itself.
     #[error("the fat binary is damaged: {0}")]
     Damaged(&'static str),
+    /// A text is for devices that this one is none of.
+    #[error(
+        "the PTX is for compute capability {}.{} and the device has {}.{}", .target / 10, .target % 10, .capability / 10,
+        .capability % 10
+    )]
+    OtherTarget {
+        /// The text's compute capability times ten.
+        target: u32,
+        /// The device's.
+        capability: u32,
+    },
     /// There is machine code for NVIDIA's processors only, or PTX for later ones.
     #[error(
         "the image holds no PTX that a device of compute capability {}.{} can run (found: {found}); build with \
@@ -64,6 +79,7 @@ impl ImageError {
     pub(super) fn code(&self) -> CUresult {
         match self {
             Self::Unknown(_) | Self::Damaged(_) => CUresult::CUDA_ERROR_INVALID_IMAGE,
+            Self::OtherTarget { .. } => CUresult::CUDA_ERROR_INVALID_PTX,
             Self::NoPtx { .. } => CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
         }
     }
@@ -77,7 +93,18 @@ pub(super) fn ptx_of(form: u32, image: &[u8], capability: u32) -> Result<Vec<Str
         }
         Form::Single if image.starts_with(&ELF_MAGIC) => linker::texts_of(image)
             .unwrap_or_else(|| Err(ImageError::NoPtx { capability, found: "a cubin".into() })),
-        Form::Single => Ok(vec![text(image).map_err(|_| ImageError::Unknown("it is not valid UTF-8"))?]),
+        Form::Single => {
+            let text = text(image).map_err(|_| ImageError::Unknown("it is not valid UTF-8"))?;
+            if !text.contains(".version") {
+                return Err(ImageError::Unknown("it has no `.version`"));
+            }
+            match target_of(&text) {
+                Some((target, reach)) if !reach.includes(target, capability) => {
+                    Err(ImageError::OtherTarget { target, capability })
+                }
+                _ => Ok(vec![text]),
+            }
+        }
         Form::Linked => ptx_of_parts(image, capability),
     }
 }
@@ -119,19 +146,28 @@ fn text(bytes: &[u8]) -> Result<String, core::str::Utf8Error> {
     core::str::from_utf8(&bytes[..end]).map(str::to_owned)
 }
 
-/// The PTX for the highest compute capability that the device has too. PTX for one exact architecture (`sm_90a`)
-/// is left out: it may use what only NVIDIA's processor of that name has.
+/// The PTX for the highest compute capability that the device has too, of several for one capability the one that is for the fewest
+/// devices, as NVIDIA's driver chooses: the program may count on what such a text alone does.
 fn best_of(fatbin: &[u8], capability: u32) -> Result<String, ImageError> {
     let entries = entries(fatbin).map_err(ImageError::Damaged)?;
     let is_ptx = |entry: &Entry<'_>| entry.kind == EntryKind::Ptx;
     let mut candidates: Vec<_> =
         entries.iter().filter(|entry| is_ptx(entry) && entry.architecture <= capability).collect();
     candidates.sort_by_key(|entry| core::cmp::Reverse(entry.architecture));
+    let mut best: Option<(u32, Reach, String)> = None;
     for candidate in candidates {
-        let ptx = ptx(candidate)?;
-        if !is_for_one_architecture(&ptx) {
-            return Ok(ptx);
+        if best.as_ref().is_some_and(|(architecture, ..)| *architecture > candidate.architecture) {
+            break;
         }
+        let ptx = ptx(candidate)?;
+        let reach = target_of(&ptx).map_or(Reach::Later, |(_, reach)| reach);
+        let better = best.as_ref().is_none_or(|(_, found, _)| reach < *found);
+        if better && reach.includes(candidate.architecture, capability) {
+            best = Some((candidate.architecture, reach, ptx));
+        }
+    }
+    if let Some((.., ptx)) = best {
+        return Ok(ptx);
     }
     let found: Vec<_> = entries
         .iter()
@@ -144,11 +180,39 @@ fn best_of(fatbin: &[u8], capability: u32) -> Result<String, ImageError> {
     Err(ImageError::NoPtx { capability, found })
 }
 
-/// Whether the `.target` of a PTX text has the suffix of an architecture-specific one.
-fn is_for_one_architecture(ptx: &str) -> bool {
-    let target = ptx.lines().find_map(|line| line.trim_start().strip_prefix(".target"));
-    let name = target.and_then(|target| target.trim_start().split([',', ' ', '\t', '\r']).next());
-    name.is_some_and(|name| name.ends_with(['a', 'f']))
+/// Which devices a PTX text is for, the fewest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    /// Those of exactly its capability: `sm_90a`.
+    One,
+    /// Those of its capability or a later one with the same first number: `sm_100f`.
+    Family,
+    /// Those of its capability or a later one: `sm_90`.
+    Later,
+}
+
+impl Reach {
+    /// Whether a text for `target` with this reach runs on a device of `capability`, both times ten.
+    fn includes(self, target: u32, capability: u32) -> bool {
+        match self {
+            Self::One => target == capability,
+            Self::Family => target <= capability && target / 10 == capability / 10,
+            Self::Later => target <= capability,
+        }
+    }
+}
+
+/// What the `.target` of a PTX text says: the capability times ten, and the devices that it is for.
+fn target_of(ptx: &str) -> Option<(u32, Reach)> {
+    let target = ptx.lines().find_map(|line| line.trim_start().strip_prefix(".target"))?;
+    let name = target.trim_start().split([',', ' ', '\t', '\r']).next()?;
+    let number = name.strip_prefix("sm_").or(name.strip_prefix("compute_"))?;
+    let reach = match number.chars().last() {
+        Some('a') => Reach::One,
+        Some('f') => Reach::Family,
+        _ => Reach::Later,
+    };
+    Some((number.trim_end_matches(|letter: char| letter.is_ascii_lowercase()).parse().ok()?, reach))
 }
 
 #[cfg(test)]
@@ -178,11 +242,44 @@ mod tests {
             ptx(90, b".version 8.0\n.target sm_90a, debug"),
             ptx(100, b".target sm_100"),
         ]);
-        assert_eq!(ptx_of(SINGLE, &image, 90), Ok(vec![".target sm_80\n// packed".to_owned()]));
+        assert_eq!(ptx_of(SINGLE, &image, 89), Ok(vec![".target sm_80\n// packed".to_owned()]));
+        assert_eq!(
+            ptx_of(SINGLE, &image, 90),
+            Ok(vec![".version 8.0\n.target sm_90a, debug".to_owned()]),
+            "for this one device"
+        );
+        assert_eq!(
+            ptx_of(SINGLE, &image, 100),
+            Ok(vec![".target sm_100".to_owned()]),
+            "the text for 9.0 alone is not for later devices"
+        );
         assert_eq!(ptx_of(SINGLE, &image, 75), Ok(vec![".target sm_75".to_owned()]));
         let refused = ptx_of(SINGLE, &image, 50).unwrap_err();
         assert_eq!(refused.code(), CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
         assert!(refused.to_string().contains("machine code for 9.0"), "{refused}");
+    }
+
+    #[test]
+    fn suffixes_of_targets_say_which_devices_they_are_for() {
+        let names = ["sm_100a", "sm_100f", "sm_103f", "sm_90a"];
+        let texts = names.map(|name| format!(".version 9.0\n.target {name}"));
+        let image = fatbin(&[
+            ptx(100, texts[0].as_bytes()),
+            ptx(100, texts[1].as_bytes()),
+            ptx(103, texts[2].as_bytes()),
+            ptx(90, texts[3].as_bytes()),
+        ]);
+        let chosen = |capability| {
+            let texts = ptx_of(SINGLE, &image, capability).ok()?;
+            texts[0].rsplit_once(' ').map(|(_, target)| target.to_owned())
+        };
+        let wanted =
+            [(89, None), (90, Some("sm_90a")), (100, Some("sm_100a")), (103, Some("sm_103f")), (120, None)];
+        for (capability, target) in wanted {
+            assert_eq!(chosen(capability).as_deref(), target, "{capability}");
+        }
+        let both = fatbin(&[ptx(90, texts[3].as_bytes()), ptx(90, b".target sm_90")]);
+        assert_eq!(ptx_of(SINGLE, &both, 90), Ok(vec![texts[3].clone()]), "the one for fewer devices");
     }
 
     #[test]
@@ -192,6 +289,15 @@ mod tests {
             ptx_of(SINGLE, b"\x7fELF....", 90).unwrap_err().code(),
             CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
         );
+        for (target, runs) in
+            [("sm_90", true), ("compute_80", true), ("sm_90a", true), ("sm_80a", false), ("sm_100", false)]
+        {
+            let text = format!(".version 9.0\n.target {target}, debug");
+            let found = ptx_of(SINGLE, text.as_bytes(), 90);
+            let code = found.err().map(|error| error.code());
+            assert_eq!(code, (!runs).then_some(CUresult::CUDA_ERROR_INVALID_PTX), "{target}");
+        }
+        assert_eq!(ptx_of(SINGLE, b"hello", 90).unwrap_err().code(), CUresult::CUDA_ERROR_INVALID_IMAGE);
         assert_eq!(ptx_of(SINGLE, b"\xff\xfe", 90).unwrap_err().code(), CUresult::CUDA_ERROR_INVALID_IMAGE);
         assert_eq!(ptx_of(7, b"", 90).unwrap_err().code(), CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
@@ -210,7 +316,7 @@ mod tests {
 
     #[test]
     fn versions_of_ptx_belong_to_versions_of_cuda() {
-        assert_eq!((newest_ptx(11080), newest_ptx(12060), newest_ptx(13000)), (78, 85, 90));
+        assert_eq!([11080, 12060, 13000, 13030, 13050, 13090].map(newest_ptx), [78, 85, 90, 93, 95, 95]);
         assert_eq!(ptx_version("// comment\n  .version 8.7\n.target sm_75"), Some(87));
         assert_eq!(ptx_version(".target sm_75"), None);
         assert_eq!(ptx_version(".version nine"), None);

@@ -117,6 +117,7 @@ fn code_of(fault: &Fault) -> CUresult {
         Fault::IllegalInstruction { .. } => CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
         Fault::Deadlock { .. } => CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
         Fault::UnknownKernel(_) => CUresult::CUDA_ERROR_NOT_FOUND,
+        Fault::Unsupported { .. } => CUresult::CUDA_ERROR_NOT_SUPPORTED,
         Fault::InvalidConfiguration { .. } => CUresult::CUDA_ERROR_INVALID_VALUE,
         Fault::OutOfResources { .. } => CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
     }

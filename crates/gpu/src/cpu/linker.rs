@@ -2,7 +2,6 @@
 //!
 //! Programs expect an ELF file, whose size can be found by looking at it. So the texts are the one section of one.
 
-use super::attributes::CAPABILITY;
 use super::image::{self, ImageError};
 use super::module::code_of;
 use crate::CuResult;
@@ -34,14 +33,22 @@ struct Link {
 }
 
 /// All linkers of a device.
-#[derive(Default)]
-pub(super) struct Links(Mutex<HashMap<u64, Link>>);
+pub(super) struct Links {
+    /// The devices' compute capability times ten.
+    capability: u32,
+    links: Mutex<HashMap<u64, Link>>,
+}
 
 impl Links {
+    /// None yet, for devices of a compute capability.
+    pub(super) fn new(capability: u32) -> Self {
+        Self { capability, links: Mutex::default() }
+    }
+
     /// Makes a linker.
     pub(super) fn create(&self, options: &JitOptions) -> u64 {
         let id = super::handles::next();
-        self.0.lock().insert(id, Link { report: options.report, ..Link::default() });
+        self.links.lock().insert(id, Link { report: options.report, ..Link::default() });
         id
     }
 
@@ -57,7 +64,7 @@ impl Links {
             if !is_known {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
             }
-            let texts = image::ptx_of(Form::Single.number(), data, CAPABILITY).map_err(|error| {
+            let texts = image::ptx_of(Form::Single.number(), data, self.capability).map_err(|error| {
                 let errors = error.to_string();
                 reports.put(link.report, JitReport { errors, ..JitReport::default() });
                 error.code()
@@ -101,11 +108,11 @@ impl Links {
 
     /// Destroys a linker.
     pub(super) fn destroy(&self, id: u64) -> CuResult<()> {
-        self.0.lock().remove(&id).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.links.lock().remove(&id).map(drop).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     fn with<T>(&self, id: u64, work: impl FnOnce(&mut Link) -> CuResult<T>) -> CuResult<T> {
-        work(self.0.lock().get_mut(&id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?)
+        work(self.links.lock().get_mut(&id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?)
     }
 }
 

@@ -45,6 +45,7 @@ use causeway_api::handle::{self, Native};
 use causeway_api::snapshot::{Snapshot, Window};
 use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::Region;
+use causeway_api::visible::NamedTwice;
 use causeway_ptx::memory::{AddressSpace, ReservationError};
 use context::{Context, Contexts};
 use graph::Graphs;
@@ -72,6 +73,20 @@ pub enum StartError {
     /// Its memory could not be set up.
     #[error("the software GPU has no memory: {0}")]
     Memory(#[from] ReservationError),
+    /// A device is to be offered twice.
+    #[error(transparent)]
+    Twice(#[from] NamedTwice),
+    /// None of its devices can be used.
+    #[error(
+        "CUDA_VISIBLE_DEVICES is `{list}` where the server was started, which hides each of the {devices} device(s) of the software GPU; \
+         leave it out, or give numbers from 0 on or UUIDs"
+    )]
+    NoDevice {
+        /// What the variable holds.
+        list: String,
+        /// How many devices there are.
+        devices: u32,
+    },
     /// Its first thread could not be started.
     #[error("the software GPU could not start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -85,7 +100,9 @@ pub struct SoftwareGpu {
     modules: Arc<Modules>,
     links: Links,
     driver_version: i32,
-    devices: u32,
+    capability: u32,
+    /// The numbers of the devices that can be used: the device 0 of clients is the first of them.
+    devices: Vec<u32>,
     memory: Arc<Memory>,
     arrays: Arrays,
     graphs: Graphs,
@@ -109,6 +126,11 @@ impl SoftwareGpu {
     /// # Errors
     /// When the system refuses addresses or threads.
     pub fn with_options(options: &Options) -> Result<Self, StartError> {
+        let devices = options.visible_devices()?;
+        if devices.is_empty() {
+            let list = options.visible.clone().unwrap_or_default();
+            return Err(StartError::NoDevice { list, devices: options.devices });
+        }
         let space = Arc::new(AddressSpace::new(options.memory)?);
         let machine = Machine {
             space: Arc::clone(&space),
@@ -120,11 +142,12 @@ impl SoftwareGpu {
         scheduler.start()?;
         Ok(Self {
             contexts: Contexts::default(),
-            modules: Arc::new(Modules::new(Arc::clone(&space), options.driver_version)),
-            links: Links::default(),
+            modules: Arc::new(Modules::new(Arc::clone(&space), options.capability, options.newest_ptx)),
+            links: Links::new(options.capability),
             driver_version: options.driver_version,
-            devices: options.devices,
-            memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler), options.devices)),
+            capability: options.capability,
+            memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler), devices.len() as u32)),
+            devices,
             arrays: Arrays::default(),
             graphs: Graphs::default(),
             staging: Arc::default(),
@@ -137,14 +160,16 @@ impl SoftwareGpu {
         })
     }
 
-    /// What a software GPU that is made like this says about itself. None is made, so there are no addresses.
+    /// What a software GPU that is made like this says about all its devices. None is made, so there are no addresses.
     pub fn describe(options: &Options) -> Snapshot {
-        attributes::snapshot(options.memory, options.devices, options.driver_version, 0..0, Window::default())
+        let Options { memory, driver_version, capability, .. } = *options;
+        let devices: Vec<_> = (0..options.devices).collect();
+        attributes::snapshot(memory, &devices, driver_version, capability, 0..0, Window::default())
     }
 
     /// Refuses a number that is no device's.
     fn check_device(&self, device: CUdevice) -> CuResult<()> {
-        let known = u32::try_from(device).is_ok_and(|device| device < self.devices);
+        let known = usize::try_from(device).is_ok_and(|device| device < self.devices.len());
         if known { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) }
     }
 
@@ -190,7 +215,8 @@ impl Drop for SoftwareGpu {
 impl Gpu for SoftwareGpu {
     fn snapshot(&self) -> CuResult<Snapshot> {
         let (host, device) = (self.space.host_window(), self.virtual_memory.window());
-        Ok(attributes::snapshot(self.space.capacity(), self.devices, self.driver_version, host, device))
+        let (memory, version) = (self.space.capacity(), self.driver_version);
+        Ok(attributes::snapshot(memory, &self.devices, version, self.capability, host, device))
     }
 
     fn set_output(&self, sink: OutputSink) {

@@ -1,6 +1,5 @@
 //! Modules, libraries and their functions.
 
-use super::attributes::CAPABILITY;
 use super::context::{Context, ContextId};
 use super::function::Function;
 use super::{handles, image};
@@ -12,6 +11,7 @@ use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{CompileError, CompileOptions, Global, LoadError, Loaded, Program};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -120,21 +120,24 @@ pub(super) struct Modules {
     modules: RwLock<HashMap<u64, Arc<Module>>>,
     libraries: RwLock<HashMap<u64, Arc<Library>>>,
     functions: RwLock<HashMap<u64, Arc<Function>>>,
-    /// The CUDA version whose PTX is taken.
-    cuda: i32,
+    /// The devices' compute capability times ten.
+    capability: u32,
+    /// The last version of PTX that is taken, major times ten plus minor.
+    newest_ptx: u32,
     pub(super) reports: Reports,
 }
 
 impl Modules {
     /// Nothing loaded.
-    pub(super) fn new(space: Arc<AddressSpace>, cuda: i32) -> Self {
+    pub(super) fn new(space: Arc<AddressSpace>, capability: u32, newest_ptx: u32) -> Self {
         Self {
             space,
             cache: Mutex::default(),
             modules: RwLock::default(),
             libraries: RwLock::default(),
             functions: RwLock::default(),
-            cuda,
+            capability,
+            newest_ptx,
             reports: Reports::default(),
         }
     }
@@ -150,8 +153,10 @@ impl Modules {
         if compiled.is_err() {
             tracing::error!("a module cannot be loaded: {errors}");
         }
+        let information = compiled.as_ref().map(|program| unsupported_kernels(program)).unwrap_or_default();
         let milliseconds = begun.elapsed().as_secs_f32() * 1e3;
-        self.reports.put(options.report, JitReport { errors, milliseconds, ..JitReport::default() });
+        let report = JitReport { information, errors, milliseconds, ..JitReport::default() };
+        self.reports.put(options.report, report);
         compiled.map_err(|(code, _)| code)
     }
 
@@ -159,11 +164,11 @@ impl Modules {
     /// first launched.
     fn compiled(&self, form: u32, image: &[u8]) -> Result<Arc<Program>, (CUresult, String)> {
         let texts =
-            image::ptx_of(form, image, CAPABILITY).map_err(|error| (error.code(), error.to_string()))?;
+            image::ptx_of(form, image, self.capability).map_err(|error| (error.code(), error.to_string()))?;
         if let Some(program) = self.cache.lock().get(&texts) {
             return Ok(program);
         }
-        let newest = image::newest_ptx(self.cuda);
+        let newest = self.newest_ptx;
         if let Some(version) = texts.iter().filter_map(|text| image::ptx_version(text)).find(|v| *v > newest)
         {
             let text = format!(
@@ -263,7 +268,7 @@ impl Modules {
     }
 
     fn insert_function(&self, function: Function) -> (u64, FunctionInfo) {
-        let (id, info) = (handles::next(), function.info());
+        let (id, info) = (handles::next(), function.info(self.capability));
         self.functions.write().insert(id, Arc::new(function));
         (id, info)
     }
@@ -332,6 +337,18 @@ impl Modules {
     }
 }
 
+/// A line for each kernel that this device cannot run.
+fn unsupported_kernels(program: &Program) -> String {
+    let mut lines = String::new();
+    for kernel in program.kernels() {
+        if let Some(error) = &kernel.unsupported {
+            // Writing to a string does not fail.
+            let _ = writeln!(lines, "kernel `{}` cannot run: {error}", kernel.name);
+        }
+    }
+    lines
+}
+
 fn names(program: &Program) -> Vec<String> {
     program.kernels().iter().map(|kernel| kernel.name.clone()).collect()
 }
@@ -340,9 +357,7 @@ fn names(program: &Program) -> Vec<String> {
 /// PTX that no device takes.
 pub(super) fn code_of(error: &CompileError) -> CUresult {
     match error {
-        CompileError::UnsupportedInstruction { .. } | CompileError::LaterVersion { .. } => {
-            CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
-        }
+        CompileError::LaterVersion { .. } => CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
         CompileError::Machine(_) => CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
         _ => CUresult::CUDA_ERROR_INVALID_PTX,
     }

@@ -8,6 +8,12 @@ pub(super) struct Form<'i> {
     rest: Vec<&'i str>,
 }
 
+/// Types of PTX that the software GPU does not have: no register is declared to be of one.
+const TYPES_WITHOUT_REGISTERS: [&str; 18] = [
+    "f32x2", "tf32", "e4m3", "e5m2", "e4m3x2", "e5m2x2", "e4m3x4", "e5m2x4", "e2m3x2", "e3m2x2", "e2m1x2",
+    "ue8m0x2", "ue5m3x2", "s2f6x2", "u8x4", "s8x4", "b8x16", "b1024",
+];
+
 /// How a result is rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rounding {
@@ -46,7 +52,10 @@ impl<'i> Form<'i> {
     /// Takes the first type.
     pub(super) fn scalar(&mut self) -> Result<Scalar, Refusal> {
         let Some(position) = self.rest.iter().position(|modifier| Scalar::named(modifier).is_some()) else {
-            return invalid("a type is missing");
+            return match self.rest.iter().find(|modifier| TYPES_WITHOUT_REGISTERS.contains(modifier)) {
+                Some(name) => unsupported(format!("the type `.{name}`")),
+                None => invalid("a type is missing"),
+            };
         };
         let name = self.rest.remove(position);
         match Scalar::named(name) {

@@ -42,6 +42,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 
 use self::checks::PassedChecks;
 use self::faults::FaultSite;
+use crate::lacking::lacks;
 use crate::link::{FunctionId, Image, LinkedFunction, Symbol};
 use crate::parse::syntax::{Body, Instruction, Statement};
 use crate::run::context::ThreadContext;
@@ -263,9 +264,13 @@ impl<'a, 'f> Translator<'a, 'f> {
             self.checks.clear();
             self.ended = false;
         }
-        let lower = table::find(&instruction.opcode).ok_or_else(|| {
-            Refusal::Unsupported("there is no entry for it in the instruction table".to_owned())
-        })?;
+        let lower = match table::find(&instruction.opcode) {
+            Some(lower) => lower,
+            None if lacks(&instruction.opcode) => {
+                return unsupported("there is no entry for it in the instruction table");
+            }
+            None => return invalid("no version of PTX has such an instruction"),
+        };
         let Some(guard) = instruction.guard else { return lower(self, instruction) };
         let condition = self.b.use_var(self.registers[guard.register]);
         if self.b.func.dfg.value_type(condition) != types::I8 {

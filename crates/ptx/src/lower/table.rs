@@ -172,5 +172,8 @@ mod tests {
             assert!(super::find(name).is_some(), "{name} is out of order");
         }
         assert!(super::find("wgmma").is_none());
+        for (name, _) in super::INSTRUCTIONS {
+            assert!(!crate::lacking::lacks(name), "{name} is there");
+        }
     }
 }

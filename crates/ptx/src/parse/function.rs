@@ -21,8 +21,16 @@ impl Parser<'_, '_> {
         let name = self.name("the name of a function")?.to_owned();
         let parameters =
             if self.peek() == TokenKind::Punctuation('(') { self.parameters()? } else { Vec::new() };
-        let mut function =
-            Function { name, linkage, is_kernel, returns, parameters, max_threads: None, body: None };
+        let mut function = Function {
+            name,
+            linkage,
+            is_kernel,
+            returns,
+            parameters,
+            max_threads: None,
+            lacking: None,
+            body: None,
+        };
         self.function_directives(&mut function)?;
         if self.peek() == TokenKind::Punctuation('{') {
             function.body = Some(body::parse(self, &function)?);
@@ -55,7 +63,26 @@ impl Parser<'_, '_> {
                     self.position += 1;
                     self.integer()?;
                 }
-                ".noreturn" => self.position += 1,
+                ".noreturn" | ".explicitcluster" => self.position += 1,
+                ".maxclusterrank" => {
+                    self.position += 1;
+                    self.integer()?;
+                }
+                ".reqnctapercluster" => {
+                    let line = self.line();
+                    self.position += 1;
+                    let mut size = self.positive("a number of blocks", 1 << 20)?;
+                    while self.take(',') {
+                        size = size.saturating_mul(self.positive("a number of blocks", 1 << 20)?);
+                    }
+                    if size > 1 {
+                        function.lacking = Some((line, format!("{word} of {size} blocks")));
+                    }
+                }
+                ".blocksareclusters" => {
+                    function.lacking = Some((self.line(), word.to_owned()));
+                    self.position += 1;
+                }
                 ".pragma" => self.skip_directive()?,
                 _ => {
                     return Err(self.error(format!(

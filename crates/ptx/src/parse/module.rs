@@ -70,7 +70,7 @@ impl Parser<'_, '_> {
         let mut target = 0;
         loop {
             let word = self.name("a target such as `sm_75`")?;
-            if let Some(number) = word.strip_prefix("sm_") {
+            if let Some(number) = word.strip_prefix("sm_").or(word.strip_prefix("compute_")) {
                 let digits = number.trim_end_matches(['a', 'f']);
                 target = digits.parse().map_err(|_| self.error(format!("`{word}` is not a known target")))?;
             } else if !matches!(word, "debug" | "texmode_unified" | "texmode_independent") {

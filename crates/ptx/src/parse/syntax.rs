@@ -182,6 +182,8 @@ pub(crate) struct Function {
     pub(crate) parameters: Vec<Variable>,
     /// From `.maxntid` or `.reqntid`: the product of the three numbers.
     pub(crate) max_threads: Option<u32>,
+    /// A directive that the software GPU does not have, and its line.
+    pub(crate) lacking: Option<(u32, String)>,
     pub(crate) body: Option<Body>,
 }
 
@@ -277,6 +279,8 @@ pub(crate) enum Operand {
     Table(String),
     /// `_`.
     Sink,
+    /// `[base, {x, y}]`: a place in a texture or tensor, which nothing here has.
+    Coordinates,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -59,6 +59,8 @@ impl Parser<'_, '_> {
                         }
                     }
                 }
+                // What such a name means only the driver knows, and only instructions that nobody here has take it.
+                ".texref" | ".samplerref" | ".surfref" => return Ok((Scalar::B64, lanes)),
                 ".v2" => lanes = 2,
                 ".v4" => lanes = 4,
                 ".ptr" | ".global" | ".const" | ".shared" | ".local" => {}

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::LAST_MAJOR_VERSION;
+use super::LAST_VERSION;
 use crate::verify::VerifyError;
 
 /// Why a program was refused.
@@ -19,8 +19,8 @@ pub enum CompileError {
         message: String,
     },
     /// The text is of a later version of the language than is known here.
-    #[error("{}`.version {}.{}` is later than {}.x, the last that the software GPU knows",
-        source_prefix(*.source_index), .version / 10, .version % 10, LAST_MAJOR_VERSION)]
+    #[error("{}`.version {}.{}` is later than {}.{}, the last that the software GPU knows",
+        source_prefix(*.source_index), .version / 10, .version % 10, LAST_VERSION / 10, LAST_VERSION % 10)]
     LaterVersion {
         /// Which of the sources, from 0.
         source_index: usize,
@@ -46,6 +46,16 @@ pub enum CompileError {
         instruction: String,
         /// Which part of it is not supported.
         reason: String,
+    },
+    /// Something that is said of a whole function, and that the software GPU does not have.
+    #[error("{}line {line}: `{directive}` is not supported by the software GPU", source_prefix(*.source_index))]
+    UnsupportedDirective {
+        /// Which of the sources, from 0.
+        source_index: usize,
+        /// The line, from 1.
+        line: u32,
+        /// The directive.
+        directive: String,
     },
     /// An instruction that no GPU has.
     #[error("{}line {line}: `{instruction}` is not valid: {reason}", source_prefix(*.source_index))]

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::CompileError;
 use super::layout::KernelLayout;
+use super::{CompileError, Unsupported};
 use crate::link::{FunctionId, Image};
 use crate::parse::syntax::{Base, Body, Operand, Scalar, Space, Statement, Variable};
 
@@ -40,10 +40,17 @@ pub struct Kernel {
     pub ptx_version: u32,
     /// `.target`: 75 for `sm_75`.
     pub target: u32,
+    /// Why it cannot be launched: the first thing in it, or in a function that it may call, which the software GPU does not have.
+    pub unsupported: Option<CompileError>,
 }
 
 /// Describes a kernel of a linked program, if it keeps to the limits.
-pub(super) fn describe(image: &Image, id: FunctionId, layout: &KernelLayout) -> Result<Kernel, CompileError> {
+pub(super) fn describe(
+    image: &Image,
+    id: FunctionId,
+    layout: &KernelLayout,
+    unsupported: &Unsupported,
+) -> Result<Kernel, CompileError> {
     let function = &image.functions[id].function;
     let too_large = |reason: String| CompileError::TooLarge { kernel: function.name.clone(), reason };
     let offsets = parameter_offsets(&function.parameters);
@@ -80,6 +87,7 @@ pub(super) fn describe(image: &Image, id: FunctionId, layout: &KernelLayout) -> 
         registers: function.body.as_ref().map_or(8, estimated_registers),
         ptx_version: image.version,
         target: image.target,
+        unsupported: layout.functions.iter().find_map(|function| unsupported.get(function)).cloned(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Programs: PTX that was parsed, linked and found to be supported.
+//! Programs: PTX that was parsed, linked and checked.
 
 mod error;
 mod kernel;
@@ -14,7 +14,7 @@ use cranelift_codegen::verify_function;
 use cranelift_frontend::FunctionBuilderContext;
 
 use crate::jit;
-use crate::link::{self, Image, LinkError, LinkedFunction, VariableId};
+use crate::link::{self, FunctionId, Image, LinkError, LinkedFunction, VariableId};
 use crate::lower::{self, Placement, Refusal};
 use crate::parse;
 use crate::parse::syntax::{Linkage, Space, Statement};
@@ -30,8 +30,9 @@ pub(crate) use layout::KernelLayout;
 #[non_exhaustive]
 pub struct CompileOptions {}
 
-/// The last version of PTX, without its minor number. A later minor version adds instructions, and each is looked at by itself.
-const LAST_MAJOR_VERSION: u32 = 9;
+/// The last version of PTX that is known here, major times ten plus minor: that of CUDA 13.5. What a later one means by its instructions
+/// nobody here has read.
+pub const LAST_VERSION: u32 = 95;
 
 /// The state space of a global variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub struct Global {
     pub managed: bool,
 }
 
-/// A linked program, every instruction of which is known to be supported. Cheap to clone.
+/// A linked program, of each kernel of which it is known whether it is supported. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Program {
     inner: Arc<Inner>,
@@ -74,9 +75,11 @@ struct Inner {
 impl Program {
     /// Parses and links sources, and checks every instruction.
     ///
+    /// What no GPU takes is an error. What this one does not have is none: kernels that need it say so
+    /// ([`Kernel::unsupported`]) and cannot be launched, and all others can.
+    ///
     /// # Errors
-    /// The first thing found wrong, with the line it is in; instructions and directives that the software GPU does
-    /// not have are refused here, never when a kernel runs.
+    /// The first thing found wrong, with the line it is in.
     pub fn compile(sources: &[&str], _options: &CompileOptions) -> Result<Self, CompileError> {
         let mut modules = Vec::with_capacity(sources.len());
         for (source_index, source) in sources.iter().enumerate() {
@@ -86,7 +89,7 @@ impl Program {
                 line: error.line,
                 message: error.message,
             })?;
-            if module.version / 10 > LAST_MAJOR_VERSION {
+            if module.version > LAST_VERSION {
                 return Err(CompileError::LaterVersion { source_index, version: module.version });
             }
             modules.push(module);
@@ -97,13 +100,13 @@ impl Program {
         })?;
         verify::verify(&image)
             .map_err(|(source_index, error)| CompileError::Refused { source_index, error })?;
-        check_instructions(&image)?;
+        let unsupported = check_instructions(&image)?;
         let mut kernels = Vec::new();
         let mut layouts = Vec::new();
         for (id, linked) in image.functions.iter().enumerate() {
             if linked.function.is_kernel {
                 let layout = layout::layout(&image, id)?;
-                kernels.push(kernel::describe(&image, id, &layout)?);
+                kernels.push(kernel::describe(&image, id, &layout, &unsupported)?);
                 layouts.push(layout);
             }
         }
@@ -161,8 +164,11 @@ impl Program {
     }
 }
 
+/// For each function that has something which the software GPU does not have, the first of it.
+type Unsupported = HashMap<FunctionId, CompileError>;
+
 /// Translates every function with made-up addresses, which finds all that cannot be translated.
-fn check_instructions(image: &Image) -> Result<(), CompileError> {
+fn check_instructions(image: &Image) -> Result<Unsupported, CompileError> {
     let target = jit::native_target().map_err(CompileError::Machine)?;
     let variables = vec![0; image.variables.len()];
     let own_shared = HashMap::new();
@@ -174,24 +180,41 @@ fn check_instructions(image: &Image) -> Result<(), CompileError> {
         call_table: (0, 0),
     };
     let mut context = FunctionBuilderContext::new();
+    let mut unsupported = Unsupported::new();
     for (id, linked) in image.functions.iter().enumerate() {
-        let translated = lower::translate(image, id, &placement, target.frontend_config(), &mut context)
-            .map_err(|(instruction, refusal)| {
-                // The translator was interrupted, so what it left behind must not be used again.
-                let (source_index, line) = (linked.module, instruction.line);
-                let text = instruction.text.clone();
+        let source_index = linked.module;
+        if let Some((line, directive)) = &linked.function.lacking {
+            let (line, directive) = (*line, directive.clone());
+            unsupported.insert(id, CompileError::UnsupportedDirective { source_index, line, directive });
+        }
+        match lower::translate(image, id, &placement, target.frontend_config(), &mut context) {
+            Ok(translated) => check_types(linked, &translated, &*target)?,
+            Err((instruction, refusal)) => {
+                // The translator was interrupted: what it has left behind must not be used again.
+                context = FunctionBuilderContext::new();
+                let (line, text) = (instruction.line, instruction.text.clone());
                 match refusal {
                     Refusal::Unsupported(reason) => {
-                        CompileError::UnsupportedInstruction { source_index, line, instruction: text, reason }
+                        unsupported.entry(id).or_insert(CompileError::UnsupportedInstruction {
+                            source_index,
+                            line,
+                            instruction: text,
+                            reason,
+                        });
                     }
                     Refusal::Invalid(reason) => {
-                        CompileError::InvalidInstruction { source_index, line, instruction: text, reason }
+                        return Err(CompileError::InvalidInstruction {
+                            source_index,
+                            line,
+                            instruction: text,
+                            reason,
+                        });
                     }
                 }
-            })?;
-        check_types(linked, &translated, &*target)?;
+            }
+        }
     }
-    Ok(())
+    Ok(unsupported)
 }
 
 /// Refuses an instruction that became operations on the wrong types.

@@ -47,8 +47,9 @@ fn kind(scalar: Scalar) -> Kinds {
 fn kinds(opcode: &str) -> Option<Kinds> {
     Some(match opcode {
         "abs" | "neg" => INTEGER | FLOAT,
-        "activemask" | "bmsk" | "lop3" | "prmt" | "redux" | "shf" | "szext" | "dp2a" | "dp4a" | "mad24"
-        | "mul24" => WORD,
+        "activemask" | "bmsk" | "lop3" | "prmt" | "shf" | "szext" | "dp2a" | "dp4a" | "mad24" | "mul24" => {
+            WORD
+        }
         "add" | "sub" | "min" | "max" => NUMBER,
         "addc" | "subc" | "madc" | "rem" | "sad" | "shl" | "shr" | "cnot" => INTEGER,
         "and" | "or" | "xor" | "not" => INTEGER | PREDICATE,
@@ -60,7 +61,7 @@ fn kinds(opcode: &str) -> Option<Kinds> {
         "ld" | "ldu" | "st" | "selp" | "slct" => NUMBER,
         "mov" => NUMBER | PREDICATE,
         "set" | "setp" => INTEGER | HALF | SINGLE | DOUBLE,
-        "shfl" => WORD | SINGLE,
+        "shfl" | "redux" => WORD | SINGLE,
         _ if opcode.starts_with('v') && opcode != "vote" => WORD,
         _ => return None,
     })

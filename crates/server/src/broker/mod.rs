@@ -64,6 +64,7 @@ use std::time::Duration;
 
 use causeway_fabric::keys::file::KeyFileError;
 use causeway_fabric::{Endpoint, Key, Target, threads};
+use causeway_gpu::cpu::{InvalidOption, Options as SoftwareGpuOptions};
 use causeway_sandbox::{Mode, Plan, PlanError, Wanted, make_device_nodes};
 use causeway_wire::handshake::Protection;
 
@@ -114,6 +115,9 @@ pub enum StartError {
     /// The system does not let the broker have what it is asked to give to others.
     #[error(transparent)]
     Limits(#[from] LimitsError),
+    /// The environment asks for a software GPU that there cannot be.
+    #[error(transparent)]
+    SoftwareGpu(#[from] InvalidOption),
     /// Workers would have more rights than they may.
     #[error(transparent)]
     Sandbox(#[from] PlanError),
@@ -158,6 +162,10 @@ impl Broker {
     pub fn start(config: BrokerConfig) -> Result<RunningBroker, StartError> {
         if config.listen.is_none() && config.socket.is_none() {
             return Err(StartError::Nowhere);
+        }
+        if matches!(config.gpu, GpuChoice::Cpu | GpuChoice::Auto { allows_software: true }) {
+            // Workers read it again; whoever starts the server is to hear of a mistake, not its clients.
+            SoftwareGpuOptions::from_environment()?;
         }
         let key = ServerKey::new(config.access.clone())?;
         let listener = config.listen.map(listen_at).transpose()?;

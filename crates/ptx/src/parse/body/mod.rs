@@ -7,6 +7,7 @@ use super::SyntaxError;
 use super::lexer::TokenKind;
 use super::parser::Parser;
 use super::syntax::{Body, Function, Guard, Instruction, Linkage, Operand, Prototype, Space, Statement};
+use crate::lacking::lacks;
 use names::Scope;
 
 /// Parses a body, from `{` to its `}`.
@@ -179,6 +180,9 @@ impl<'s> Builder<'s, '_> {
             text: String::new(),
         };
         let branches = matches!(instruction.opcode.as_str(), "bra" | "brx");
+        if lacks(&instruction.opcode) {
+            skip_operands(parser)?;
+        }
         while !parser.take(';') {
             if !instruction.operands.is_empty() {
                 parser.expect(',')?;
@@ -230,6 +234,21 @@ impl<'s> Builder<'s, '_> {
             }
         }
         Ok(self.body)
+    }
+}
+
+/// Skips to the `;` behind the operands of an instruction that nobody will translate.
+fn skip_operands(parser: &mut Parser<'_, '_>) -> Result<(), SyntaxError> {
+    let mut open = 0_u32;
+    loop {
+        match parser.peek() {
+            TokenKind::Punctuation(';') if open == 0 => return Ok(()),
+            TokenKind::Punctuation('{') => open += 1,
+            TokenKind::Punctuation('}') if open > 0 => open -= 1,
+            TokenKind::Punctuation('}' | ';') | TokenKind::End => return Err(parser.unexpected("`;`")),
+            _ => {}
+        }
+        parser.advance();
     }
 }
 

@@ -116,6 +116,15 @@ impl<'s> Builder<'s, '_> {
             }
         };
         let offset = parser.addend()?;
+        if parser.take(',') {
+            // The coordinates are a vector, or a list of registers.
+            while !parser.take(']') {
+                if matches!(parser.advance(), TokenKind::End | TokenKind::Punctuation(';')) {
+                    return Err(parser.unexpected("`]`"));
+                }
+            }
+            return Ok(Operand::Coordinates);
+        }
         parser.expect(']')?;
         Ok(Operand::Address(base, offset))
     }
