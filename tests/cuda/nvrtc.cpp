@@ -1,4 +1,4 @@
-// Kernels compiled at run time: NVRTC makes PTX, the driver API loads and launches it.  NVRTC is opened by name, so that the
+// Kernels compiled at run time: NVRTC makes PTX, and machine code for the device; the driver API loads and launches both.  NVRTC is opened by name, so that the
 // program starts wherever libnvrtc.so.13 (or .12) can be found by the dynamic linker.
 #include "check.h"
 
@@ -6,6 +6,7 @@
 #include <nvrtc.h>
 
 #include <dlfcn.h>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ struct Nvrtc {
     decltype(&nvrtcGetLoweredName) get_lowered_name;
     decltype(&nvrtcGetPTXSize) get_ptx_size;
     decltype(&nvrtcGetPTX) get_ptx;
+    decltype(&nvrtcGetCUBINSize) get_cubin_size;
+    decltype(&nvrtcGetCUBIN) get_cubin;
     decltype(&nvrtcGetProgramLogSize) get_log_size;
     decltype(&nvrtcGetProgramLog) get_log;
     decltype(&nvrtcGetErrorString) get_error_string;
@@ -64,6 +67,8 @@ struct Nvrtc {
         find(get_lowered_name, "nvrtcGetLoweredName");
         find(get_ptx_size, "nvrtcGetPTXSize");
         find(get_ptx, "nvrtcGetPTX");
+        find(get_cubin_size, "nvrtcGetCUBINSize");
+        find(get_cubin, "nvrtcGetCUBIN");
         find(get_log_size, "nvrtcGetProgramLogSize");
         find(get_log, "nvrtcGetProgramLog");
         find(get_error_string, "nvrtcGetErrorString");
@@ -75,6 +80,46 @@ struct Nvrtc {
         nvrtcResult result_ = (call); \
         if (result_ != NVRTC_SUCCESS) fail("%s returned %s", #call, nvrtc.get_error_string(result_)); \
     } while (0)
+
+// What NVRTC makes for exactly this device, as CuPy has it made, twice: the second time somebody may have kept the result.
+static void check_machine_code(Nvrtc &nvrtc, CUdevice device) {
+    int major, minor;
+    CHECK_DRIVER(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
+    CHECK_DRIVER(cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
+    std::mt19937 random(std::random_device{}());
+    const unsigned factors[] = {unsigned(random()), unsigned(random())};
+    const int threads = 64;
+    CUdeviceptr numbers;
+    CHECK_DRIVER(cuMemAlloc(&numbers, threads * sizeof(unsigned)));
+    for (int round = 0; round < 4; round++) {
+        unsigned factor = factors[round % 2];
+        std::string architecture = "--gpu-architecture=sm_" + std::to_string(major * 10 + minor);
+        std::string define = "-DFACTOR=" + std::to_string(factor) + "u";
+        const char *options[] = {architecture.c_str(), define.c_str()};
+        nvrtcProgram program;
+        const char *const text = "extern \"C\" __global__ void multiply(unsigned *p) { p[threadIdx.x] = (threadIdx.x + 1) * FACTOR; }";
+        CHECK_NVRTC(nvrtc.create_program(&program, text, "multiply.cu", 0, nullptr, nullptr));
+        CHECK_NVRTC(nvrtc.compile_program(program, 2, options));
+        size_t size = 0;
+        CHECK_NVRTC(nvrtc.get_cubin_size(program, &size));
+        REQUIRE(size > 0, "there is no machine code for %s", architecture.c_str());
+        std::vector<char> cubin(size);
+        CHECK_NVRTC(nvrtc.get_cubin(program, cubin.data()));
+        CHECK_NVRTC(nvrtc.destroy_program(&program));
+        CUmodule module;
+        CUfunction multiply;
+        CHECK_DRIVER(cuModuleLoadData(&module, cubin.data()));
+        CHECK_DRIVER(cuModuleGetFunction(&multiply, module, "multiply"));
+        void *arguments[] = {&numbers};
+        CHECK_DRIVER(cuLaunchKernel(multiply, 1, 1, 1, threads, 1, 1, 0, nullptr, arguments, nullptr));
+        unsigned found[threads];
+        CHECK_DRIVER(cuMemcpyDtoH(found, numbers, sizeof(found)));
+        for (int i = 0; i < threads; i++)
+            REQUIRE(found[i] == (i + 1) * factor, "machine code made %u of %d times %u", found[i], i + 1, factor);
+        CHECK_DRIVER(cuModuleUnload(module));
+    }
+    CHECK_DRIVER(cuMemFree(numbers));
+}
 
 int main() {
     Nvrtc nvrtc;
@@ -143,6 +188,8 @@ int main() {
     CHECK_DRIVER(cuMemcpyDtoH(reversed, device_out, sizeof(reversed)));
     for (int i = 0; i < threads; i++)
         REQUIRE(reversed[i] == 3 * numbers[threads - 1 - i], "reversed element %d came out as %g", i, reversed[i]);
+
+    check_machine_code(nvrtc, device);
 
     CHECK_DRIVER(cuMemFree(device_in));
     CHECK_DRIVER(cuMemFree(device_out));

@@ -427,3 +427,52 @@ fn atomics_return_the_old_value() {
         ),
     ]);
 }
+
+#[test]
+fn the_blocks_of_a_grid_find_a_barrier_unless_they_are_many() {
+    let device = Device::new(&[".version 9.0\n.target sm_90\n.address_size 64\n
+        .visible .entry k(.param .u64 p) {
+            .reg .b64 out, address, low; .reg .b32 high, word; .reg .pred none;
+            ld.param.u64 out, [p];
+            mov.u32 high, %envreg1; mov.u32 word, %envreg2;
+            cvt.u64.u32 address, high; shl.b64 address, address, 32; cvt.u64.u32 low, word; or.b64 address, address, low;
+            st.global.u64 [out], address;
+            setp.eq.u64 none, address, 0;
+            @none bra END;
+            atom.add.release.gpu.u32 word, [address+4], 0x80000000;
+            st.global.u32 [out+8], word;
+            ld.acquire.gpu.u32 word, [address+4];
+            st.global.u32 [out+12], word;
+            END: ret; }"]);
+    for blocks in [1, 2] {
+        let out = device.zeros::<u32>(4);
+        device.launch("k", blocks, 1, Params::default().with(out));
+        let words = device.download::<u32>(out, 4);
+        let found = (words[0] | words[1] != 0, words[2], words[3]);
+        assert_eq!(found, if blocks == 1 { (true, 0, 0x8000_0000) } else { (false, 0, 0) });
+    }
+}
+
+#[test]
+fn reserved_shared_memory_lies_outside_of_what_a_block_has() {
+    let device = Device::new(&[".version 9.0\n.target sm_90\n.address_size 64\n
+        .extern .shared .align 16 .b8 dynamic[];
+        .visible .entry k(.param .u64 p) {
+            .reg .b64 out, address; .reg .b32 begin, end, word; .reg .pred last;
+            ld.param.u64 out, [p];
+            mov.u32 begin, %reserved_smem_offset_begin; mov.u32 end, %reserved_smem_offset_end;
+            st.global.u32 [out], begin; st.global.u32 [out+4], end;
+            mov.u32 word, %reserved_smem_offset_cap; st.global.u32 [out+8], word;
+            mov.u32 word, %reserved_smem_offset_1; cvt.u64.u32 address, word; cvta.shared.u64 address, address;
+            st.u32 [address], 77;
+            mov.u32 word, dynamic; add.u32 word, word, 232444; st.shared.u32 [word], 5;
+            ld.shared.u32 word, [word]; st.global.u32 [out+12], word;
+            ld.u32 word, [address]; st.global.u32 [out+16], word;
+            ret; }"]);
+    let out = device.zeros::<u32>(5);
+    let shared = causeway_ptx::MAX_SHARED_PER_BLOCK;
+    device.try_launch("k", [1; 3], [1; 3], shared, &Params::default().with(out)).unwrap();
+    let words = device.download::<u32>(out, 5);
+    assert!(words[0] >= shared && words[1] > words[0], "{words:?}");
+    assert_eq!(words[2..], [words[1] - words[0], 5, 77]);
+}

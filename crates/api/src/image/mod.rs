@@ -2,6 +2,7 @@
 
 mod contents;
 pub mod sample;
+pub mod texts;
 
 pub use contents::{Entry, EntryKind, Packing, cubin_architecture, entries, runs_on};
 

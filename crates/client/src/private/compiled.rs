@@ -3,11 +3,13 @@
 //! From CUDA 12.9 on NVRTC asks the driver whether the same source has been compiled with the same options before (its manual, "Caching"),
 //! and NVIDIA's driver keeps the results with those of its own compiler. Without that each process of a PyTorch program compiles
 //! cuDNN's kernels for attention anew: 0.9 s on an H200 (2026-11-22), where a native one takes 0.13 s from the second process on. It is the
-//! program's machine that compiles, so it is there that the results are kept. `CUDA_CACHE_DISABLE` is obeyed as by NVIDIA's driver.
+//! program's machine that compiles, so it is there that the results are kept. Where all devices run PTX only, it is PTX that they get in the form
+//! of machine code ([`texts`]). `CUDA_CACHE_DISABLE` is obeyed as by NVIDIA's driver.
 //!
 //! A file has the name of its key, and begins with the hash of what follows: one that is damaged is as good as none.
 
 pub mod table;
+mod texts;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -39,9 +41,19 @@ pub struct Question<'a> {
     pub numbers: [u32; 2],
 }
 
+/// The kind of question that asks for machine code, and the one that asks for PTX.
+const MACHINE_CODE: u32 = 1;
+const PTX: u32 = 2;
+
 /// What a result is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key(Hash);
+pub struct Key {
+    name: Hash,
+    /// What is to be made.
+    kind: u32,
+    /// The source with the numbers: the same for every step of one program's compilation.
+    program: Hash,
+}
 
 impl Key {
     /// That of the answer to this question.
@@ -54,11 +66,14 @@ impl Key {
         for part in [*source, words[0], words[1], words[2]] {
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
-        Self(hasher.finalize())
+        let name = hasher.finalize();
+        let mut hasher = Hasher::new();
+        hasher.update(&numbers[0].to_le_bytes()).update(&numbers[1].to_le_bytes()).update(source);
+        Self { name, kind: *kind, program: hasher.finalize() }
     }
 
     fn path(&self, folder: &Path) -> PathBuf {
-        folder.join(self.0.to_hex().as_str())
+        folder.join(self.name.to_hex().as_str())
     }
 }
 
@@ -129,6 +144,8 @@ mod tests {
             Question { numbers: [0, 13], ..question() },
         ];
         assert!(others.iter().all(|other| Key::new(other) != key));
+        let same_program = others.map(|other| Key::new(&other).program == key.program);
+        assert_eq!(same_program, [true, false, true, true, false]);
     }
 
     #[test]

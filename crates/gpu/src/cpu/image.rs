@@ -1,7 +1,7 @@
 //! Finds the PTX in module images.
 
-use super::linker;
 use crate::unpack::unpack;
+use causeway_api::image::texts::texts_of;
 use causeway_api::image::{ELF_MAGIC, Entry, EntryKind, FATBIN_MAGIC, Form, entries, split_linked};
 use causeway_api::sys::CUresult;
 use thiserror::Error;
@@ -91,7 +91,8 @@ pub(super) fn ptx_of(form: u32, image: &[u8], capability: u32) -> Result<Vec<Str
         Form::Single if image.starts_with(&FATBIN_MAGIC.to_le_bytes()) => {
             best_of(image, capability).map(|text| vec![text])
         }
-        Form::Single if image.starts_with(&ELF_MAGIC) => linker::texts_of(image)
+        Form::Single if image.starts_with(&ELF_MAGIC) => texts_of(image)
+            .map(|texts| texts.map_err(ImageError::Damaged))
             .unwrap_or_else(|| Err(ImageError::NoPtx { capability, found: "a cubin".into() })),
         Form::Single => {
             let text = text(image).map_err(|_| ImageError::Unknown("it is not valid UTF-8"))?;

@@ -34,7 +34,8 @@ impl Launch {
         attributes: &[LaunchAttribute],
         parameters: &[u8],
     ) -> CuResult<Self> {
-        attributes.iter().try_for_each(check_attribute)?;
+        let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
+        attributes.iter().try_for_each(|attribute| check_attribute(attribute, blocks))?;
         let kernel = &function.kernel;
         let within = |sizes: [u32; 3], limits: [u32; 3]| {
             sizes.iter().zip(limits).all(|(size, limit)| (1..=limit).contains(size))
@@ -80,8 +81,8 @@ impl Launch {
     }
 }
 
-/// Whether a launch attribute can be had. Hints are accepted: they promise nothing.
-fn check_attribute(attribute: &LaunchAttribute) -> CuResult<()> {
+/// Whether a launch attribute can be had for a grid of so many blocks. Hints are accepted: they promise nothing.
+fn check_attribute(attribute: &LaunchAttribute, blocks: u64) -> CuResult<()> {
     type Id = CUlaunchAttributeID;
     let word = |index: usize| {
         attribute.value[index * 4..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
@@ -97,7 +98,8 @@ fn check_attribute(attribute: &LaunchAttribute) -> CuResult<()> {
         | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
         | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
         | Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING => true,
-        Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => word(0) == 0,
+        // The blocks of a grid do not all run at the same time.
+        Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => word(0) == 0 || blocks == 1,
         Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION => {
             (0..3).all(|dimension| word(dimension) <= 1)
         }

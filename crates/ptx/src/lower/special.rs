@@ -3,6 +3,7 @@
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::{Refusal, Translator, unsupported};
+use crate::run::Arena;
 use crate::run::context::ThreadContext;
 use crate::run::functions as runtime;
 
@@ -76,7 +77,22 @@ impl Translator<'_, '_> {
                     _ => self.b.ins().ireduce(types::I32, time),
                 })
             }
-            // Environment registers are set by the driver for its own use; a program sees zeros.
+            // Halves of the address by which the blocks of a grid synchronise.
+            "envreg1" | "envreg2" => {
+                let address = self.field(types::I64, std::mem::offset_of!(ThreadContext, workspace));
+                let half = if base == "envreg1" { self.b.ins().ushr_imm_u(address, 32) } else { address };
+                Ok(self.b.ins().ireduce(types::I32, half))
+            }
+            "reserved_smem_offset_begin" | "reserved_smem_offset_0" | "reserved_smem_offset_1" => {
+                Ok(self.constant(types::I32, i64::from(Arena::RESERVED_SHARED.start)))
+            }
+            "reserved_smem_offset_end" => {
+                Ok(self.constant(types::I32, i64::from(Arena::RESERVED_SHARED.end)))
+            }
+            "reserved_smem_offset_cap" => {
+                Ok(self.constant(types::I32, i64::from(Arena::RESERVED_SHARED.len() as u32)))
+            }
+            // The driver sets other environment registers for its own use; a program sees zeros.
             _ if base.starts_with("envreg") || base.starts_with("pm") => Ok(self.constant(types::I32, 0)),
             // Every block is a cluster of its own.
             "clusterid" => word(self, std::mem::offset_of!(ThreadContext, ctaid)),

@@ -58,11 +58,14 @@ impl<'l> Runner<'l> {
         worker: u32,
         workers: u32,
     ) -> Self {
-        // SAFETY: the parameters were checked to fit, and the arena belongs to this runner.
+        // SAFETY: the parameters were checked to fit in front of the workspace, and the arena belongs to this runner.
         unsafe {
             let target = arena.parameters() as *mut u8;
             std::ptr::copy_nonoverlapping(launch.parameters.as_ptr(), target, launch.parameters.len());
+            (arena.workspace() as *mut [u32; 2]).write([size_of::<[u32; 2]>() as u32, 0]);
         }
+        // The blocks of a larger grid do not run at the same time, so that they must not wait for each other.
+        let workspace = if launch.blocks() == 1 { arena.workspace() } else { 0 };
         let count = launch.threads();
         let total_shared = launch.static_shared + launch.dynamic_shared;
         let contexts = (0..if launch.waits { count } else { 1 })
@@ -83,6 +86,7 @@ impl<'l> Runner<'l> {
                 workers,
                 dynamic_shared: launch.dynamic_shared,
                 total_shared,
+                workspace,
                 local_top: 0,
                 patience: PATIENCE,
                 request: Request::Yield,

@@ -33,6 +33,8 @@ pub(crate) struct ThreadContext {
     pub(crate) workers: u32,
     pub(crate) dynamic_shared: u32,
     pub(crate) total_shared: u32,
+    /// Address of what the grid's blocks synchronise with, or 0: see [`super::Arena::workspace`].
+    pub(crate) workspace: u64,
     /// Offset of the first free byte of local memory: the top of the stack of frames.
     pub(crate) local_top: u64,
     /// Polling loads and exchanges left before the thread lets others run.

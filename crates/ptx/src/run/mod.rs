@@ -57,6 +57,8 @@ impl Arena {
     pub(crate) const SPAN: u64 = 256 << 20;
     const PARAMETERS: Range<u64> = 0x1000..0xa000;
     const SHARED: Range<u64> = 0x1_0000..0x5_0000;
+    /// Offset of the part of shared memory that belongs to the system, behind all that a block may have.
+    pub(crate) const RESERVED_SHARED: Range<u32> = 0x3_f000..0x3_f400;
     const LOCAL: Range<u64> = (1 << 20)..(Self::SPAN - (1 << 20));
     /// The parts that may be accessed, relative to the start.
     pub(crate) const WRITABLE: [Range<u64>; 3] = [Self::PARAMETERS, Self::SHARED, Self::LOCAL];
@@ -76,6 +78,12 @@ impl Arena {
             self.stacks = StackSlab::new(crate::MAX_THREADS_PER_BLOCK as usize);
         }
         self.stacks.is_some()
+    }
+
+    /// Where the workspace of a grid lies: two words, its size in bytes and the barrier of the grid, which programs find by `%envreg1` (the
+    /// upper half of the address) and `%envreg2`, as NVIDIA's cooperative groups do.
+    fn workspace(&self) -> u64 {
+        self.base + Self::PARAMETERS.end - 64
     }
 
     fn parameters(&self) -> u64 {

@@ -1,9 +1,12 @@
 //! The table by which compilers ask for what they have compiled before.
 
-use super::{Key, Question};
+use super::texts::Texts;
+use super::{Key, MACHINE_CODE, PTX, Question};
+use crate::device;
 use crate::entry::give;
 use crate::log::debug;
 use crate::private::tables::{Table, Word, guarded, memory_with};
+use crate::session;
 use causeway_api::sys::CUresult;
 use core::ffi::{CStr, c_char, c_void};
 
@@ -15,6 +18,17 @@ pub static COMPILED: Table<7> = Table::<7>::new()
     .with(3, find_compiled as Word)
     .with(4, keep_compiled as Word)
     .with(6, release_compiled as Word);
+
+/// The PTX of programs that are being compiled, where devices run nothing else.
+static TEXTS: Texts = Texts::new();
+
+/// Whether the program sees devices, none of which runs machine code.
+fn run_ptx_only() -> bool {
+    let runs = |device: &device::Device| {
+        session::with(device.server).is_ok_and(|session| !session.snapshot.machine_code)
+    };
+    !device::all().is_empty() && device::all().iter().all(runs)
+}
 
 /// A key for what a compiler makes of a source. An error where nothing is kept: the compiler does without then.
 unsafe extern "C" fn compiled_key(
@@ -29,7 +43,7 @@ unsafe extern "C" fn compiled_key(
     second: u32,
 ) -> CUresult {
     guarded(|| {
-        if super::folder().is_none() {
+        if super::folder().is_none() && !run_ptx_only() {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let strings = [options, host, version];
@@ -69,7 +83,13 @@ unsafe extern "C" fn find_compiled(
     guarded(|| {
         // SAFETY: it came from `compiled_key`, or is null.
         let key = unsafe { key.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let found = super::folder().and_then(|folder| super::find(&folder, key));
+        let kept = || super::folder().and_then(|folder| super::find(&folder, key));
+        let found = match (run_ptx_only(), key.kind) {
+            // What is kept is for devices of NVIDIA's.
+            (true, MACHINE_CODE) => TEXTS.machine_code(key.program),
+            (true, PTX) => kept().inspect(|text| TEXTS.remember(key.program, text)),
+            _ => kept(),
+        };
         let found = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         // SAFETY: there is room for the length, or null.
         unsafe { give(length, found.len() as u32) }?;
@@ -83,12 +103,15 @@ unsafe extern "C" fn keep_compiled(key: *const Key, _flags: u32, result: *const 
     guarded(|| {
         // SAFETY: it came from `compiled_key`, or is null.
         let key = unsafe { key.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let folder = super::folder().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         if result.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the caller gives as many bytes as it says.
         let result = unsafe { core::slice::from_raw_parts(result, length as usize) };
+        if run_ptx_only() && key.kind == PTX {
+            TEXTS.remember(key.program, result);
+        }
+        let folder = super::folder().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         super::keep(&folder, key, result).map_err(|error| {
             debug!("what was compiled is not kept: {error}");
             CUresult::CUDA_ERROR_OPERATING_SYSTEM
