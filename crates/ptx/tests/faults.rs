@@ -486,3 +486,21 @@ fn a_kernel_that_cannot_run_leaves_the_others_alone() {
     device.launch("fine", 1, 40, Params::default().with(out));
     assert_eq!(device.download::<u32>(out, 40), (0..40).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_little_before_the_device_window_there_is_memory_of_nobody() {
+    let device = Device::new(&[&kernel(
+        "st.global.u32 [%rd0], %r0; ld.global.u32 %r1, [%rd0]; st.global.u32 [%rd1], %r1;",
+    )]);
+    let (window, _) = device.space.device_window();
+    let out = device.zeros::<u32>(1);
+    for (distance, is_memory) in
+        [(4, true), (256, true), (64 << 10, true), (2 << 20, true), ((2 << 20) + 4, false)]
+    {
+        let params = Params::default().with(window - distance).with(out);
+        let ended = device.try_launch("k", [1; 3], [1; 3], 0, &params);
+        assert_eq!(ended.is_ok(), is_memory, "{distance}: {ended:?}");
+    }
+    // It is no memory that a program could name otherwise.
+    assert!(device.space.write(window - 4, &[1; 4]).is_err() && !device.space.covers(window - 4, 4));
+}

@@ -32,7 +32,15 @@ impl AddressSpace {
     pub fn device_window(&self) -> (u64, u64) {
         /// Addresses without access behind it.
         const GAP: u64 = 2 << 20;
-        (self.base + self.reserved / 4, self.reserved / 4 - GAP)
+        let (margin, size) = self.margin();
+        (margin + size, self.reserved / 4 - size - GAP)
+    }
+
+    /// Memory in front of the device window that belongs to nobody: first address and size. On NVIDIA's GPUs what lies before the first
+    /// allocation is the driver's and can be read and written (64 MiB and more on an H100), so that kernels which read a little before an
+    /// array do so unnoticed.
+    pub(super) fn margin(&self) -> (u64, u64) {
+        (self.base + self.reserved / 4, 2 << 20)
     }
 
     /// Counts `size` bytes of memory that is made for the window as allocated.

@@ -113,13 +113,16 @@ impl AddressSpace {
             (window_end + PAGE, base + reserved - window_end - PAGE),
         ]);
         let allocations = Allocations { free, ..Allocations::default() };
-        Ok(Self {
+        let space = Self {
             base,
             reserved,
             capacity,
             allocations: RwLock::new(allocations),
             arenas: Mutex::new(Vec::new()),
-        })
+        };
+        let (margin, size) = space.margin();
+        protect(margin, size, READ_WRITE).map_err(ReservationError)?;
+        Ok(space)
     }
 
     /// First address of the range.
