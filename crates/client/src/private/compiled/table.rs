@@ -56,6 +56,10 @@ unsafe extern "C" fn compiled_key(
             (core::slice::from_raw_parts(source, length as usize), words)
         };
         let made = Key::new(&Question { kind, source, words, numbers: [first, second] });
+        if kind == MACHINE_CODE && run_ptx_only() {
+            // nvJitLink names the PTX itself as the source of machine code; other sources are not remembered.
+            TEXTS.remember(made.program, source);
+        }
         let made = Box::into_raw(Box::new(made));
         // SAFETY: room for the result, or null.
         unsafe { give(key, made.cast()) }.inspect_err(|_| {
