@@ -16,8 +16,8 @@ const NAME: &str = "Causeway software GPU";
 pub(super) const DRIVER_VERSION: i32 = 13000;
 /// The compute capabilities that a device may have, times ten: those of NVIDIA's GPUs since 5.0, for whose PTX compilers of CUDA 12 and
 /// 13 are.
-pub(super) const CAPABILITIES: [u32; 20] =
-    [50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121];
+pub(super) const CAPABILITIES: [u32; 21] =
+    [50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121];
 /// That of a device for which nobody chooses one. Libraries that are built for many GPUs have PTX for the newest of them alone, of which
 /// this is the one that they are built for.
 pub(super) const DEFAULT_CAPABILITY: u32 = 120;
