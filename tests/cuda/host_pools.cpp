@@ -153,7 +153,7 @@ static void use(int type, int kind, size_t size) {
     SAY(add_one(data, stream));
     SAY(cuStreamSynchronize(stream));
     note("the host reads %u %u", host[0] - seed, host[255] - seed);
-    SAY(cuMemcpyDtoH(words, data, sizeof words));
+    SAY(cuMemcpy((CUdeviceptr)words, data, sizeof words));
     note("copied: %u %u", words[0] - seed, words[255] - seed);
     SAY(cuMemsetD32Async(data, seed, 128, stream));
     SAY(add_one(data, stream));
@@ -171,7 +171,7 @@ static void use(int type, int kind, size_t size) {
         CUdeviceptr again;
         if (cuMemAllocFromPoolAsync(&again, size, pool, stream)) return note("round %d: no memory", round);
         if (cuMemsetD32Async(again, round, 256, stream) || add_one(again, stream) ||
-            cuMemcpyDtoHAsync(words, again, sizeof words, stream) || cuMemFreeAsync(again, stream))
+            cuMemcpyAsync((CUdeviceptr)words, again, sizeof words, stream) || cuMemFreeAsync(again, stream))
             return note("round %d: refused", round);
         if (cuStreamSynchronize(stream) || words[0] != (unsigned)round + 1 || words[255] != (unsigned)round + 1)
             return note("round %d: %u %u", round, words[0], words[255]);
@@ -266,7 +266,7 @@ static void reuse(int type, int kind) {
     SAY(cuMemsetD32Async(second, seed + 1, 16384, other));
     SAY(cuStreamWaitEvent(other, written, 0));
     __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
-    SAY(cuMemcpyDtoHAsync(words, second, sizeof words, other));
+    SAY(cuMemcpyAsync((CUdeviceptr)words, second, sizeof words, other));
     SAY(cuStreamSynchronize(other));
     SAY(cuStreamSynchronize(one));
     note("the other stream finds %u %u", words[0] - seed, words[255] - seed);

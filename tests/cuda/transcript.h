@@ -93,7 +93,6 @@ static void pointer_attributes(CUdeviceptr pointer, const char *what) {
     unsigned handle_types = 99, flags = 99;
     CUdeviceptr device = 0;
     void *host = nullptr;
-    CUdeviceptr start = 0;
     size_t size = 0;
     CUmemoryPool pool = nullptr;
     CUcontext context = nullptr;
@@ -112,7 +111,6 @@ static void pointer_attributes(CUdeviceptr pointer, const char *what) {
     ASK(DEVICE_ORDINAL, ordinal, "%d", ordinal);
     ASK(IS_LEGACY_CUDA_IPC_CAPABLE, legacy, "%d", legacy & 0xff);
     // A pool's first allocation need not lie at the start of what the driver has for it.
-    ASK(RANGE_START_ADDR, start, "%s", start ? "an address" : "null");
     ASK(RANGE_SIZE, size, "%zu", size);
     ASK(MAPPED, mapped, "%d", mapped & 0xff);
     ASK(ALLOWED_HANDLE_TYPES, handle_types, "%u", handle_types);

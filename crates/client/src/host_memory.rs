@@ -9,7 +9,7 @@ use crate::session::transfers;
 use crate::visible::{self, window};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
-use causeway_fabric::copiers;
+use causeway_fabric::pages::{self, Access};
 use core::ffi::c_void;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -135,23 +135,10 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     let range = Range { base, size, room: size, flags, context, id, is_registered, is_shared, is_pooled };
     ranges.insert(base, range);
     drop(ranges);
-    populate(base, end, flags & CU_MEMHOSTREGISTER_READ_ONLY != 0);
+    let is_only_read = flags & CU_MEMHOSTREGISTER_READ_ONLY != 0;
+    // As pinning does: copies then do not make the pages one by one.
+    pages::populate(base, size, if is_only_read { Access::Read } else { Access::Write });
     Ok(())
-}
-
-/// Lets the system make the pages of memory that is registered, as pinning does: copies then do not make them one by one.
-fn populate(start: usize, end: usize, is_only_read: bool) {
-    /// What one thread makes at a time: a few milliseconds of work.
-    const PART: usize = 8 << 20;
-    const MOST_THREADS: usize = 8;
-    let (start, end) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
-    let advice = if is_only_read { libc::MADV_POPULATE_READ } else { libc::MADV_POPULATE_WRITE };
-    copiers::share((end - start).div_ceil(PART), MOST_THREADS, start as *const u8, |number| {
-        let part = start + number * PART;
-        // SAFETY: contents stay as they are. A system that does not know the request (before Linux 5.14) refuses, as it does for
-        // memory that is not there or only readable; the pages are made when they are needed, then.
-        unsafe { libc::madvise(part as *mut c_void, PART.min(end - part), advice) };
-    });
 }
 
 /// Undoes [`register`], after the copies that still write to the memory.

@@ -44,6 +44,7 @@ pub mod link;
 pub mod mirror;
 mod module;
 mod numa;
+pub mod pages;
 pub mod past_caches;
 pub mod pipeline;
 mod private_folder;

@@ -398,18 +398,23 @@ fn gates_count_upwards_and_open_when_dropped() {
 fn staging_memory_is_pinned_once_and_used_again() {
     let fake = Fake::new();
     let mut first = fake.driver.staging(100_000).unwrap();
-    assert_eq!(fake.log(), "register 114688 flags 1 in 0xc1\n");
+    // A slab of 32 blocks, each long enough.
+    assert_eq!(fake.log(), "register 4194304 flags 1 in 0xc1\n");
     first.as_mut_slice().fill(1);
     let address = first.as_ptr();
     drop(first);
     let again = fake.driver.staging(110_000).unwrap();
     assert_eq!((again.as_ptr(), again.len()), (address, 110_000));
     assert_eq!(fake.log(), "");
+    let neighbour = fake.driver.staging(110_000).unwrap();
+    assert_ne!(neighbour.as_ptr(), address);
+    assert_eq!(fake.log(), "", "its slab is registered already");
+    drop(neighbour);
     // Another thread, without a current context, gets pinned memory too.
     std::thread::scope(|scope| {
         scope.spawn(|| drop(fake.driver.staging(1).unwrap()));
     });
-    assert!(fake.log().contains("register 65536 flags 1 in 0xc1\n"));
+    assert!(fake.log().contains("register 2097152 flags 1 in 0xc1\n"));
     fake.driver.primary_context_release(fake.context, 1).unwrap();
     assert!(fake.log().contains("unregister\n"), "what is kept goes with its context");
     drop(again);

@@ -181,7 +181,10 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
 pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
     /// Mapped for devices, as with unified addresses all pinned and managed memory is.
     const MAPPED: u32 = 2;
-    let is_managed = || memory::find(p as CUdeviceptr).is_some_and(|piece| piece.origin.is_managed());
+    let is_managed = || {
+        let piece = memory::find(p as CUdeviceptr).filter(|piece| piece.origin.is_managed());
+        piece.is_some_and(|piece| ranges::pool_of(piece.base).is_none())
+    };
     let flags = match host_memory::find(p as usize) {
         Some(range) if !range.is_pooled => range.flags | MAPPED,
         None if is_managed() => MAPPED,

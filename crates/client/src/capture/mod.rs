@@ -143,11 +143,10 @@ pub fn end(state: &StreamState) -> Result<Handle<Graph>, CUresult> {
     } else {
         return Ok(capture.graph);
     };
-    if !capture.keeps_graph {
-        let removed = world.remove_graph(capture.graph);
-        drop(world);
-        removed?.finish()?;
-    }
+    // A graph that the program had before goes, too, as with the driver (580).
+    let removed = world.remove_graph(capture.graph);
+    drop(world);
+    removed?.finish()?;
     Err(refusal)
 }
 

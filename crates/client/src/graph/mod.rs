@@ -123,9 +123,9 @@ pub fn world() -> MutexGuard<'static, World> {
     WORLD.lock()
 }
 
-/// The graph that the program passed.
+/// The graph that the program passed. One that is no graph, or no more, is an invalid value to the driver (580), not an invalid handle.
 pub fn given(raw: CUgraph) -> Result<Handle<Graph>, CUresult> {
-    handles::given(raw)
+    handles::given(raw).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 /// The node that the program passed.

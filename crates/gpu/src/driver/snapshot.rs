@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::managed::MANAGED_WINDOW;
-use super::virtual_memory::WINDOW;
+use super::virtual_memory::window_of_client;
 use crate::CuResult;
 
 use causeway_api::snapshot::{Device, Peer, Snapshot, Window};
@@ -106,7 +106,11 @@ impl Driver {
         let version = std::fs::read_to_string(MODULE_VERSION).unwrap_or_default();
         let devices = handles.iter().map(|device| self.device(*device)).collect::<CuResult<Vec<_>>>()?;
         Ok(Snapshot {
-            device_window: if devices.iter().all(maps_memory) { WINDOW } else { Window::default() },
+            device_window: if devices.iter().all(maps_memory) {
+                window_of_client()
+            } else {
+                Window::default()
+            },
             managed_window: if devices.iter().all(maps_memory) { MANAGED_WINDOW } else { (0, 0) },
             backend: match version.trim() {
                 "" => format!("NVIDIA driver (CUDA {major}.{minor})"),

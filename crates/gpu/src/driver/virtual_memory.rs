@@ -20,6 +20,19 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// (580) honours wanted addresses anywhere below 2^47, and 4 TiB of them at once.
 pub(super) const WINDOW: Window = Window { address: 0x2000_0000_0000, size: 4 << 40, granularity: 2 << 20 };
 
+/// Bytes in front of the part of the window whose addresses the client gives out. Memory of nobody lies there: kernels that read a
+/// little before their first allocation find memory with NVIDIA's own addresses, too (H100, 2026-11-24).
+const IN_FRONT: u64 = 2 << 20;
+
+/// The part of the window whose addresses the client gives out.
+pub(super) fn window_of_client() -> Window {
+    Window {
+        address: WINDOW.address + IN_FRONT,
+        size: WINDOW.size - IN_FRONT,
+        granularity: WINDOW.granularity,
+    }
+}
+
 /// Whether a window has been reserved with the driver, which is done when it is first needed.
 #[derive(Default)]
 pub(super) struct WindowState(pub(super) Mutex<Option<CuResult<()>>>);
@@ -148,11 +161,36 @@ impl VirtualMemoryCalls for Driver {
 impl Driver {
     /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
     pub(super) fn open_window(&self) -> CuResult<()> {
-        *self
-            .device_window
-            .0
-            .lock()
-            .get_or_insert_with(|| reserve(self.functions, WINDOW.address, WINDOW.size))
+        *self.device_window.0.lock().get_or_insert_with(|| {
+            reserve(self.functions, WINDOW.address, WINDOW.size)?;
+            if let Err(status) = self.map_in_front() {
+                tracing::debug!(status = status.0, "nothing lies in front of the device's memory");
+            }
+            Ok(())
+        })
+    }
+
+    /// Maps memory of the first device in front of the client's part of the window, for all devices that reach it.
+    fn map_in_front(&self) -> CuResult<()> {
+        let devices = self.all_devices()?;
+        let first = *devices.first().ok_or(CUresult::CUDA_ERROR_NO_DEVICE)?;
+        let properties = CUmemAllocationProp {
+            type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            location: on_device(first),
+            ..CUmemAllocationProp::default()
+        };
+        let mut memory = 0;
+        unsafe { self.functions.cuMemCreate(&mut memory, IN_FRONT as usize, &properties, 0)? };
+        let mapped = unsafe { self.functions.cuMemMap(WINDOW.address, IN_FRONT as usize, 0, memory, 0) };
+        // The mapping keeps the memory.
+        unsafe { self.functions.cuMemRelease(memory)? };
+        mapped?;
+        self.open_to(WINDOW.address, IN_FRONT as usize, core::iter::once(first))?;
+        for other in devices.into_iter().skip(1) {
+            // One that does not reach the first has nothing there.
+            let _ = self.open_to(WINDOW.address, IN_FRONT as usize, core::iter::once(other));
+        }
+        Ok(())
     }
 
     fn open_to(&self, address: u64, size: usize, devices: impl Iterator<Item = CUdevice>) -> CuResult<()> {

@@ -3,6 +3,7 @@
 //! A segment is registered with the GPU when it is first used. Where that is refused, copies go through it all the
 //! same, only slower.
 
+use causeway_fabric::pages::{self, Access};
 use causeway_fabric::shm::layout::SEGMENT;
 use causeway_fabric::{Lease, Region};
 use causeway_gpu::{Gpu, Registration};
@@ -154,6 +155,7 @@ impl Arena {
         let bytes = SEGMENT.min(region.len() - number * SEGMENT);
         // What is registered no more must be gone before it is registered again.
         *segment = Segment::Unused;
+        pages::populate(start as usize, bytes, Access::Write);
         // SAFETY: the region keeps its memory mapped, and is dropped after its segments.
         *segment = match unsafe { gpu.register_host(start, bytes) } {
             Ok(registration) => Segment::Registered(registration),
