@@ -29,6 +29,10 @@ pub const CAPTURE_THREAD_LOCAL: c_uint = 1;
 pub const WAIT_EQUAL: c_uint = 1;
 /// What a query says while work is under way.
 pub const NOT_READY: c_int = 600;
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`: what was asked for is not allowed while a stream is captured.
+pub const CAPTURE_UNSUPPORTED: c_int = 900;
+/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`: something that was not allowed has spoilt the capture.
+pub const CAPTURE_INVALIDATED: c_int = 901;
 /// `CUmemorytype`: the host's.
 pub const MEMORY_HOST: c_uint = 1;
 /// `CUmemorytype`: a device's.

@@ -47,18 +47,17 @@ pub fn spoil_with(stream: Handle<Stream>, outcome: Result<(), CUresult>) -> Resu
     outcome
 }
 
-/// Refuses to wait for a context of which the calling thread captures a stream, whatever the modes of the capture and of the thread.
-/// What other threads capture is not spoilt by that (580, H100); their captures' modes may forbid it, see [`refuse_unsafe`].
+/// Refuses to wait for a context of which a stream is being captured, whatever the modes of the capture and of the thread, and whichever
+/// thread captures (580, H100).
 pub fn refuse_context_wait(context: Handle<Context>) -> Result<(), CUresult> {
     if !any() {
         return Ok(());
     }
     let is_in_it =
         |stream: &Handle<Stream>| stream::state(*stream).is_ok_and(|state| state.context == context);
-    let thread = std::thread::current().id();
     let mut refused = false;
     for capture in CAPTURES.lock().values_mut() {
-        let forbids = capture.thread == thread && capture.tips.keys().any(is_in_it);
+        let forbids = capture.tips.keys().any(is_in_it);
         capture.is_invalid |= forbids;
         refused |= forbids;
     }

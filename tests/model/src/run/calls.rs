@@ -139,12 +139,33 @@ impl Run<'_> {
         HostCall { op, work: work.clone(), start, expected, round: AtomicU32::new(0), findings }
     }
 
+    /// Captures a graph, again where another thread has spoilt the capture by waiting for the context.
     fn capture(&self, op: usize, graph: usize) -> Result<(), Error> {
-        let (machine, driver) = (self.machine, &self.machine.driver);
+        let machine = self.machine;
         let plan = &self.program.graphs[graph];
         self.enter(plan.device)?;
-        let lanes: Vec<Handle> =
-            (0..plan.lanes).map(|_| machine.create_stream(driver::NON_BLOCKING)).collect::<Result<_, _>>()?;
+        loop {
+            let lanes: Vec<Handle> = (0..plan.lanes)
+                .map(|_| machine.create_stream(driver::NON_BLOCKING))
+                .collect::<Result<_, _>>()?;
+            let outcome = self.capture_in(&lanes, op, graph);
+            let is_spoilt = outcome.as_ref().is_err_and(|error| {
+                let mut none = null_mut();
+                // SAFETY: the stream is alive, and there is room for the result. A capture that has ended already has said it.
+                let ended = unsafe { machine.driver.cuStreamEndCapture(lanes[0], &raw mut none) };
+                let spoilt = driver::CAPTURE_INVALIDATED;
+                error.code == spoilt || ended.is_err_and(|error| error.code == spoilt)
+            });
+            lanes.into_iter().try_for_each(|lane| machine.destroy_stream(lane))?;
+            if !is_spoilt {
+                return outcome;
+            }
+        }
+    }
+
+    fn capture_in(&self, lanes: &[Handle], op: usize, graph: usize) -> Result<(), Error> {
+        let (machine, driver) = (self.machine, &self.machine.driver);
+        let plan = &self.program.graphs[graph];
         let join = |from: usize, to: usize| {
             let event = machine.create_event()?;
             // SAFETY: all are alive.
@@ -182,7 +203,7 @@ impl Run<'_> {
             driver.cuGraphDestroy(captured)?;
         }
         self.executables[graph].store(executable, Ordering::Release);
-        lanes.into_iter().try_for_each(|lane| machine.destroy_stream(lane))
+        Ok(())
     }
 
     fn work(

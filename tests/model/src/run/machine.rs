@@ -4,6 +4,7 @@ use crate::driver::{self, Driver, Error, Handle};
 use core::ffi::{CStr, c_int, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
+use std::time::Duration;
 
 const KERNELS: &str = concat!(include_str!("../kernels.ptx"), "\0");
 
@@ -112,10 +113,18 @@ impl Machine {
         unsafe { self.driver.cuCtxSetCurrent(self.contexts[device]) }
     }
 
-    /// Waits for the current context.
+    /// Waits for the current context, once no thread captures a stream of it: that is an error otherwise, and spoils the capture.
     pub fn synchronize(&self) -> Result<(), Error> {
-        // SAFETY: no arguments.
-        unsafe { self.driver.cuCtxSynchronize() }
+        loop {
+            // SAFETY: no arguments.
+            match unsafe { self.driver.cuCtxSynchronize() } {
+                // Longer than a capture takes, which begins anew.
+                Err(Error { code: driver::CAPTURE_UNSUPPORTED, .. }) => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                other => return other,
+            }
+        }
     }
 
     pub(super) fn create_stream(&self, flags: u32) -> Result<Handle, Error> {
