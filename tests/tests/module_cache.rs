@@ -165,6 +165,6 @@ fn what_nvrtc_compiles_is_compiled_once() {
     // What is damaged is compiled again, if it is asked for.
     first.iter().for_each(|(path, _)| fs::write(path, "nonsense").unwrap());
     assert_eq!(kept(&[]).len(), 7);
-    let is_whole = |path: &std::path::Path| fs::read(path).unwrap() != b"nonsense";
+    let is_whole = |path: &Path| fs::read(path).unwrap() != b"nonsense";
     assert_eq!(first.iter().filter(|(path, _)| is_whole(path)).count(), 1);
 }
