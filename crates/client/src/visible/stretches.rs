@@ -1,5 +1,6 @@
 //! Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads.
 
+use super::window::HUGE_PAGE;
 use crate::session;
 use crate::session::transfers::{self, Landing, Transfer};
 use causeway_api::calls;
@@ -23,8 +24,6 @@ const LANES: u32 = 8;
 const THREADS: usize = 8;
 /// The parts of a stretch that threads work on, each about 20 us of work.
 const PART: usize = 128 << 10;
-/// Bytes of a huge page.
-const HUGE_PAGE: usize = 2 << 20;
 
 /// Stands for the stream of transfers that belong to none.
 const FLOW: u64 = u64::MAX;

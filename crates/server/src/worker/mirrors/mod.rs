@@ -229,25 +229,10 @@ fn zeroed(bytes: usize) -> CuResult<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use super::on_device::tests::Bytes;
     use super::*;
-    use causeway_gpu::DeviceBytes;
     use causeway_gpu::cpu::{Options, SoftwareGpu};
     use std::sync::Arc;
-
-    /// Memory of a device that is not there.
-    struct Bytes(Arc<Mutex<Vec<u8>>>);
-
-    impl DeviceBytes for Bytes {
-        fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
-            into.copy_from_slice(&self.0.lock()[at..at + into.len()]);
-            Ok(())
-        }
-
-        fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()> {
-            self.0.lock()[at..at + bytes.len()].copy_from_slice(bytes);
-            Ok(())
-        }
-    }
 
     const BASE: u64 = 0x10_0000;
 

@@ -130,7 +130,7 @@ fn hashes(piece: &[u8]) -> impl Iterator<Item = u128> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use causeway_api::sys::CUresult;
     use causeway_gpu::cpu::{Options, SoftwareGpu};
@@ -139,7 +139,7 @@ mod tests {
 
     /// Memory of a device that is not there.
     #[derive(Clone)]
-    struct Bytes(Arc<Mutex<Vec<u8>>>);
+    pub(in super::super) struct Bytes(pub Arc<Mutex<Vec<u8>>>);
 
     impl DeviceBytes for Bytes {
         fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
