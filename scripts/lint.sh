@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, clippy and documentation with warnings denied, what the dependencies are (deny.toml), and whether the Python programs can be read. Runs all, fails
-# if any fails.
+# Formatting, clippy and documentation with warnings denied, what the dependencies are (deny.toml), whether rooms use only
+# what is below them (layers.toml), and whether the Python programs can be read. Runs all, fails if any fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/wheels.sh
@@ -33,6 +33,9 @@ if cargo deny --log-level off fetch db 2>/dev/null; then
 else
     echo "== NOT checked: advisories, since their database cannot be fetched from here" >&2
 fi
+# Which rooms may use which, and which crates.
+step python3 -m unittest discover --quiet --start-directory tools/layers
+step python3 tools/layers
 # They run on machines with a GPU only; a slip of the pen is found here.
 step python3 -c 'import ast, sys; [ast.parse(open(path).read(), path) for path in sys.argv[1:]]' scripts/*.py tests/model/*.py tests/python/*.py bench/apps/*.py fuzz/*.py
 exit $failed
