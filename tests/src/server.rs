@@ -87,6 +87,15 @@ impl Server {
         self.process.stderr()
     }
 
+    /// Waits until the server's log says `text`: lines come behind what the server's clients see.
+    ///
+    /// # Panics
+    /// When it does not say so in time.
+    #[track_caller]
+    pub fn must_log(&self, text: &str) {
+        eventually(&format!("the server's log says {text:?}"), PATIENCE, || self.log().contains(text));
+    }
+
     /// The process ids of the workers.
     pub fn workers(&self) -> Vec<u32> {
         children_of(self.process.pid())

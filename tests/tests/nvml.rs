@@ -5,7 +5,7 @@ use causeway_fabric::Key;
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;
 use causeway_tests::hostile::{self, Random};
-use causeway_tests::process::{Outcome, Running, eventually};
+use causeway_tests::process::{Outcome, Running};
 use causeway_tests::server::Server;
 use causeway_wire::handshake::Opening;
 use rustix::process::{Pid, Signal, kill_process};
@@ -72,9 +72,7 @@ fn monitoring_needs_no_worker_and_outlives_the_monitor() {
     kill_process(monitor, Signal::KILL).expect("the monitor runs");
     let mut program = program;
     program.finish(LIMIT).must_succeed();
-    eventually("the server says that its monitor has ended", LIMIT, || {
-        server.log().contains("the monitor was ended by signal 9")
-    });
+    server.must_log("the monitor was ended by signal 9");
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn memory_is_shared_by_default_and_what_is_asked_for_is_done() {
     let said = stats(&server, "tcp");
     assert!(said.contains("via      tcp; not shm: only tcp was asked for"), "{said}");
     server.must_have_workers(0);
-    assert!(server.log().contains("via=shm") && server.log().contains("via=tcp"), "{}", server.log());
+    server.must_log("via=shm");
+    server.must_log("via=tcp");
     let mut devices = Command::new(causeway());
     forget_environment(&mut devices);
     devices.args(["devices", "-v", "--on", &server.connect_string()]);
