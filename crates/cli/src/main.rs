@@ -90,7 +90,7 @@ Environment variables:
   CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set, as many as
                     the network's length asks for: 4 to 16, at least 8 where there are 8 cores.
   CAUSEWAY_PIPELINE How copies are cut and carried, by their size, such as
-                    ..1M: 4x256K; 1M..: 8x4M, 8 lanes. docs/environment.md explains it;
+                    ..1M: 4x256K; 1M..: 8x4M, 8 lanes. docs/src/reference/environment.md explains it;
                     `causeway tune` measures what is best.
   CAUSEWAY_SYNC     1: every call waits for its outcome, so that errors appear where they are made.
   CAUSEWAY_STATS    A file that gets counts of calls and bytes, as JSON, when the program ends.

@@ -46,7 +46,10 @@ pub static VARIABLES: &[Variable] = &[
         "CAUSEWAY_ON",
         "the server: HOST:PORT, or the connect string that `causeway serve` prints; or several, with commas between",
     ),
-    client("CAUSEWAY_PIPELINE", "how copies are cut and carried, by their size; see docs/environment.md"),
+    client(
+        "CAUSEWAY_PIPELINE",
+        "how copies are cut and carried, by their size; see docs/src/reference/environment.md",
+    ),
     client(
         "CAUSEWAY_SOCKET_DIR",
         "a folder shared with the server's container, where its socket is (`causeway serve --socket-dir`)",

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Registering a page takes about as long as copying it once (`docs/verbs-model.md`), so half of a range is enough.
+/// Registering a page takes about as long as copying it once (`docs/src/reference/verbs-model.md`), so half of a range is enough.
 const WORTH: usize = 2;
 
 /// What a session's card knows of a range.

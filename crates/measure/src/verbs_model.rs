@@ -1,4 +1,4 @@
-//! What should a link over verbs reach? A model on paper, for `docs/verbs-model.md`, whose tables are printed from here.
+//! What should a link over verbs reach? A model on paper, for `docs/src/reference/verbs-model.md`, whose tables are printed from here.
 //!
 //! A message passes the processor that posts it (and copies it into staging memory), the card's engine for its queue pair, PCI
 //! Express and the wire. With enough messages under way the slowest of these sets the rate; with few, their sum and the round

@@ -1,4 +1,4 @@
-//! The model of `docs/verbs-model.md`: that it agrees with what was published, and that the document's tables are its own.
+//! The model of `docs/src/reference/verbs-model.md`: that it agrees with what was published, and that the document's tables are its own.
 //!
 //! `CAUSEWAY_WRITE_TABLES=1 cargo test -p causeway-measure --test verbs_model` writes the tables anew.
 
@@ -169,7 +169,7 @@ fn registering() -> String {
 
 #[test]
 fn the_documents_tables_are_the_models() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/verbs-model.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/reference/verbs-model.md");
     let text = std::fs::read_to_string(&path).expect("the document is there");
     let mut anew = text.clone();
     for (name, table) in

@@ -19,7 +19,7 @@ const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize)
 }
 
 // The built-in tables follow from what `causeway tune` and `causeway bench pipeline` found on a virtual machine with an H200
-// and 16 cores (2026-11-23; docs/results). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and
+// and 16 cores (2026-11-23; docs/lab). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and
 // 54 at 16 MiB. Where threads copy, there are as many as cores, up to 16: a copy is short.
 
 /// Over TCP the lanes' threads are what copies to and from the program's memory, and a plan takes all lanes that a session has, which

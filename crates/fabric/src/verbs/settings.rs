@@ -1,6 +1,6 @@
 //! How is a session's use of verbs set, and what does the device allow of it?
 //!
-//! The variables are documented in `docs/environment.md`. Each end reads its own; of queue pairs, depth and MTU the smaller
+//! The variables are documented in `docs/src/reference/environment.md`. Each end reads its own; of queue pairs, depth and MTU the smaller
 //! of both ends' counts.
 
 use core::fmt;
