@@ -1,0 +1,79 @@
+"""What a Markdown file links to, and what can be linked to in it."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+CODE = re.compile(r"(`+)(?:(?!\1).)+?\1")
+LINK = re.compile(r"\]\(\s*<?([^\s)>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+DEFINITION = re.compile(r"^\s{0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$")
+HTML = re.compile(r"<(?:a|img|source)\b[^>]*?\b(?:href|src)=\"([^\"]+)\"")
+INCLUDE = re.compile(r"\{\{#include\s+([^\s}]+)\s*\}\}")
+HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$")
+GIVEN_ID = re.compile(r"\s*\{#([\w-]+)\}$")
+HTML_ID = re.compile(r"\b(?:id|name)=\"([^\"]+)\"")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link, and the line that has it."""
+
+    line: int
+    target: str
+
+
+def lines_of_text(text: str):
+    """The lines outside of fenced code, with their numbers."""
+    fence = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if mark := FENCE.match(line):
+            if fence is None:
+                fence = mark[1]
+            elif mark[1][0] == fence[0] and len(mark[1]) >= len(fence):
+                fence = None
+            continue
+        if fence is None:
+            yield number, line
+
+
+def links(text: str) -> list[Link]:
+    """All links and images, and includes of mdBook."""
+    found = []
+    for number, line in lines_of_text(text):
+        plain = CODE.sub("", line)
+        for pattern in (LINK, DEFINITION, HTML, INCLUDE):
+            found += [Link(number, match[1]) for match in pattern.finditer(plain)]
+    return found
+
+
+def anchors(text: str) -> set[str]:
+    """The names of headings, as GitHub and mdBook make them, and ids that are given in HTML."""
+    found: set[str] = set()
+    for _, line in lines_of_text(text):
+        found.update(HTML_ID.findall(line))
+        heading = HEADING.match(line)
+        if not heading:
+            continue
+        title = heading[1]
+        if given := GIVEN_ID.search(title):
+            found.add(given[1])
+            continue
+        name = anchor(title)
+        same = 0
+        while (f"{name}-{same}" if same else name) in found:
+            same += 1
+        found.add(f"{name}-{same}" if same else name)
+    return found
+
+
+def anchor(title: str) -> str:
+    """The name of a heading: letters and digits, with hyphens for blanks."""
+    title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in "-_ ")
+    return kept.strip().replace(" ", "-")
+
+
+def read(path: Path) -> str:
+    """The text of a file; what is no UTF-8 is of no importance here."""
+    return path.read_text(encoding="utf-8", errors="replace")
