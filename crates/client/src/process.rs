@@ -1,6 +1,6 @@
 //! The life of this library in its process: before `cuInit`, in use, in a forked child, after exit.
 
-use crate::session;
+use crate::remote::session;
 use causeway_api::sys::CUresult;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU8, Ordering};

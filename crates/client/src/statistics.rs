@@ -2,7 +2,7 @@
 
 pub mod copies;
 
-use crate::entry::Carried;
+use crate::abi::entry::Carried;
 use causeway_api::coverage::FUNCTIONS;
 use causeway_fabric::pipeline::Direction;
 use causeway_fabric::{Counters, Reason, Via};

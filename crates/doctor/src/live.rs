@@ -152,7 +152,7 @@ fn can_close_ranges() -> bool {
     status == 0
 }
 
-/// Asks the kernel for what the client library asks it for (`client/src/visible/written.rs`), of no memory at all.
+/// Asks the kernel for what the client library asks it for (`client/src/remote/visible/written.rs`), of no memory at all.
 fn can_tell_written_pages() -> io::Result<()> {
     const USER_MODE_ONLY: i32 = 1;
     /// `UFFDIO_API`, and the features of asynchronous write protection (`linux/userfaultfd.h`).

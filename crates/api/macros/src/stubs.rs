@@ -2,7 +2,7 @@
 //!
 //! A stub of a posted or called entry checks what can be checked here, builds the request and hands it to the
 //! session; a stub of a local, hand-written or wrapped entry calls the function of the same name
-//! in `crate::calls`.
+//! in `crate::abi::calls`.
 
 use crate::list::{Argument, Entry, Kind, Mode};
 use crate::types::{c_argument, count, ident, marker, reply_part, request_field};
@@ -16,10 +16,10 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
     let mut stubs = Vec::new();
     for (index, entry) in functions {
         symbols.push(entry.name.clone());
-        stubs.push(stub(entry, index, &entry.name, quote!(crate::entry::DefaultStream::Legacy)));
+        stubs.push(stub(entry, index, &entry.name, quote!(crate::abi::entry::DefaultStream::Legacy)));
         if let Some((suffix, _)) = &entry.per_thread {
             let symbol = format!("{}_{suffix}", entry.name);
-            stubs.push(stub(entry, index, &symbol, quote!(crate::entry::DefaultStream::PerThread)));
+            stubs.push(stub(entry, index, &symbol, quote!(crate::abi::entry::DefaultStream::PerThread)));
             symbols.push(symbol);
         }
     }
@@ -28,8 +28,8 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
         #(#stubs)*
 
         /// Every exported symbol and its address, in the order of the declaration list.
-        pub(crate) static ENTRY_POINTS: &[(&str, crate::entry::Address)] =
-            &[#((#symbols, crate::entry::Address(#names as *const ::core::ffi::c_void))),*];
+        pub(crate) static ENTRY_POINTS: &[(&str, crate::abi::entry::Address)] =
+            &[#((#symbols, crate::abi::entry::Address(#names as *const ::core::ffi::c_void))),*];
     }
 }
 
@@ -40,7 +40,7 @@ fn stub(entry: &Entry, index: usize, symbol: &str, default_stream: TokenStream) 
     let body = match entry.kind {
         Kind::Unsupported => quote! {
             #(let _ = #names;)*
-            crate::entry::unsupported(#index)
+            crate::abi::entry::unsupported(#index)
         },
         Kind::Same => {
             let target = entry.target.as_ref().expect("the list gives every `same` entry its target");
@@ -63,7 +63,7 @@ fn stub(entry: &Entry, index: usize, symbol: &str, default_stream: TokenStream) 
             quote! {
                 // SAFETY: the caller passes what `cuda.h` demands of this entry point, and the
                 // hand-written function demands the same.
-                crate::entry::enter(#index, || unsafe { crate::calls::#name(#passed) })
+                crate::abi::entry::enter(#index, || unsafe { crate::abi::calls::#name(#passed) })
             }
         }
     };
@@ -98,19 +98,19 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
     let handles = created.iter().map(|argument| {
         let slot = ident(&argument.name);
         // SAFETY of the generated write: checked non-null above, valid by the contract of `cuda.h`.
-        quote!(unsafe { #slot.write(crate::handles::RawHandle::as_raw(request.#slot)) };)
+        quote!(unsafe { #slot.write(crate::model::handles::RawHandle::as_raw(request.#slot)) };)
     });
     // A call about a device goes to the server that has it.
     let device = entry.arguments.iter().find(|a| a.base == "CUdevice" && matches!(a.mode, Mode::Value));
     let place = entry.anywhere.then(|| match device.map(|device| ident(&device.name)) {
         Some(device) => {
-            quote!(let place = crate::context::anywhere_on(crate::device::device(#device)?.server);)
+            quote!(let place = crate::model::context::anywhere_on(crate::model::device::device(#device)?.server);)
         }
-        None => quote!(let place = crate::context::anywhere();),
+        None => quote!(let place = crate::model::context::anywhere();),
     });
     let send = match entry.kind {
-        Kind::Posted if entry.anywhere => quote!(crate::session::post_in(place, &request)?;),
-        Kind::Posted => quote!(crate::session::post(&request)?;),
+        Kind::Posted if entry.anywhere => quote!(crate::remote::session::post_in(place, &request)?;),
+        Kind::Posted => quote!(crate::remote::session::post(&request)?;),
         _ => {
             let pattern = match result_names.as_slice() {
                 [] => quote!(()),
@@ -118,16 +118,16 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
                 many => quote!((#(#many),*)),
             };
             let call = match (entry.pure, entry.anywhere) {
-                (true, true) => quote!(crate::session::answers::ask_in(place, &request)),
+                (true, true) => quote!(crate::submit::answers::ask_in(place, &request)),
                 (true, false) => {
-                    quote!(crate::session::answers::ask_in(crate::context::current()?, &request))
+                    quote!(crate::submit::answers::ask_in(crate::model::context::current()?, &request))
                 }
-                (_, true) => quote!(crate::session::call_in(place, &request)),
-                _ => quote!(crate::session::call(&request)),
+                (_, true) => quote!(crate::remote::session::call_in(place, &request)),
+                _ => quote!(crate::remote::session::call(&request)),
             };
             let call = created.iter().fold(call, |call, argument| {
                 let slot = ident(&argument.name);
-                quote!(crate::handles::or_drop(request.#slot, #call))
+                quote!(crate::model::handles::or_drop(request.#slot, #call))
             });
             quote! {
                 let #pattern = #call?;
@@ -136,7 +136,7 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
         }
     };
     quote! {
-        crate::entry::enter(#index, || {
+        crate::abi::entry::enter(#index, || {
             #(#checks)*
             #place
             #request
@@ -168,32 +168,36 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
     let name = ident(&argument.name);
     let marker = marker(&argument.base);
     match (&argument.mode, marker) {
-        (Mode::New, Some(marker)) => Some(quote!(let #name = crate::handles::create::<#marker>();)),
+        (Mode::New, Some(marker)) => Some(quote!(let #name = crate::model::handles::create::<#marker>();)),
         (Mode::Value, Some(_)) if argument.base == "CUstream" => {
-            Some(quote!(let #name = crate::handles::stream(#name, #default_stream)?;))
+            Some(quote!(let #name = crate::model::handles::stream(#name, #default_stream)?;))
         }
         (Mode::Value, None) if argument.base == "CUdevice" => {
-            Some(quote!(let #name = crate::device::on_server(#name)?;))
+            Some(quote!(let #name = crate::model::device::on_server(#name)?;))
         }
-        (Mode::Value, Some(marker)) => Some(quote!(let #name = crate::handles::given::<#marker>(#name)?;)),
-        (Mode::Drop, Some(marker)) => Some(quote!(let #name = crate::handles::retire::<#marker>(#name)?;)),
+        (Mode::Value, Some(marker)) => {
+            Some(quote!(let #name = crate::model::handles::given::<#marker>(#name)?;))
+        }
+        (Mode::Drop, Some(marker)) => {
+            Some(quote!(let #name = crate::model::handles::retire::<#marker>(#name)?;))
+        }
         (Mode::In { nullable: false } | Mode::InOut, None) => {
             // SAFETY of the generated read: checked non-null, valid by the contract of `cuda.h`. Older headers
             // align some structures less.
             Some(quote!(let #name = unsafe { #name.read_unaligned() };))
         }
         (Mode::In { nullable: true }, None) => Some(quote!(let #name = unsafe { #name.as_ref() }.copied();)),
-        (Mode::Text, None) => Some(quote!(let #name = unsafe { crate::entry::text(#name) }?;)),
+        (Mode::Text, None) => Some(quote!(let #name = unsafe { crate::abi::entry::text(#name) }?;)),
         (Mode::InList { count: Some(given) }, marker) => {
             let count = count(given);
-            let list = quote!(unsafe { crate::entry::list(#name, #count) }?);
+            let list = quote!(unsafe { crate::abi::entry::list(#name, #count) }?);
             Some(match marker {
                 Some(marker) => quote! {
-                    let #name = #list.iter().map(|raw| crate::handles::given::<#marker>(*raw))
+                    let #name = #list.iter().map(|raw| crate::model::handles::given::<#marker>(*raw))
                         .collect::<::core::result::Result<::std::vec::Vec<_>, _>>()?;
                 },
                 None if argument.base == "bytes" => {
-                    quote!(let #name: &[u8] = unsafe { crate::entry::list(#name.cast(), #count) }?;)
+                    quote!(let #name: &[u8] = unsafe { crate::abi::entry::list(#name.cast(), #count) }?;)
                 }
                 None => quote!(let #name = #list.to_vec();),
             })
@@ -208,7 +212,7 @@ fn write(argument: &Argument, result: &proc_macro2::Ident) -> TokenStream {
     match &argument.mode {
         Mode::OutList { count: given } => {
             let count = count(given);
-            quote!(unsafe { crate::entry::store(#name.cast(), #count, &#result) }?;)
+            quote!(unsafe { crate::abi::entry::store(#name.cast(), #count, &#result) }?;)
         }
         Mode::Out { nullable: true } => {
             quote!(if !#name.is_null() { unsafe { #name.write_unaligned(#result) } })

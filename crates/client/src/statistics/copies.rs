@@ -1,7 +1,7 @@
 //! Copies between the program's memory and devices, by what carried them and by what memory it was.
 
-use crate::copy::HostRegion;
 use crate::environment;
+use crate::submit::copy::HostRegion;
 use causeway_fabric::pipeline::Direction;
 use causeway_fabric::{Counters, Via};
 use std::sync::OnceLock;

@@ -1,0 +1,199 @@
+//! Addresses, and memory that the program maps at them itself.
+
+use super::Outcome;
+use crate::abi::entry::{give, list, refuse_use};
+use crate::model::device;
+use crate::model::handles::RawHandle as _;
+use crate::remote::session;
+use crate::submit::virtual_memory as memory;
+use causeway_api::calls;
+use causeway_api::sys::{
+    CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUresult,
+};
+use causeway_api::types::AllocationProperties;
+use core::ffi::{c_int, c_void};
+use std::os::fd::{BorrowedFd, IntoRawFd};
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+const DESCRIPTOR: CUmemAllocationHandleType =
+    CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+pub unsafe fn cuMemAddressReserve(
+    ptr: *mut CUdeviceptr,
+    size: usize,
+    alignment: usize,
+    addr: CUdeviceptr,
+    flags: u64,
+) -> Outcome {
+    if ptr.is_null() || flags != 0 {
+        return Err(INVALID);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(ptr, memory::reserve(size as u64, alignment as u64, addr)?) }
+}
+
+pub unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> Outcome {
+    memory::free_reserved(ptr, size as u64)
+}
+
+/// What the program asks for, with the server's number of the device; the program's number comes with it.
+///
+/// # Safety
+/// `prop` is null or has properties.
+unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProperties, i32), CUresult> {
+    // SAFETY: as this function demands.
+    let asked = unsafe { prop.as_ref() }.ok_or(INVALID)?;
+    if asked.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
+        return Err(INVALID);
+    }
+    if asked.requestedHandleTypes.0 & !DESCRIPTOR.0 != 0 {
+        return Err(refuse_use!("memory with handles that are not file descriptors"));
+    }
+    let properties = AllocationProperties {
+        kind: asked.type_.0,
+        handle_types: asked.requestedHandleTypes.0,
+        location: asked.location.type_.0,
+        location_id: memory::location_on_server(&asked.location)?,
+        compression: asked.allocFlags.compressionType,
+        rdma: asked.allocFlags.gpuDirectRDMACapable,
+        usage: asked.allocFlags.usage,
+    };
+    Ok((properties, asked.location.id))
+}
+
+pub unsafe fn cuMemCreate(
+    handle: *mut CUmemGenericAllocationHandle,
+    size: usize,
+    prop: *const CUmemAllocationProp,
+    flags: u64,
+) -> Outcome {
+    if handle.is_null() || size == 0 || flags != 0 {
+        return Err(INVALID);
+    }
+    // SAFETY: properties, or null.
+    let (properties, device) = unsafe { properties(prop) }?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(handle, memory::create(size as u64, properties, device)?.as_raw()) }
+}
+
+pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> Outcome {
+    memory::release(&*memory::given(handle)?)
+}
+
+pub unsafe fn cuMemMap(
+    ptr: CUdeviceptr,
+    size: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    flags: u64,
+) -> Outcome {
+    // CUDA has no other values of these yet.
+    if offset != 0 || flags != 0 {
+        return Err(INVALID);
+    }
+    memory::map(ptr, size as u64, &memory::given(handle)?)
+}
+
+pub unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> Outcome {
+    memory::unmap(ptr, size as u64)
+}
+
+pub unsafe fn cuMemSetAccess(
+    ptr: CUdeviceptr,
+    size: usize,
+    desc: *const CUmemAccessDesc,
+    count: usize,
+) -> Outcome {
+    // SAFETY: as many entries as the program says.
+    let entries = unsafe { list(desc, count) }?;
+    if entries.is_empty() {
+        return Err(INVALID);
+    }
+    memory::set_access(ptr, size as u64, entries)
+}
+
+pub unsafe fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, ptr: CUdeviceptr) -> Outcome {
+    // SAFETY: a location, or null.
+    let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(flags, u64::from(memory::access(ptr, location)?)) }
+}
+
+pub unsafe fn cuMemGetAllocationGranularity(
+    granularity: *mut usize,
+    prop: *const CUmemAllocationProp,
+    option: CUmemAllocationGranularity_flags,
+) -> Outcome {
+    // SAFETY: properties, or null.
+    let (properties, device) = unsafe { properties(prop) }?;
+    let request = calls::allocation_granularity { properties, option: option.0 };
+    // SAFETY: room for the result, or null.
+    unsafe { give(granularity, session::call_in(device::without_context(device)?, &request)?) }
+}
+
+pub unsafe fn cuMemGetAllocationPropertiesFromHandle(
+    prop: *mut CUmemAllocationProp,
+    handle: CUmemGenericAllocationHandle,
+) -> Outcome {
+    let state = memory::given(handle)?;
+    let known = &state.properties;
+    let mut told = CUmemAllocationProp {
+        type_: CUmemAllocationType(known.kind),
+        requestedHandleTypes: CUmemAllocationHandleType(known.handle_types),
+        location: CUmemLocation { type_: CUmemLocationType(known.location), id: state.device },
+        ..CUmemAllocationProp::default()
+    };
+    told.allocFlags.compressionType = known.compression;
+    told.allocFlags.gpuDirectRDMACapable = known.rdma;
+    told.allocFlags.usage = known.usage;
+    // SAFETY: room for the result, or null.
+    unsafe { give(prop, told) }
+}
+
+pub unsafe fn cuMemRetainAllocationHandle(
+    handle: *mut CUmemGenericAllocationHandle,
+    addr: *mut c_void,
+) -> Outcome {
+    if handle.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(handle, memory::retain(addr as CUdeviceptr)?.as_raw()) }
+}
+
+pub unsafe fn cuMemExportToShareableHandle(
+    shareableHandle: *mut c_void,
+    handle: CUmemGenericAllocationHandle,
+    handleType: CUmemAllocationHandleType,
+    flags: u64,
+) -> Outcome {
+    if shareableHandle.is_null() || flags != 0 {
+        return Err(INVALID);
+    }
+    if handleType != DESCRIPTOR {
+        return Err(refuse_use!("handles of memory that are not file descriptors"));
+    }
+    let descriptor = memory::export(&*memory::given(handle)?)?;
+    // SAFETY: for this type of handle there is room for a descriptor, which is the program's from here on.
+    unsafe { give(shareableHandle.cast::<c_int>(), descriptor.into_raw_fd()) }
+}
+
+pub unsafe fn cuMemImportFromShareableHandle(
+    handle: *mut CUmemGenericAllocationHandle,
+    osHandle: *mut c_void,
+    shHandleType: CUmemAllocationHandleType,
+) -> Outcome {
+    if handle.is_null() {
+        return Err(INVALID);
+    }
+    if shHandleType != DESCRIPTOR {
+        return Err(refuse_use!("handles of memory that are not file descriptors"));
+    }
+    let number = c_int::try_from(osHandle as usize).map_err(|_| INVALID)?;
+    // SAFETY: the program passes an open descriptor; another number is refused when it is read.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(handle, memory::import(descriptor)?.as_raw()) }
+}

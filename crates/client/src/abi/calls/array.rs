@@ -1,0 +1,120 @@
+//! Arrays and mipmapped arrays.
+
+use super::Outcome;
+use crate::abi::entry::give;
+use crate::model::handles::RawHandle as _;
+use crate::model::{array, context, handles};
+use crate::remote::session;
+use causeway_api::calls;
+use causeway_api::handle::{Array, MipmappedArray};
+use causeway_api::sys::{
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUmipmappedArray, CUresult,
+};
+
+pub unsafe fn cuArrayCreate_v2(
+    pHandle: *mut CUarray,
+    pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR,
+) -> Outcome {
+    // SAFETY: a description, or null.
+    let flat = unsafe { pAllocateArray.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
+        Width: flat.Width,
+        Height: flat.Height,
+        Depth: 0,
+        Format: flat.Format,
+        NumChannels: flat.NumChannels,
+        Flags: 0,
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { cuArray3DCreate_v2(pHandle, &descriptor) }
+}
+
+pub unsafe fn cuArray3DCreate_v2(
+    pHandle: *mut CUarray,
+    pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR,
+) -> Outcome {
+    // SAFETY: a description, or null.
+    let descriptor = unsafe { pAllocateArray.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if pHandle.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = context::current()?;
+    let handle = handles::create::<Array>();
+    let request = calls::cuArray3DCreate_v2 { pHandle: handle, pAllocateArray: *descriptor };
+    handles::or_drop(handle, session::call(&request))?;
+    array::add(handle, context, *descriptor, false);
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pHandle, handle.as_raw()) }
+}
+
+pub unsafe fn cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, hArray: CUarray) -> Outcome {
+    let full = array::given(hArray)?.descriptor;
+    let flat = CUDA_ARRAY_DESCRIPTOR {
+        Width: full.Width,
+        Height: full.Height,
+        Format: full.Format,
+        NumChannels: full.NumChannels,
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, flat) }
+}
+
+pub unsafe fn cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, hArray: CUarray) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, array::given(hArray)?.descriptor) }
+}
+
+pub unsafe fn cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeIdx: u32) -> Outcome {
+    if pPlaneArray.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let whole = array::given(hArray)?;
+    let request = calls::cuArrayGetPlane { pPlaneArray: handles::create(), hArray: whole.handle, planeIdx };
+    let plane = array::made_of_another(whole.context, &request, request.pPlaneArray)?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pPlaneArray, plane.as_raw()) }
+}
+
+pub unsafe fn cuArrayDestroy(hArray: CUarray) -> Outcome {
+    let array = array::take(hArray)?;
+    session::call_in(array.context, &calls::cuArrayDestroy { hArray: array.handle })
+}
+
+pub unsafe fn cuMipmappedArrayCreate(
+    pHandle: *mut CUmipmappedArray,
+    pMipmappedArrayDesc: *const CUDA_ARRAY3D_DESCRIPTOR,
+    numMipmapLevels: u32,
+) -> Outcome {
+    // SAFETY: a description, or null.
+    let descriptor = unsafe { pMipmappedArrayDesc.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if pHandle.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = context::current()?;
+    let handle = handles::create::<MipmappedArray>();
+    let request =
+        calls::cuMipmappedArrayCreate { pHandle: handle, pMipmappedArrayDesc: *descriptor, numMipmapLevels };
+    handles::or_drop(handle, session::call(&request))?;
+    array::add_mipmapped(handle, context);
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pHandle, handle.as_raw()) }
+}
+
+pub unsafe fn cuMipmappedArrayGetLevel(
+    pLevelArray: *mut CUarray,
+    hMipmappedArray: CUmipmappedArray,
+    level: u32,
+) -> Outcome {
+    let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
+    if pLevelArray.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pLevelArray, array::level(mipmapped, level)?.as_raw()) }
+}
+
+pub unsafe fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> Outcome {
+    let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
+    let context = array::take_mipmapped(mipmapped)?;
+    session::call_in(context, &calls::cuMipmappedArrayDestroy { hMipmappedArray: mipmapped })
+}

@@ -1,0 +1,98 @@
+//! Copies of rows between arrays, device memory and host memory.
+
+use super::Outcome;
+use super::copy::{host, later, linear, now, on_device};
+use crate::abi::entry::DefaultStream;
+use crate::model::array;
+use crate::submit::copy::Place;
+use causeway_api::sys::{CUarray, CUdeviceptr, CUresult, CUstream};
+use causeway_api::types::DevicePlace;
+use core::ffi::c_void;
+
+/// A part of an array's first row.
+fn in_row(row: CUarray, offset: usize) -> impl FnOnce(usize) -> Result<Place, CUresult> {
+    move |bytes| {
+        let part = array::given(row)?.part([offset, 0, 0], [bytes, 1, 1])?;
+        Ok(Place::Device(DevicePlace::Array(part)))
+    }
+}
+
+pub unsafe fn cuMemcpyDtoA_v2(
+    to: CUarray,
+    offset: usize,
+    from: CUdeviceptr,
+    bytes: usize,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: no memory of the program is touched.
+    unsafe { linear(in_row(to, offset), on_device(from), bytes, now(ds)) }
+}
+
+pub unsafe fn cuMemcpyAtoD_v2(
+    to: CUdeviceptr,
+    from: CUarray,
+    offset: usize,
+    bytes: usize,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: no memory of the program is touched.
+    unsafe { linear(on_device(to), in_row(from, offset), bytes, now(ds)) }
+}
+
+pub unsafe fn cuMemcpyHtoA_v2(
+    to: CUarray,
+    offset: usize,
+    from: *mut c_void,
+    bytes: usize,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: the program's promise.
+    unsafe { linear(in_row(to, offset), host(from), bytes, now(ds)) }
+}
+
+pub unsafe fn cuMemcpyAtoH_v2(
+    to: *mut c_void,
+    from: CUarray,
+    offset: usize,
+    bytes: usize,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: the program's promise.
+    unsafe { linear(host(to), in_row(from, offset), bytes, now(ds)) }
+}
+
+pub unsafe fn cuMemcpyAtoA_v2(
+    to: CUarray,
+    to_offset: usize,
+    from: CUarray,
+    from_offset: usize,
+    bytes: usize,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: no memory of the program is touched.
+    unsafe { linear(in_row(to, to_offset), in_row(from, from_offset), bytes, now(ds)) }
+}
+
+pub unsafe fn cuMemcpyHtoAAsync_v2(
+    to: CUarray,
+    offset: usize,
+    from: *mut c_void,
+    bytes: usize,
+    stream: CUstream,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: the program's promise.
+    unsafe { linear(in_row(to, offset), host(from), bytes, later(stream, ds)) }
+}
+
+pub unsafe fn cuMemcpyAtoHAsync_v2(
+    to: *mut c_void,
+    from: CUarray,
+    offset: usize,
+    bytes: usize,
+    stream: CUstream,
+    ds: DefaultStream,
+) -> Outcome {
+    // SAFETY: the program's promise.
+    unsafe { linear(host(to), in_row(from, offset), bytes, later(stream, ds)) }
+}

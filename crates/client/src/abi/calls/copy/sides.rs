@@ -1,0 +1,145 @@
+//! The sides of a copy of up to three dimensions: where the box lies that a program describes.
+
+use crate::model::{array, memory};
+use crate::submit::copy::{HostRegion, Place};
+use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, CUresult};
+use causeway_api::types::{DevicePlace, Region};
+use core::ffi::c_void;
+
+/// One side of a copy of up to three dimensions, as the program describes it.
+#[derive(Clone, Copy)]
+pub(in crate::abi::calls) struct Side {
+    pub kind: CUmemorytype,
+    pub host: *mut c_void,
+    pub device: CUdeviceptr,
+    pub array: CUarray,
+    /// Bytes, rows and slices before the box.
+    pub offset: [usize; 3],
+    /// Bytes from a row to the next, 0 where rows follow each other.
+    pub pitch: usize,
+    /// Rows from a slice to the next, 0 where slices follow each other.
+    pub height: usize,
+}
+
+impl Side {
+    /// Where a box of this width, height and depth lies.
+    pub fn place(&self, [width, height, depth]: [usize; 3]) -> Result<Place, CUresult> {
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        if self.kind == CUmemorytype::CU_MEMORYTYPE_ARRAY {
+            let part = array::given(self.array)?.part(self.offset, [width, height, depth])?;
+            return Ok(Place::Device(DevicePlace::Array(part)));
+        }
+        let [x, y, z] = self.offset;
+        let end_of_row = x.checked_add(width).ok_or(invalid)?;
+        // A pitch of 0 means that rows follow each other; it must be given where there are several.
+        let pitch = if self.pitch == 0 { end_of_row } else { self.pitch };
+        let rows = if self.height == 0 { y.checked_add(height).ok_or(invalid)? } else { self.height };
+        if (height > 1 || depth > 1) && pitch < end_of_row {
+            return Err(invalid);
+        }
+        if depth > 1 && rows < height {
+            return Err(invalid);
+        }
+        let slice = pitch.checked_mul(rows).ok_or(invalid)?;
+        let offset = |part: usize, size: usize| part.checked_mul(size).ok_or(invalid);
+        let start = x.checked_add(offset(y, pitch)?).and_then(|sum| sum.checked_add(offset(z, slice).ok()?));
+        let start = start.ok_or(invalid)?;
+        let last = offset(depth - 1, slice)?.checked_add(offset(height - 1, pitch)?).ok_or(invalid)?;
+        let length = last.checked_add(width).ok_or(invalid)?;
+        let (is_device, address) = match self.kind {
+            CUmemorytype::CU_MEMORYTYPE_HOST => (false, self.host as u64),
+            CUmemorytype::CU_MEMORYTYPE_DEVICE => (true, self.device),
+            CUmemorytype::CU_MEMORYTYPE_UNIFIED => (memory::is_known(self.device), self.device),
+            _ => return Err(invalid),
+        };
+        if address == 0 {
+            return Err(invalid);
+        }
+        let address = address.checked_add(start as u64).ok_or(invalid)?;
+        if is_device {
+            memory::check_range(address, length as u64)?;
+            let region = Region {
+                address,
+                row_pitch: pitch as u64,
+                slice_pitch: slice as u64,
+                width: width as u64,
+                height: height as u64,
+                depth: depth as u64,
+            };
+            return Ok(Place::Device(region.into()));
+        }
+        let address = address as *mut u8;
+        Ok(Place::Host(HostRegion { address, row_pitch: pitch, slice_pitch: slice, width, height, depth }))
+    }
+}
+
+/// Destination and source of a copy; nothing when it has no bytes.
+pub fn places(copy: &CUDA_MEMCPY3D) -> Result<Option<(Place, Place)>, CUresult> {
+    let size = [copy.WidthInBytes, copy.Height, copy.Depth];
+    if size.contains(&0) {
+        return Ok(None);
+    }
+    let (destination, source) = sides(copy)?;
+    Ok(Some((destination.place(size)?, source.place(size)?)))
+}
+
+/// Destination and source of a three-dimensional copy.
+fn sides(copy: &CUDA_MEMCPY3D) -> Result<(Side, Side), CUresult> {
+    if copy.srcLOD != 0 || copy.dstLOD != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let source = Side {
+        kind: copy.srcMemoryType,
+        host: copy.srcHost.cast_mut(),
+        device: copy.srcDevice,
+        array: copy.srcArray,
+        offset: [copy.srcXInBytes, copy.srcY, copy.srcZ],
+        pitch: copy.srcPitch,
+        height: copy.srcHeight,
+    };
+    let destination = Side {
+        kind: copy.dstMemoryType,
+        host: copy.dstHost,
+        device: copy.dstDevice,
+        array: copy.dstArray,
+        offset: [copy.dstXInBytes, copy.dstY, copy.dstZ],
+        pitch: copy.dstPitch,
+        height: copy.dstHeight,
+    };
+    Ok((destination, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(pitch: usize, height: usize, offset: [usize; 3]) -> Side {
+        let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+        let (host, array) = (core::ptr::null_mut(), core::ptr::null_mut());
+        Side { kind, host, device: 0x5000, array, offset, pitch, height }
+    }
+
+    #[test]
+    fn offsets_move_the_box_and_pitches_default_to_its_own_size() {
+        let Ok(Place::Device(DevicePlace::Memory(region))) = side(64, 10, [4, 2, 3]).place([8, 5, 2]) else {
+            panic!()
+        };
+        assert_eq!(
+            (region.address, region.row_pitch, region.slice_pitch),
+            (0x5000 + 4 + 128 + 1920, 64, 640)
+        );
+        let Ok(Place::Device(DevicePlace::Memory(region))) = side(0, 0, [0; 3]).place([8, 5, 2]) else {
+            panic!()
+        };
+        assert!(region.is_contiguous());
+    }
+
+    #[test]
+    fn boxes_that_do_not_fit_are_refused() {
+        assert!(side(7, 0, [0; 3]).place([8, 2, 1]).is_err());
+        assert!(side(8, 1, [0; 3]).place([8, 2, 2]).is_err());
+        assert!(side(usize::MAX, 2, [0; 3]).place([8, 2, 2]).is_err());
+        let null = Side { device: 0, ..side(8, 2, [0; 3]) };
+        assert!(null.place([8, 2, 1]).is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! Devices, answered from the snapshot that the server sent when the session was opened.
+
+use super::Outcome;
+use crate::abi::entry::{give, list, offer, store};
+use crate::model::address;
+use crate::model::device::{self, device};
+use crate::remote::session;
+use causeway_api::sys::{
+    CUatomicOperation, CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUresult, CUuuid,
+};
+use core::ffi::{c_char, c_void};
+
+pub unsafe fn cuDeviceGet(out: *mut CUdevice, ordinal: i32) -> Outcome {
+    device(ordinal)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, ordinal) }
+}
+
+pub unsafe fn cuDeviceGetCount(count: *mut i32) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(count, device::all().len() as i32) }
+}
+
+pub unsafe fn cuDeviceGetName(name: *mut c_void, len: i32, dev: CUdevice) -> Outcome {
+    // SAFETY: room for `len` bytes, or null.
+    unsafe { give_text(name, len, &device(dev)?.info.name) }
+}
+
+/// Stores as much of `text` as there is room for, and a NUL.
+///
+/// # Safety
+/// `out` is null or has room for `room` bytes.
+pub unsafe fn give_text(out: *mut c_void, room: i32, text: &str) -> Outcome {
+    if out.is_null() || room <= 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let length = text.len().min(room as usize - 1);
+    // SAFETY: `length` bytes and the NUL are not more than `room`.
+    unsafe {
+        store(out.cast::<u8>(), length, text.as_bytes())?;
+        out.cast::<u8>().add(length).write(0);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
+    let bytes = device(dev)?.info.uuid.map(|byte| byte as c_char);
+    // SAFETY: room for the result, or null.
+    unsafe { give(uuid, CUuuid { bytes }) }
+}
+
+pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
+    // SAFETY: the same arguments.
+    unsafe { cuDeviceGetUuid(uuid, dev) }
+}
+
+/// A LUID is Windows' name for a device; no driver for Linux has one.
+pub unsafe fn cuDeviceGetLuid(_luid: *mut c_void, _mask: *mut u32, dev: CUdevice) -> Outcome {
+    device(dev)?;
+    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
+pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(bytes, device(dev)?.info.total_memory as usize) }
+}
+
+/// What this library cannot do for a device that could. Programs that ask first take another way.
+const NOT_THROUGH_CAUSEWAY: &[CUdevice_attribute] = &[
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+];
+
+/// What needs the window of addresses for memory that host and device share.
+const IN_THE_HOST_WINDOW: &[CUdevice_attribute] = &[
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+];
+
+/// What needs the window of addresses for device memory.
+const IN_THE_WINDOW: &[CUdevice_attribute] = &[
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+];
+
+pub unsafe fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev: CUdevice) -> Outcome {
+    let device = device(dev)?;
+    let value = match device.attribute(attrib) {
+        Some(_) if NOT_THROUGH_CAUSEWAY.contains(&attrib) => 0,
+        Some(_) if IN_THE_WINDOW.contains(&attrib) && address::window::window(device.server).is_none() => 0,
+        Some(_)
+            if attrib == CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY
+                && !crate::model::host_window::is_open_for(
+                    session::with(device.server)?.snapshot.host_window,
+                ) =>
+        {
+            0
+        }
+        // Pools of host memory are this library's own, whatever the server's driver has.
+        _ if IN_THE_HOST_WINDOW.contains(&attrib) => {
+            crate::model::host_window::is_open_for(session::with(device.server)?.snapshot.host_window).into()
+        }
+        Some(value) => value,
+        // The runtime asks for attributes that are newer than a server's driver; that is "no".
+        None if (1..CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX.0).contains(&attrib.0) => 0,
+        None => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { give(pi, value) }
+}
+
+pub unsafe fn cuDeviceGetExecAffinitySupport(
+    pi: *mut i32,
+    _kind: CUexecAffinityType,
+    dev: CUdevice,
+) -> Outcome {
+    device(dev)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(pi, 0) }
+}
+
+pub unsafe fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> Outcome {
+    let device = device(dev)?;
+    let value = |attribute| device.attribute(attribute).unwrap_or(0);
+    let properties = CUdevprop {
+        maxThreadsPerBlock: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        maxThreadsDim: device.limits.block.map(|size| size as i32),
+        maxGridSize: device.limits.grid.map(|size| size as i32),
+        sharedMemPerBlock: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+        totalConstantMemory: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+        SIMDWidth: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        memPitch: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+        regsPerBlock: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+        clockRate: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        textureAlign: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { give(prop, properties) }
+}
+
+pub unsafe fn cuDeviceComputeCapability(major: *mut i32, minor: *mut i32, dev: CUdevice) -> Outcome {
+    let device = device(dev)?;
+    let value = |attribute| device.attribute(attribute).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE);
+    // SAFETY: room for both results, or null.
+    unsafe {
+        offer(major, value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?);
+        offer(minor, value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?);
+    }
+    Ok(())
+}
+
+/// No operation on memory of the program is atomic for a device that is elsewhere.
+pub unsafe fn cuDeviceGetHostAtomicCapabilities(
+    capabilities: *mut u32,
+    operations: *const CUatomicOperation,
+    count: u32,
+    dev: CUdevice,
+) -> Outcome {
+    device(dev)?;
+    if count == 0 || operations.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, and `count` operations by the program's word.
+    let operations = unsafe { list(operations, count as usize) }?;
+    if operations.iter().any(|operation| operation.0 >= CUatomicOperation::CU_ATOMIC_OPERATION_MAX.0) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: room for `count` results, or null.
+    unsafe { store(capabilities, count as usize, &vec![0; count as usize]) }
+}

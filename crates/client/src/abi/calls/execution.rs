@@ -1,0 +1,202 @@
+//! Functions and launches.
+
+use super::Outcome;
+use crate::abi::entry::{DefaultStream, give, offer};
+use crate::model::graph::work::{Calling, Work};
+use crate::model::handles::RawHandle as _;
+use crate::model::{context, device, handles, stream};
+use crate::remote::session;
+use crate::submit::callbacks::{self, Address, Task};
+use crate::submit::capture;
+use crate::submit::launch::{self, Arguments};
+use crate::submit::module::{self, FunctionState, Owner};
+use causeway_api::calls::{self, Call};
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::{
+    CUdevice, CUdevice_attribute, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUhostFn,
+    CUlaunchConfig, CUmodule, CUresult, CUstream,
+};
+use causeway_api::types::LaunchShape;
+use core::ffi::c_void;
+
+pub unsafe fn cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfunc: CUfunction) -> Outcome {
+    let (_, state) = module::given_function(hfunc)?;
+    let value = state.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(pi, value) }
+}
+
+pub unsafe fn cuFuncSetAttribute(hfunc: CUfunction, attribute: CUfunction_attribute, value: i32) -> Outcome {
+    let (function, state) = module::given_function(hfunc)?;
+    let device = context::current_state()?.device;
+    let request = calls::function_attribute_set { function, attribute, value };
+    set_attribute(&state, device, attribute, value, context::current()?, &request)
+}
+
+/// Sets an attribute of a function or kernel. cuBLASLt does so before most of its launches, nearly always to the
+/// value that is set already, so nothing is sent then; and for what can be checked here nobody waits.
+pub fn set_attribute(
+    state: &FunctionState,
+    device: CUdevice,
+    attribute: CUfunction_attribute,
+    value: i32,
+    context: Handle<Context>,
+    request: &impl Call<Reply = ()>,
+) -> Outcome {
+    let device = device::device(device)?;
+    let allowed = match attribute {
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+            let most = device
+                .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+                .zip(state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
+            most.map(|(most, used)| 0..=most - used)
+        }
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => Some(-1..=100),
+        _ => None,
+    };
+    if allowed.as_ref().is_some_and(|allowed| !allowed.contains(&value)) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // A kernel has its attributes on each device; what is known here is what was set last on any of them.
+    let is_only_device = device::all().len() == 1;
+    if is_only_device && state.attribute(attribute) == Some(value) {
+        return Ok(());
+    }
+    match allowed {
+        Some(_) => session::post_in(context, request)?,
+        None => session::call_in(context, request)?,
+    }
+    state.note_attribute(attribute, value);
+    Ok(())
+}
+
+pub unsafe fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> Outcome {
+    let (_, state) = module::given_function(hfunc)?;
+    let module = match state.owner {
+        Owner::Module(module) => module,
+        Owner::Library(library) => module::given_library(library.as_raw())?.module()?,
+        Owner::Kernel(kernel, _) => match module::given_kernel(kernel.as_raw())?.1.owner {
+            Owner::Library(library) => module::given_library(library.as_raw())?.module()?,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        },
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { give(hmod, module.as_raw()) }
+}
+
+pub unsafe fn cuFuncGetName(name: *mut *mut c_void, hfunc: CUfunction) -> Outcome {
+    let (_, state) = module::given_function(hfunc)?;
+    // SAFETY: room for the result, or null. The text lives as long as the module is loaded.
+    unsafe { give(name, state.name.as_ptr().cast_mut().cast()) }
+}
+
+pub unsafe fn cuFuncGetParamInfo(
+    func: CUfunction,
+    paramIndex: usize,
+    paramOffset: *mut usize,
+    paramSize: *mut usize,
+) -> Outcome {
+    let (offset, size) = module::given_function(func)?.1.parameter(paramIndex)?;
+    // SAFETY: room for the offset, or null; the size may be left out.
+    unsafe {
+        give(paramOffset, offset)?;
+        offer(paramSize, size);
+    }
+    Ok(())
+}
+
+/// Asking for a function's attributes has loaded it.
+pub unsafe fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> Outcome {
+    module::given_function(function)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(state, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
+}
+
+pub unsafe fn cuLaunchKernel(
+    f: CUfunction,
+    gridDimX: u32,
+    gridDimY: u32,
+    gridDimZ: u32,
+    blockDimX: u32,
+    blockDimY: u32,
+    blockDimZ: u32,
+    sharedMemBytes: u32,
+    hStream: CUstream,
+    kernelParams: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    default_stream: DefaultStream,
+) -> Outcome {
+    let shape = LaunchShape {
+        grid: [gridDimX, gridDimY, gridDimZ],
+        block: [blockDimX, blockDimY, blockDimZ],
+        shared_bytes: sharedMemBytes,
+    };
+    let arguments = Arguments { addresses: kernelParams.cast(), extra: extra.cast() };
+    // SAFETY: the program passes what the function's parameters demand.
+    unsafe { launch::launch(f, shape, (hStream, default_stream), arguments, Vec::new()) }
+}
+
+pub unsafe fn cuLaunchKernelEx(
+    config: *const CUlaunchConfig,
+    f: CUfunction,
+    kernelParams: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    default_stream: DefaultStream,
+) -> Outcome {
+    // SAFETY: a configuration, or null.
+    let config = unsafe { config.as_ref() };
+    // SAFETY: its list has `numAttrs` entries.
+    let (shape, attributes) = unsafe { launch::configuration(config) }?;
+    let stream = config.map_or(core::ptr::null_mut(), |config| config.hStream);
+    let arguments = Arguments { addresses: kernelParams.cast(), extra: extra.cast() };
+    // SAFETY: the program passes what the function's parameters demand.
+    unsafe { launch::launch(f, shape, (stream, default_stream), arguments, attributes) }
+}
+
+pub unsafe fn cuLaunchCooperativeKernel(
+    f: CUfunction,
+    gridDimX: u32,
+    gridDimY: u32,
+    gridDimZ: u32,
+    blockDimX: u32,
+    blockDimY: u32,
+    blockDimZ: u32,
+    sharedMemBytes: u32,
+    hStream: CUstream,
+    kernelParams: *mut *mut c_void,
+    default_stream: DefaultStream,
+) -> Outcome {
+    let shape = LaunchShape {
+        grid: [gridDimX, gridDimY, gridDimZ],
+        block: [blockDimX, blockDimY, blockDimZ],
+        shared_bytes: sharedMemBytes,
+    };
+    let arguments = Arguments { addresses: kernelParams.cast(), extra: core::ptr::null() };
+    let attributes = vec![launch::cooperative()];
+    // SAFETY: the program passes what the function's parameters demand.
+    unsafe { launch::launch(f, shape, (hStream, default_stream), arguments, attributes) }
+}
+
+pub unsafe fn cuLaunchHostFunc(
+    hStream: CUstream,
+    function: CUhostFn,
+    userData: *mut c_void,
+    default_stream: DefaultStream,
+) -> Outcome {
+    let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let stream = stream::state(handles::stream(hStream, default_stream)?)?;
+    post_task(&stream, Task::Function { function, data: Address(userData), after: stream.ahead() })
+}
+
+/// Puts a task into a stream.
+pub fn post_task(stream: &stream::StreamState, task: Task) -> Outcome {
+    if capture::of(stream) == 0 {
+        return callbacks::post(stream, task);
+    }
+    match task {
+        Task::Function { function, data, .. } => {
+            capture::add(stream, Work::Host(Calling { function, data: data.0 }))
+        }
+        _ => capture::refuse_wait(stream),
+    }
+}

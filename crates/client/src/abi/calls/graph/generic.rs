@@ -1,0 +1,229 @@
+//! Nodes of any kind, described by one structure.
+
+use super::structure::{add, edges};
+use super::{Outcome, described, nodes};
+use crate::abi::entry::refuse_use;
+use crate::model::graph::work::Work;
+use crate::model::graph::{self, World};
+use crate::model::handles::RawHandle as _;
+use crate::submit::graph::build;
+use crate::submit::graph::executable;
+use causeway_api::sys::{
+    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS,
+    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphChildGraphNodeOwnership, CUgraphConditionalNodeType,
+    CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUresult,
+};
+
+type Type = CUgraphNodeType;
+
+/// What a description asks for, except for nodes that need their graph to be made, and those that allocate memory.
+///
+/// # Safety
+/// The description must have the form that its type says.
+unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresult> {
+    let of = &mut parameters.__bindgen_anon_1;
+    // SAFETY: as this function demands, in every branch.
+    unsafe {
+        match parameters.type_ {
+            Type::CU_GRAPH_NODE_TYPE_KERNEL => {
+                let given = of.kernel;
+                described::kernel(&CUDA_KERNEL_NODE_PARAMS {
+                    func: given.func,
+                    gridDimX: given.gridDimX,
+                    gridDimY: given.gridDimY,
+                    gridDimZ: given.gridDimZ,
+                    blockDimX: given.blockDimX,
+                    blockDimY: given.blockDimY,
+                    blockDimZ: given.blockDimZ,
+                    sharedMemBytes: given.sharedMemBytes,
+                    kernelParams: given.kernelParams,
+                    extra: given.extra,
+                    kern: given.kern,
+                    ctx: given.ctx,
+                })
+            }
+            Type::CU_GRAPH_NODE_TYPE_MEMCPY => described::copy(&of.memcpy.copyParams, of.memcpy.copyCtx),
+            Type::CU_GRAPH_NODE_TYPE_MEMSET => {
+                let given = of.memset;
+                let parameters = CUDA_MEMSET_NODE_PARAMS {
+                    dst: given.dst,
+                    pitch: given.pitch,
+                    value: given.value,
+                    elementSize: given.elementSize,
+                    width: given.width,
+                    height: given.height,
+                };
+                described::fill(&parameters, given.ctx)
+            }
+            Type::CU_GRAPH_NODE_TYPE_HOST => {
+                let given = of.host;
+                described::host(&CUDA_HOST_NODE_PARAMS { fn_: given.fn_, userData: given.userData })
+            }
+            Type::CU_GRAPH_NODE_TYPE_EMPTY => Ok(Work::Empty),
+            Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => described::wait(of.eventWait.event),
+            Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD => described::record(of.eventRecord.event),
+            Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
+                let given = of.memOp;
+                described::values(&causeway_api::sys::CUDA_BATCH_MEM_OP_NODE_PARAMS {
+                    ctx: given.ctx,
+                    count: given.count,
+                    paramArray: given.paramArray,
+                    flags: given.flags,
+                })
+            }
+            Type::CU_GRAPH_NODE_TYPE_MEM_FREE => described::free(of.free.dptr),
+            Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL | Type::CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT => {
+                Err(refuse_use!("external semaphores in graphs: they belong to this machine"))
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
+/// The work of a child node. With ownership moved, the program's graph itself becomes the node's.
+fn child(
+    world: &mut World,
+    graph: CUgraph,
+    ownership: CUgraphChildGraphNodeOwnership,
+) -> Result<Work, CUresult> {
+    let child = graph::given(graph)?;
+    match ownership {
+        CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => {
+            if world.graph(child)?.owner.is_some() || world.graph(child)?.on_server.is_some() {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            Ok(Work::Child(child))
+        }
+        CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => {
+            world.clone_graph(child).map(Work::Child)
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+fn conditional(
+    world: &mut World,
+    hGraph: CUgraph,
+    given: &mut CUDA_CONDITIONAL_NODE_PARAMS,
+) -> Result<Work, CUresult> {
+    /// More bodies of one node than any program has.
+    const MOST_BODIES: u32 = 1 << 12;
+    type Kind = CUgraphConditionalNodeType;
+    let fits = match given.type_ {
+        Kind::CU_GRAPH_COND_TYPE_IF => matches!(given.size, 1 | 2),
+        Kind::CU_GRAPH_COND_TYPE_WHILE => given.size == 1,
+        Kind::CU_GRAPH_COND_TYPE_SWITCH => (1..=MOST_BODIES).contains(&given.size),
+        _ => false,
+    };
+    if !fits {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = if given.ctx.is_null() {
+        crate::model::context::current()?
+    } else {
+        crate::model::context::given(given.ctx)?.handle
+    };
+    let graph = graph::given(hGraph)?;
+    let conditional = build::conditional(world, graph, given.handle, given.type_, given.size, context)?;
+    given.phGraph_out = conditional.raw_bodies.as_ptr().cast_mut();
+    Ok(Work::Conditional(conditional.into()))
+}
+
+pub unsafe fn cuGraphAddNode(
+    phGraphNode: *mut CUgraphNode,
+    hGraph: CUgraph,
+    dependencies: *const CUgraphNode,
+    numDependencies: usize,
+    nodeParams: *mut CUgraphNodeParams,
+) -> Outcome {
+    let data = core::ptr::null();
+    // SAFETY: what the program passes.
+    unsafe { cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, data, numDependencies, nodeParams) }
+}
+
+pub unsafe fn cuGraphAddNode_v2(
+    phGraphNode: *mut CUgraphNode,
+    hGraph: CUgraph,
+    dependencies: *const CUgraphNode,
+    dependencyData: *const CUgraphEdgeData,
+    numDependencies: usize,
+    nodeParams: *mut CUgraphNodeParams,
+) -> Outcome {
+    // SAFETY: what the program passes, of the form that its type says.
+    unsafe {
+        let parameters = nodeParams.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let before = edges(dependencies, dependencyData, numDependencies)?;
+        match parameters.type_ {
+            Type::CU_GRAPH_NODE_TYPE_GRAPH => {
+                let given = parameters.__bindgen_anon_1.graph;
+                add(phGraphNode, hGraph, &before, |world| child(world, given.graph, given.ownership))?;
+                if given.ownership == CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE
+                    && let Work::Child(clone) = nodes::work_of(phGraphNode.read())?
+                {
+                    parameters.__bindgen_anon_1.graph.graph = clone.as_raw();
+                }
+                Ok(())
+            }
+            Type::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
+                let given = &mut parameters.__bindgen_anon_1.conditional;
+                add(phGraphNode, hGraph, &before, |world| conditional(world, hGraph, given))
+            }
+            Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
+                let alloc = &mut parameters.__bindgen_anon_1.alloc;
+                let mut given = CUDA_MEM_ALLOC_NODE_PARAMS {
+                    poolProps: alloc.poolProps,
+                    accessDescs: alloc.accessDescs,
+                    accessDescCount: alloc.accessDescCount,
+                    bytesize: alloc.bytesize,
+                    dptr: 0,
+                };
+                let work = described::allocation(hGraph, &before, &mut given);
+                alloc.dptr = given.dptr;
+                add(phGraphNode, hGraph, &before, |_| work)
+            }
+            _ => {
+                let work = plain_work(parameters);
+                add(phGraphNode, hGraph, &before, |_| work)
+            }
+        }
+    }
+}
+
+pub unsafe fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUgraphNodeParams) -> Outcome {
+    // SAFETY: what the program passes, of the form that its type says.
+    unsafe {
+        let mut parameters = changeable(nodeParams)?;
+        nodes::set(hNode, nodes::keep_attributes(hNode, plain_work(&mut parameters)?)?)
+    }
+}
+
+pub unsafe fn cuGraphExecNodeSetParams(
+    hGraphExec: CUgraphExec,
+    hNode: CUgraphNode,
+    nodeParams: *const CUgraphNodeParams,
+) -> Outcome {
+    // SAFETY: what the program passes, of the form that its type says.
+    unsafe {
+        let mut parameters = changeable(nodeParams)?;
+        let (executable, node) = (executable::given(hGraphExec)?, graph::given_node(hNode)?);
+        if parameters.type_ == Type::CU_GRAPH_NODE_TYPE_GRAPH {
+            return executable.set_child(node, graph::given(parameters.__bindgen_anon_1.graph.graph)?);
+        }
+        executable.set(node, nodes::keep_attributes(hNode, plain_work(&mut parameters)?)?)
+    }
+}
+
+/// A description of what a node is to do from now on; memory nodes are what they are.
+///
+/// # Safety
+/// `parameters` must be null or a description.
+unsafe fn changeable(parameters: *const CUgraphNodeParams) -> Result<CUgraphNodeParams, CUresult> {
+    // SAFETY: as this function demands.
+    let parameters = unsafe { parameters.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    match parameters.type_ {
+        Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC | Type::CU_GRAPH_NODE_TYPE_MEM_FREE => {
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        }
+        _ => Ok(*parameters),
+    }
+}

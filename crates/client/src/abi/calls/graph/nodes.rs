@@ -1,0 +1,309 @@
+//! What nodes do: added, asked for, changed in a graph and in executable graphs.
+
+use super::Outcome;
+use super::described::{
+    INVALID, context_of, copy, fill, given, host, kernel, of_functions, record, values, wait, without_context,
+};
+use super::structure::{add, edges};
+use crate::abi::entry::give;
+use crate::model::graph::work::Work;
+use crate::model::graph::{self, world};
+use crate::model::handles::RawHandle as _;
+use crate::submit::graph::build;
+use crate::submit::graph::executable;
+use causeway_api::sys::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph,
+    CUgraphConditionalHandle, CUgraphExec, CUgraphNode, CUresult,
+};
+
+/// What a node does.
+pub(super) fn work_of(hNode: CUgraphNode) -> Result<Work, CUresult> {
+    Ok(world().node(graph::given_node(hNode)?)?.work.clone())
+}
+
+/// Gives a node other work of the same kind.
+pub(super) fn set(hNode: CUgraphNode, work: Work) -> Outcome {
+    let replaced = {
+        let mut world = world();
+        let node = world.node_mut(graph::given_node(hNode)?)?;
+        if node.work.kind() != work.kind() {
+            return Err(INVALID);
+        }
+        core::mem::replace(&mut node.work, work)
+    };
+    // Dropped without the lock.
+    drop(replaced);
+    Ok(())
+}
+
+/// The four calls that every kind of node has, for parameters that are read as they are.
+macro_rules! node_calls {
+    ($($add:ident, $get:ident, $set:ident, $change:ident: $type:ty {
+        $given:ident => $make:expr, $kept:pat => $describe:expr
+    })*) => {$(
+        pub unsafe fn $add(
+            phGraphNode: *mut CUgraphNode,
+            hGraph: CUgraph,
+            dependencies: *const CUgraphNode,
+            numDependencies: usize,
+            nodeParams: *const $type,
+        ) -> Outcome {
+            // SAFETY: what the program passes.
+            unsafe {
+                let $given = given(nodeParams)?;
+                let before = edges(dependencies, core::ptr::null(), numDependencies)?;
+                let work = $make;
+                add(phGraphNode, hGraph, &before, |_| work)
+            }
+        }
+
+        pub unsafe fn $get(hNode: CUgraphNode, nodeParams: *mut $type) -> Outcome {
+            match &work_of(hNode)? {
+                // SAFETY: room for the result, or null. What it leads to belongs to the node.
+                $kept => unsafe { give(nodeParams, $describe) },
+                _ => Err(INVALID),
+            }
+        }
+
+        pub unsafe fn $set(hNode: CUgraphNode, nodeParams: *const $type) -> Outcome {
+            // SAFETY: what the program passes.
+            unsafe {
+                let $given = given(nodeParams)?;
+                let work = $make?;
+                set(hNode, keep_attributes(hNode, work)?)
+            }
+        }
+
+        pub unsafe fn $change(
+            hGraphExec: CUgraphExec,
+            hNode: CUgraphNode,
+            nodeParams: *const $type,
+        ) -> Outcome {
+            // SAFETY: what the program passes.
+            unsafe {
+                let $given = given(nodeParams)?;
+                let work = $make?;
+                let work = keep_attributes(hNode, work)?;
+                executable::given(hGraphExec)?.set(graph::given_node(hNode)?, work)
+            }
+        }
+    )*};
+}
+
+node_calls! {
+    cuGraphAddKernelNode_v2, cuGraphKernelNodeGetParams_v2, cuGraphKernelNodeSetParams_v2,
+    cuGraphExecKernelNodeSetParams_v2: CUDA_KERNEL_NODE_PARAMS {
+        parameters => kernel(parameters), Work::Kernel(kernel) => kernel.describe()
+    }
+    cuGraphAddKernelNode, cuGraphKernelNodeGetParams, cuGraphKernelNodeSetParams,
+    cuGraphExecKernelNodeSetParams: CUDA_KERNEL_NODE_PARAMS_v1 {
+        parameters => kernel(&without_context(parameters)),
+        Work::Kernel(kernel) => of_functions(&kernel.describe())
+    }
+    cuGraphAddHostNode, cuGraphHostNodeGetParams, cuGraphHostNodeSetParams,
+    cuGraphExecHostNodeSetParams: CUDA_HOST_NODE_PARAMS {
+        parameters => host(parameters),
+        Work::Host(calling) => CUDA_HOST_NODE_PARAMS { fn_: Some(calling.function), userData: calling.data }
+    }
+    cuGraphAddBatchMemOpNode, cuGraphBatchMemOpNodeGetParams, cuGraphBatchMemOpNodeSetParams,
+    cuGraphExecBatchMemOpNodeSetParams: CUDA_BATCH_MEM_OP_NODE_PARAMS {
+        parameters => values(parameters), Work::Values(values) => values.describe()
+    }
+}
+
+/// New parameters leave a kernel node's attributes as they are.
+pub(super) fn keep_attributes(hNode: CUgraphNode, work: Work) -> Result<Work, CUresult> {
+    match (&work, work_of(hNode)?) {
+        (Work::Kernel(new), Work::Kernel(old)) if !old.attributes.is_empty() => {
+            Ok(Work::Kernel(new.with_attributes(old.attributes.clone())?.into()))
+        }
+        _ => Ok(work),
+    }
+}
+
+pub unsafe fn cuGraphAddMemcpyNode(
+    phGraphNode: *mut CUgraphNode,
+    hGraph: CUgraph,
+    dependencies: *const CUgraphNode,
+    numDependencies: usize,
+    copyParams: *const CUDA_MEMCPY3D,
+    ctx: CUcontext,
+) -> Outcome {
+    // SAFETY: what the program passes.
+    unsafe {
+        let before = edges(dependencies, core::ptr::null(), numDependencies)?;
+        let work = copy(given(copyParams)?, ctx);
+        add(phGraphNode, hGraph, &before, |_| work)
+    }
+}
+
+pub unsafe fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) -> Outcome {
+    match work_of(hNode)? {
+        // SAFETY: room for the result, or null.
+        Work::Copy(copying) => unsafe { give(nodeParams, copying.parameters) },
+        _ => Err(INVALID),
+    }
+}
+
+pub unsafe fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) -> Outcome {
+    // SAFETY: what the program passes.
+    set(hNode, copy(unsafe { given(nodeParams) }?, core::ptr::null_mut())?)
+}
+
+pub unsafe fn cuGraphExecMemcpyNodeSetParams(
+    hGraphExec: CUgraphExec,
+    hNode: CUgraphNode,
+    copyParams: *const CUDA_MEMCPY3D,
+    ctx: CUcontext,
+) -> Outcome {
+    // SAFETY: what the program passes.
+    let work = copy(unsafe { given(copyParams) }?, ctx)?;
+    executable::given(hGraphExec)?.set(graph::given_node(hNode)?, work)
+}
+
+pub unsafe fn cuGraphAddMemsetNode(
+    phGraphNode: *mut CUgraphNode,
+    hGraph: CUgraph,
+    dependencies: *const CUgraphNode,
+    numDependencies: usize,
+    memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
+    ctx: CUcontext,
+) -> Outcome {
+    // SAFETY: what the program passes.
+    unsafe {
+        let before = edges(dependencies, core::ptr::null(), numDependencies)?;
+        let work = fill(given(memsetParams)?, ctx);
+        add(phGraphNode, hGraph, &before, |_| work)
+    }
+}
+
+pub unsafe fn cuGraphMemsetNodeGetParams(
+    hNode: CUgraphNode,
+    nodeParams: *mut CUDA_MEMSET_NODE_PARAMS,
+) -> Outcome {
+    match work_of(hNode)? {
+        // SAFETY: room for the result, or null.
+        Work::Fill(filling) => unsafe { give(nodeParams, filling.parameters) },
+        _ => Err(INVALID),
+    }
+}
+
+pub unsafe fn cuGraphMemsetNodeSetParams(
+    hNode: CUgraphNode,
+    nodeParams: *const CUDA_MEMSET_NODE_PARAMS,
+) -> Outcome {
+    // SAFETY: what the program passes.
+    set(hNode, fill(unsafe { given(nodeParams) }?, core::ptr::null_mut())?)
+}
+
+pub unsafe fn cuGraphExecMemsetNodeSetParams(
+    hGraphExec: CUgraphExec,
+    hNode: CUgraphNode,
+    memsetParams: *const CUDA_MEMSET_NODE_PARAMS,
+    ctx: CUcontext,
+) -> Outcome {
+    // SAFETY: what the program passes.
+    let work = fill(unsafe { given(memsetParams) }?, ctx)?;
+    executable::given(hGraphExec)?.set(graph::given_node(hNode)?, work)
+}
+
+pub unsafe fn cuGraphAddChildGraphNode(
+    phGraphNode: *mut CUgraphNode,
+    hGraph: CUgraph,
+    dependencies: *const CUgraphNode,
+    numDependencies: usize,
+    childGraph: CUgraph,
+) -> Outcome {
+    let child = graph::given(childGraph)?;
+    // SAFETY: what the program passes.
+    unsafe {
+        let before = edges(dependencies, core::ptr::null(), numDependencies)?;
+        add(phGraphNode, hGraph, &before, |world| world.clone_graph(child).map(Work::Child))
+    }
+}
+
+pub unsafe fn cuGraphExecChildGraphNodeSetParams(
+    hGraphExec: CUgraphExec,
+    hNode: CUgraphNode,
+    childGraph: CUgraph,
+) -> Outcome {
+    let (node, child) = (graph::given_node(hNode)?, graph::given(childGraph)?);
+    executable::given(hGraphExec)?.set_child(node, child)
+}
+
+pub unsafe fn cuGraphAddEmptyNode(
+    phGraphNode: *mut CUgraphNode,
+    hGraph: CUgraph,
+    dependencies: *const CUgraphNode,
+    numDependencies: usize,
+) -> Outcome {
+    // SAFETY: what the program passes.
+    unsafe {
+        let before = edges(dependencies, core::ptr::null(), numDependencies)?;
+        add(phGraphNode, hGraph, &before, |_| Ok(Work::Empty))
+    }
+}
+
+/// The four calls of nodes that have to do with an event.
+macro_rules! event_calls {
+    ($($add:ident, $get:ident, $set:ident, $change:ident: $make:ident, $work:path;)*) => {$(
+        pub unsafe fn $add(
+            phGraphNode: *mut CUgraphNode,
+            hGraph: CUgraph,
+            dependencies: *const CUgraphNode,
+            numDependencies: usize,
+            event: CUevent,
+        ) -> Outcome {
+            // SAFETY: what the program passes.
+            unsafe {
+                let before = edges(dependencies, core::ptr::null(), numDependencies)?;
+                add(phGraphNode, hGraph, &before, |_| $make(event))
+            }
+        }
+
+        pub unsafe fn $get(hNode: CUgraphNode, event_out: *mut CUevent) -> Outcome {
+            match work_of(hNode)? {
+                // SAFETY: room for the result, or null.
+                $work(event) => unsafe { give(event_out, event.as_raw()) },
+                _ => Err(INVALID),
+            }
+        }
+
+        pub unsafe fn $set(hNode: CUgraphNode, event: CUevent) -> Outcome {
+            set(hNode, $make(event)?)
+        }
+
+        pub unsafe fn $change(hGraphExec: CUgraphExec, hNode: CUgraphNode, event: CUevent) -> Outcome {
+            executable::given(hGraphExec)?.set(graph::given_node(hNode)?, $make(event)?)
+        }
+    )*};
+}
+
+event_calls! {
+    cuGraphAddEventRecordNode, cuGraphEventRecordNodeGetEvent, cuGraphEventRecordNodeSetEvent,
+    cuGraphExecEventRecordNodeSetEvent: record, Work::Record;
+    cuGraphAddEventWaitNode, cuGraphEventWaitNodeGetEvent, cuGraphEventWaitNodeSetEvent,
+    cuGraphExecEventWaitNodeSetEvent: wait, Work::Wait;
+}
+
+pub unsafe fn cuGraphConditionalHandleCreate(
+    pHandle_out: *mut CUgraphConditionalHandle,
+    hGraph: CUgraph,
+    ctx: CUcontext,
+    defaultLaunchValue: u32,
+    flags: u32,
+) -> Outcome {
+    if pHandle_out.is_null() || flags > 1 {
+        return Err(INVALID);
+    }
+    let (graph, context) = (graph::given(hGraph)?, context_of(ctx)?);
+    let on_server = build::ensure_on_server(&mut world(), graph)?;
+    let request = causeway_api::calls::graph_conditional_handle {
+        graph: on_server.graph,
+        initial: defaultLaunchValue,
+        flags,
+    };
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pHandle_out, crate::remote::session::call_in(context, &request)?) }
+}

@@ -1,0 +1,372 @@
+//! Graphs, their nodes and their edges.
+
+use super::Outcome;
+use crate::abi::entry::{give, list, offer, store};
+use crate::log::error;
+use crate::model::graph::work::Work;
+use crate::model::graph::{self, Edge, World, world};
+use crate::model::handles::RawHandle as _;
+use crate::submit::capture;
+use causeway_api::handle::{GraphNode, Handle};
+use causeway_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUresult};
+use core::ffi::c_char;
+
+/// The edges that lead to the nodes that the program passes.
+///
+/// # Safety
+/// `nodes` and, unless it is null, `data` must have `count` entries.
+pub(in crate::abi::calls) unsafe fn edges(
+    nodes: *const CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+) -> Result<Vec<Edge>, CUresult> {
+    // SAFETY: as this function demands.
+    let nodes = unsafe { list(nodes, count) }?;
+    // SAFETY: as above.
+    let data = if data.is_null() { &[] } else { unsafe { list(data, count) }? };
+    let edge = |(index, node): (usize, &CUgraphNode)| {
+        let data = data.get(index).copied().unwrap_or_default();
+        Ok(Edge { node: graph::given_node(*node)?, data })
+    };
+    nodes.iter().enumerate().map(edge).collect()
+}
+
+/// Adds a node to the program's graph and gives its handle.
+///
+/// # Safety
+/// `out` must be null or have room for a handle.
+pub(super) unsafe fn add(
+    out: *mut CUgraphNode,
+    hGraph: CUgraph,
+    before: &[Edge],
+    work: impl FnOnce(&mut World) -> Result<Work, CUresult>,
+) -> Outcome {
+    if out.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let graph = graph::given(hGraph)?;
+    let mut world = world();
+    let work = work(&mut world)?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(out, world.add(graph, before, work)?.as_raw()) }
+}
+
+/// Gives a list as CUDA does: its length when there is no room for it, else as many entries as fit, null for those
+/// that there are not.
+///
+/// # Safety
+/// `out` must be null or have room for as many values as `count` says.
+unsafe fn give_nodes(
+    out: *mut CUgraphNode,
+    count: *mut usize,
+    nodes: impl ExactSizeIterator<Item = Handle<GraphNode>>,
+) -> Outcome {
+    if count.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let found = nodes.len();
+    // SAFETY: as this function demands.
+    unsafe {
+        if !out.is_null() {
+            let room = count.read();
+            let nodes = nodes.map(|node| node.as_raw()).chain(core::iter::repeat(core::ptr::null_mut()));
+            nodes.take(room).enumerate().for_each(|(index, node)| out.add(index).write(node));
+        }
+        let room = if out.is_null() { found } else { count.read().min(found) };
+        count.write(room);
+    }
+    Ok(())
+}
+
+/// Gives edges, as [`give_nodes`] gives nodes. Edges that say more than order are not for callers that cannot see it.
+///
+/// # Safety
+/// The lists that are not null must have room for as many values as `count` says.
+unsafe fn give_edges(
+    lists: [*mut CUgraphNode; 2],
+    data: *mut CUgraphEdgeData,
+    count: *mut usize,
+    edges: &[(Handle<GraphNode>, Handle<GraphNode>, CUgraphEdgeData)],
+    sees_data: bool,
+) -> Outcome {
+    let is_plain = |data: &CUgraphEdgeData| *data == CUgraphEdgeData::default();
+    let wants_any = lists.iter().any(|list| !list.is_null());
+    if wants_any && (!sees_data || data.is_null()) && !edges.iter().all(|(_, _, data)| is_plain(data)) {
+        return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
+    }
+    if count.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: as this function demands.
+    unsafe {
+        let room = count.read();
+        if !data.is_null() {
+            let values: Vec<_> = edges.iter().map(|(_, _, data)| *data).collect();
+            store(data, room, &values)?;
+        }
+        let mut given = room;
+        give_nodes(lists[0], &mut given, edges.iter().map(|(from, ..)| *from))?;
+        if !lists[1].is_null() {
+            given = room;
+            give_nodes(lists[1], &mut given, edges.iter().map(|(_, to, _)| *to))?;
+        }
+        count.write(given);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuGraphCreate(phGraph: *mut CUgraph, flags: u32) -> Outcome {
+    if phGraph.is_null() || flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    crate::remote::session::with(0)?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(phGraph, world().create(None).as_raw()) }
+}
+
+pub unsafe fn cuGraphDestroy(hGraph: CUgraph) -> Outcome {
+    let graph = graph::given(hGraph)?;
+    capture::refuse_to_remove(graph)?;
+    let removed = world().remove_graph(graph)?;
+    removed.finish()
+}
+
+pub unsafe fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) -> Outcome {
+    if phGraphClone.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let clone = world().clone_graph(graph::given(originalGraph)?)?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(phGraphClone, clone.as_raw()) }
+}
+
+pub unsafe fn cuGraphNodeFindInClone(
+    phNode: *mut CUgraphNode,
+    hOriginalNode: CUgraphNode,
+    hClonedGraph: CUgraph,
+) -> Outcome {
+    let (original, clone) = (graph::given_node(hOriginalNode)?, graph::given(hClonedGraph)?);
+    // SAFETY: room for the result, or null.
+    unsafe { give(phNode, world().find_in_clone(original, clone)?.as_raw()) }
+}
+
+pub unsafe fn cuGraphNodeGetType(hNode: CUgraphNode, kind: *mut CUgraphNodeType) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(kind, world().node(graph::given_node(hNode)?)?.work.kind()) }
+}
+
+pub unsafe fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) -> Outcome {
+    let world = world();
+    let found = &world.graph(graph::given(hGraph)?)?.nodes;
+    // SAFETY: the program's lists.
+    unsafe { give_nodes(nodes, numNodes, found.iter().copied()) }
+}
+
+pub unsafe fn cuGraphGetRootNodes(
+    hGraph: CUgraph,
+    rootNodes: *mut CUgraphNode,
+    numRootNodes: *mut usize,
+) -> Outcome {
+    let world = world();
+    let is_root = |node: &&Handle<GraphNode>| world.node(**node).is_ok_and(|state| state.before.is_empty());
+    let nodes = &world.graph(graph::given(hGraph)?)?.nodes;
+    let roots: Vec<_> = nodes.iter().filter(is_root).copied().collect();
+    // SAFETY: the program's lists.
+    unsafe { give_nodes(rootNodes, numRootNodes, roots.into_iter()) }
+}
+
+/// # Safety
+/// The lists that are not null must have room for as many values as `count` says.
+unsafe fn edges_of_graph(
+    hGraph: CUgraph,
+    lists: [*mut CUgraphNode; 2],
+    data: *mut CUgraphEdgeData,
+    count: *mut usize,
+    sees_data: bool,
+) -> Outcome {
+    if lists[0].is_null() != lists[1].is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let world = world();
+    let mut found = Vec::new();
+    for from in &world.graph(graph::given(hGraph)?)?.nodes {
+        found.extend(world.node(*from)?.after.iter().map(|edge| (*from, edge.node, edge.data)));
+    }
+    // SAFETY: as this function demands.
+    unsafe { give_edges(lists, data, count, &found, sees_data) }
+}
+
+pub unsafe fn cuGraphGetEdges(
+    hGraph: CUgraph,
+    from: *mut CUgraphNode,
+    to: *mut CUgraphNode,
+    numEdges: *mut usize,
+) -> Outcome {
+    // SAFETY: the program's lists.
+    unsafe { edges_of_graph(hGraph, [from, to], core::ptr::null_mut(), numEdges, false) }
+}
+
+pub unsafe fn cuGraphGetEdges_v2(
+    hGraph: CUgraph,
+    from: *mut CUgraphNode,
+    to: *mut CUgraphNode,
+    edgeData: *mut CUgraphEdgeData,
+    numEdges: *mut usize,
+) -> Outcome {
+    // SAFETY: the program's lists.
+    unsafe { edges_of_graph(hGraph, [from, to], edgeData, numEdges, true) }
+}
+
+/// # Safety
+/// The lists that are not null must have room for as many values as `count` says.
+unsafe fn edges_of_node(
+    hNode: CUgraphNode,
+    wants_before: bool,
+    nodes: *mut CUgraphNode,
+    data: *mut CUgraphEdgeData,
+    count: *mut usize,
+    sees_data: bool,
+) -> Outcome {
+    let world = world();
+    let node = graph::given_node(hNode)?;
+    let state = world.node(node)?;
+    let edges = if wants_before { &state.before } else { &state.after };
+    let found: Vec<_> = edges.iter().map(|edge| (edge.node, node, edge.data)).collect();
+    // SAFETY: as this function demands.
+    unsafe { give_edges([nodes, core::ptr::null_mut()], data, count, &found, sees_data) }
+}
+
+pub unsafe fn cuGraphNodeGetDependencies(
+    hNode: CUgraphNode,
+    dependencies: *mut CUgraphNode,
+    numDependencies: *mut usize,
+) -> Outcome {
+    let data = core::ptr::null_mut();
+    // SAFETY: the program's lists.
+    unsafe { edges_of_node(hNode, true, dependencies, data, numDependencies, false) }
+}
+
+pub unsafe fn cuGraphNodeGetDependencies_v2(
+    hNode: CUgraphNode,
+    dependencies: *mut CUgraphNode,
+    edgeData: *mut CUgraphEdgeData,
+    numDependencies: *mut usize,
+) -> Outcome {
+    // SAFETY: the program's lists.
+    unsafe { edges_of_node(hNode, true, dependencies, edgeData, numDependencies, true) }
+}
+
+pub unsafe fn cuGraphNodeGetDependentNodes(
+    hNode: CUgraphNode,
+    dependentNodes: *mut CUgraphNode,
+    numDependentNodes: *mut usize,
+) -> Outcome {
+    let data = core::ptr::null_mut();
+    // SAFETY: the program's lists.
+    unsafe { edges_of_node(hNode, false, dependentNodes, data, numDependentNodes, false) }
+}
+
+pub unsafe fn cuGraphNodeGetDependentNodes_v2(
+    hNode: CUgraphNode,
+    dependentNodes: *mut CUgraphNode,
+    edgeData: *mut CUgraphEdgeData,
+    numDependentNodes: *mut usize,
+) -> Outcome {
+    // SAFETY: the program's lists.
+    unsafe { edges_of_node(hNode, false, dependentNodes, edgeData, numDependentNodes, true) }
+}
+
+pub unsafe fn cuGraphAddDependencies(
+    hGraph: CUgraph,
+    from: *const CUgraphNode,
+    to: *const CUgraphNode,
+    numDependencies: usize,
+) -> Outcome {
+    // SAFETY: the program's lists.
+    unsafe { cuGraphAddDependencies_v2(hGraph, from, to, core::ptr::null(), numDependencies) }
+}
+
+pub unsafe fn cuGraphAddDependencies_v2(
+    hGraph: CUgraph,
+    from: *const CUgraphNode,
+    to: *const CUgraphNode,
+    edgeData: *const CUgraphEdgeData,
+    numDependencies: usize,
+) -> Outcome {
+    let graph = graph::given(hGraph)?;
+    // SAFETY: the program's lists.
+    let (from, to) = unsafe { (edges(from, edgeData, numDependencies)?, list(to, numDependencies)?) };
+    let mut world = world();
+    for (from, to) in from.iter().zip(to) {
+        world.connect(graph, from.node, graph::given_node(*to)?, from.data)?;
+    }
+    Ok(())
+}
+
+pub unsafe fn cuGraphRemoveDependencies(
+    hGraph: CUgraph,
+    from: *const CUgraphNode,
+    to: *const CUgraphNode,
+    numDependencies: usize,
+) -> Outcome {
+    // SAFETY: the program's lists.
+    unsafe { cuGraphRemoveDependencies_v2(hGraph, from, to, core::ptr::null(), numDependencies) }
+}
+
+pub unsafe fn cuGraphRemoveDependencies_v2(
+    hGraph: CUgraph,
+    from: *const CUgraphNode,
+    to: *const CUgraphNode,
+    edgeData: *const CUgraphEdgeData,
+    numDependencies: usize,
+) -> Outcome {
+    let graph = graph::given(hGraph)?;
+    // SAFETY: the program's lists.
+    let (from, to) = unsafe { (edges(from, edgeData, numDependencies)?, list(to, numDependencies)?) };
+    let mut world = world();
+    if world
+        .graph(graph)?
+        .nodes
+        .iter()
+        .any(|node| world.node(*node).is_ok_and(|state| state.work.binds_memory()))
+    {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    for (from, to) in from.iter().zip(to) {
+        let data = (!edgeData.is_null()).then_some(from.data);
+        world.disconnect(from.node, graph::given_node(*to)?, data)?;
+    }
+    Ok(())
+}
+
+pub unsafe fn cuGraphDestroyNode(hNode: CUgraphNode) -> Outcome {
+    let node = graph::given_node(hNode)?;
+    let graph = world().node(node)?.graph;
+    capture::refuse_to_remove(graph)?;
+    let removed = world().remove_node(node)?;
+    removed.finish()
+}
+
+pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32) -> Outcome {
+    // SAFETY: the program's text.
+    let path = unsafe { crate::abi::entry::text(path) }?;
+    let text = graph::dot::print(&world(), graph::given(hGraph)?, flags)?;
+    std::fs::write(path, text).map_err(|cause| {
+        error!("the graph could not be written to {path}: {cause}");
+        CUresult::CUDA_ERROR_OPERATING_SYSTEM
+    })
+}
+
+/// The graph that a child node carries out.
+pub unsafe fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> Outcome {
+    let world = world();
+    match &world.node(graph::given_node(hNode)?)?.work {
+        // SAFETY: room for the result, or null.
+        Work::Child(graph) => unsafe { give(phGraph, graph.as_raw()) },
+        _ => {
+            // SAFETY: as above.
+            unsafe { offer(phGraph, core::ptr::null_mut()) };
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Memory and events that processes of the same server share (`cuIpc*`).
+
+use super::Outcome;
+use crate::abi::entry::give;
+use crate::model::handles::RawHandle as _;
+use crate::model::memory::Origin;
+use crate::submit::{event, ipc};
+use causeway_api::sys::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMemHandle, CUresult};
+
+pub unsafe fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(pHandle, CUipcMemHandle { reserved: ipc::export(dptr, Origin::Allocation)? }) }
+}
+
+pub unsafe fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32) -> Outcome {
+    /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag there is, and which has to be given.
+    const LAZY_PEER_ACCESS: u32 = 1;
+    if pdptr.is_null() || Flags != LAZY_PEER_ACCESS {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pdptr, ipc::open(&handle.reserved, Origin::Imported)?) }
+}
+
+pub unsafe fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> Outcome {
+    ipc::close(dptr, Origin::Imported)
+}
+
+pub unsafe fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> Outcome {
+    let reserved = event::given(event)?.export()?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(pHandle, CUipcEventHandle { reserved }) }
+}
+
+pub unsafe fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> Outcome {
+    if phEvent.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(phEvent, event::import(&handle.reserved)?.as_raw()) }
+}

@@ -1,0 +1,228 @@
+//! Libraries and kernels.
+
+use super::Outcome;
+use super::execution;
+use super::module::{give_handles, read_file};
+use crate::abi::entry::{give, list, offer, refuse_use, text};
+use crate::model::handles::RawHandle as _;
+use crate::model::{context, device, handles};
+use crate::remote::{image, session};
+use crate::submit::jit::Jit;
+use crate::submit::module;
+use crate::submit::module::{Keeper, Owner};
+use causeway_api::calls;
+use causeway_api::handle::Library;
+use causeway_api::sys::{
+    CUdevice, CUdeviceptr, CUfunction, CUfunction_attribute, CUjit_option, CUkernel, CUlibrary,
+    CUlibraryOption, CUmodule, CUresult,
+};
+use core::ffi::{c_char, c_void};
+
+pub unsafe fn cuLibraryLoadData(
+    library: *mut CUlibrary,
+    code: *mut c_void,
+    jitOptions: *const CUjit_option,
+    jitOptionsValues: *mut *mut c_void,
+    numJitOptions: u32,
+    libraryOptions: *const CUlibraryOption,
+    libraryOptionValues: *mut *mut c_void,
+    numLibraryOptions: u32,
+) -> Outcome {
+    if library.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the lists have as many entries as is said; an image; room for the result.
+    unsafe {
+        let jit = Jit::read(numJitOptions, jitOptions, jitOptionsValues)?;
+        let keeper = keeper(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
+        let loaded = module::load_library(&image::at(code)?, keeper, &jit.options);
+        jit.answer();
+        give(library, loaded?.as_raw())
+    }
+}
+
+/// Who keeps the image, as the options of a library say.
+///
+/// # Safety
+/// `values` is null or has as many entries as there are options.
+unsafe fn keeper(options: &[CUlibraryOption], values: *mut *mut c_void) -> Result<Keeper, CUresult> {
+    let mut keeper = Keeper::Nobody;
+    for (index, option) in options.iter().enumerate() {
+        match *option {
+            CUlibraryOption::CU_LIBRARY_BINARY_IS_PRESERVED => {
+                // cuBLASLt names the option without giving values, which the driver takes for a no.
+                // SAFETY: within the list.
+                if !values.is_null() && !unsafe { values.add(index).read() }.is_null() {
+                    keeper = Keeper::Program;
+                }
+            }
+            CUlibraryOption::CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE => {
+                return Err(refuse_use!("functions of the host in a library's table"));
+            }
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+    Ok(keeper)
+}
+
+pub unsafe fn cuLibraryLoadFromFile(
+    library: *mut CUlibrary,
+    fileName: *const c_char,
+    jitOptions: *const CUjit_option,
+    jitOptionsValues: *mut *mut c_void,
+    numJitOptions: u32,
+    libraryOptions: *const CUlibraryOption,
+    libraryOptionValues: *mut *mut c_void,
+    numLibraryOptions: u32,
+) -> Outcome {
+    if library.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: NUL-terminated text, or null; the lists have as many entries as is said; the file is there as a whole,
+    // with a NUL behind it, for as long as the call lasts.
+    unsafe {
+        let file = read_file(text(fileName)?)?;
+        let jit = Jit::read(numJitOptions, jitOptions, jitOptionsValues)?;
+        keeper(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
+        let image = image::at(file.as_ptr().cast())?;
+        let loaded = module::load_library(&image, Keeper::Nobody, &jit.options);
+        jit.answer();
+        give(library, loaded?.as_raw())
+    }
+}
+
+pub unsafe fn cuLibraryUnload(library: CUlibrary) -> Outcome {
+    module::unload_library(library)
+}
+
+pub unsafe fn cuLibraryGetKernel(pKernel: *mut CUkernel, library: CUlibrary, name: *const c_char) -> Outcome {
+    if pKernel.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: NUL-terminated text or null, and room for the result.
+    unsafe { give(pKernel, module::given_library(library)?.kernel(text(name)?)?.as_raw()) }
+}
+
+pub unsafe fn cuLibraryEnumerateKernels(kernels: *mut CUkernel, numKernels: u32, lib: CUlibrary) -> Outcome {
+    let library = module::given_library(lib)?;
+    // SAFETY: room for `numKernels` handles, or null.
+    unsafe { give_handles(kernels, numKernels, library.kernel_names()?, |name| library.kernel(name)) }
+}
+
+pub unsafe fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> Outcome {
+    if pMod.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pMod, module::given_library(library)?.module()?.as_raw()) }
+}
+
+pub unsafe fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> Outcome {
+    if pFunc.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let (handle, state) = module::given_kernel(kernel)?;
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pFunc, state.function_of(handle)?.as_raw()) }
+}
+
+pub unsafe fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel) -> Outcome {
+    match module::given_kernel(kernel)?.1.owner {
+        // SAFETY: room for the result, or null.
+        Owner::Library(library) => unsafe { give(pLib, library.as_raw()) },
+        _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    }
+}
+
+pub unsafe fn cuLibraryGetGlobal(
+    dptr: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Outcome {
+    // SAFETY: NUL-terminated text, or null.
+    let (address, size) = module::given_library(library)?.variable(unsafe { text(name) }?)?;
+    // SAFETY: room for both results, or null.
+    unsafe {
+        offer(dptr, address);
+        offer(bytes, size);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuLibraryGetManaged(
+    dptr: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Outcome {
+    // SAFETY: NUL-terminated text, or null.
+    let (address, size) = module::given_library(library)?.managed_variable(unsafe { text(name) }?)?;
+    // SAFETY: room for both results, or null.
+    unsafe {
+        offer(dptr, address);
+        offer(bytes, size);
+    }
+    Ok(())
+}
+
+pub unsafe fn cuKernelGetAttribute(
+    pi: *mut i32,
+    attrib: CUfunction_attribute,
+    kernel: CUkernel,
+    dev: CUdevice,
+) -> Outcome {
+    device::device(dev)?;
+    let (_, state) = module::given_kernel(kernel)?;
+    let value = state.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(pi, value) }
+}
+
+pub unsafe fn cuKernelSetAttribute(
+    attribute: CUfunction_attribute,
+    value: i32,
+    kernel: CUkernel,
+    dev: CUdevice,
+) -> Outcome {
+    let server = device::device(dev)?.server;
+    let (kernel, state) = module::given_kernel_on(kernel, server)?;
+    let request = calls::kernel_attribute_set { kernel, device: device::on_server(dev)?, attribute, value };
+    let context = context::anywhere_on(server);
+    execution::set_attribute(&state, dev, attribute, value, context, &request)
+}
+
+pub unsafe fn cuLibraryGetUnifiedFunction(
+    fptr: *mut *mut c_void,
+    library: CUlibrary,
+    symbol: *const c_char,
+) -> Outcome {
+    module::given_library(library)?;
+    let library = handles::given::<Library>(library)?;
+    // SAFETY: NUL-terminated text or null, and room for the result.
+    unsafe {
+        let request = calls::library_unified_function { library, symbol: text(symbol)? };
+        give(fptr, session::call_in(context::current_or_none(), &request)? as *mut c_void)
+    }
+}
+
+pub unsafe fn cuKernelGetName(name: *mut *mut c_void, hfunc: CUkernel) -> Outcome {
+    let (_, state) = module::given_kernel(hfunc)?;
+    // SAFETY: room for the result, or null. The text lives as long as the library is loaded.
+    unsafe { give(name, state.name.as_ptr().cast_mut().cast()) }
+}
+
+pub unsafe fn cuKernelGetParamInfo(
+    kernel: CUkernel,
+    paramIndex: usize,
+    paramOffset: *mut usize,
+    paramSize: *mut usize,
+) -> Outcome {
+    let (offset, size) = module::given_kernel(kernel)?.1.parameter(paramIndex)?;
+    // SAFETY: room for the offset, or null; the size may be left out.
+    unsafe {
+        give(paramOffset, offset)?;
+        offer(paramSize, size);
+    }
+    Ok(())
+}

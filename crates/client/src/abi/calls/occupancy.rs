@@ -1,0 +1,208 @@
+//! The block size with the best occupancy, found by asking for the occupancy of each.
+
+use super::Outcome;
+use crate::abi::entry::give;
+use crate::model::context;
+use crate::remote::session;
+use crate::submit::module::FunctionState;
+use crate::submit::{launch, module};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Function, Handle};
+use causeway_api::sys::{
+    CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
+};
+use causeway_api::types::{LaunchAttribute, LaunchShape};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// What decides about the occupancy: context, function, threads of a block, dynamic shared memory, flags, and the
+/// two attributes of the function that a program can change.
+type Question = (Handle<Context>, Handle<Function>, i32, usize, u32, [Option<i32>; 2]);
+
+/// Answers so far: the search below asks the same questions for every size of a problem.
+static ANSWERS: LazyLock<Mutex<HashMap<Question, i32>>> = LazyLock::new(Mutex::default);
+
+fn blocks(question: Question) -> Result<i32, CUresult> {
+    let known = ANSWERS.lock().get(&question).copied();
+    if let Some(blocks) = known {
+        return Ok(blocks);
+    }
+    let (_, func, blockSize, dynamicSMemSize, flags, _) = question;
+    let request = calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags {
+        func,
+        blockSize,
+        dynamicSMemSize,
+        flags,
+    };
+    let blocks = session::call(&request)?;
+    ANSWERS.lock().insert(question, blocks);
+    Ok(blocks)
+}
+
+/// What decides about the number of clusters, like [`Question`].
+type ClusterQuestion =
+    (Handle<Context>, Handle<Function>, LaunchShape, Vec<LaunchAttribute>, [Option<i32>; 2]);
+
+pub unsafe fn cuOccupancyMaxActiveClusters(
+    numClusters: *mut i32,
+    func: CUfunction,
+    config: *const CUlaunchConfig,
+) -> Outcome {
+    // Libraries ask for the same few launches again and again.
+    static ANSWERS: LazyLock<Mutex<HashMap<ClusterQuestion, i32>>> = LazyLock::new(Mutex::default);
+    // SAFETY: a configuration, or null; its list has `numAttrs` entries.
+    let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
+    let (function, state) = module::given_function(func)?;
+    let question = (context::current()?, function, shape, attributes, changeable(&state));
+    let known = ANSWERS.lock().get(&question).copied();
+    let clusters = match known {
+        Some(clusters) => clusters,
+        None => {
+            let attributes = question.3.clone();
+            let clusters = session::call(&calls::occupancy_clusters { function, shape, attributes })?;
+            ANSWERS.lock().insert(question, clusters);
+            clusters
+        }
+    };
+    // SAFETY: room for the result, or null.
+    unsafe { give(numClusters, clusters) }
+}
+
+pub unsafe fn cuOccupancyMaxPotentialClusterSize(
+    clusterSize: *mut i32,
+    func: CUfunction,
+    config: *const CUlaunchConfig,
+) -> Outcome {
+    // SAFETY: a configuration, or null; its list has `numAttrs` entries.
+    let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
+    let (function, _) = module::given_function(func)?;
+    let size = session::call(&calls::occupancy_cluster_size { function, shape, attributes })?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(clusterSize, size) }
+}
+
+/// Answers with the number of blocks from what was answered before, or from the server.
+///
+/// # Safety
+/// `numBlocks` is null or has room for a number.
+unsafe fn give_blocks(
+    numBlocks: *mut i32,
+    func: CUfunction,
+    blockSize: i32,
+    dynamicSMemSize: usize,
+    flags: u32,
+) -> Outcome {
+    if numBlocks.is_null() || blockSize <= 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let (function, state) = module::given_function(func)?;
+    let question = (context::current()?, function, blockSize, dynamicSMemSize, flags, changeable(&state));
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(numBlocks, blocks(question)?) }
+}
+
+/// The attributes of a function that a program can change and that the occupancy depends on.
+fn changeable(function: &FunctionState) -> [Option<i32>; 2] {
+    [
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    ]
+    .map(|attribute| function.attribute(attribute))
+}
+
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    numBlocks: *mut i32,
+    func: CUfunction,
+    blockSize: i32,
+    dynamicSMemSize: usize,
+) -> Outcome {
+    // SAFETY: the same arguments.
+    unsafe { give_blocks(numBlocks, func, blockSize, dynamicSMemSize, 0) }
+}
+
+pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    numBlocks: *mut i32,
+    func: CUfunction,
+    blockSize: i32,
+    dynamicSMemSize: usize,
+    flags: u32,
+) -> Outcome {
+    // SAFETY: the same arguments.
+    unsafe { give_blocks(numBlocks, func, blockSize, dynamicSMemSize, flags) }
+}
+
+pub unsafe fn cuOccupancyMaxPotentialBlockSize(
+    minGridSize: *mut i32,
+    blockSize: *mut i32,
+    func: CUfunction,
+    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+    dynamicSMemSize: usize,
+    blockSizeLimit: i32,
+) -> Outcome {
+    // SAFETY: the same arguments.
+    unsafe {
+        cuOccupancyMaxPotentialBlockSizeWithFlags(
+            minGridSize,
+            blockSize,
+            func,
+            blockSizeToDynamicSMemSize,
+            dynamicSMemSize,
+            blockSizeLimit,
+            0,
+        )
+    }
+}
+
+pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    minGridSize: *mut i32,
+    blockSize: *mut i32,
+    func: CUfunction,
+    blockSizeToDynamicSMemSize: CUoccupancyB2DSize,
+    dynamicSMemSize: usize,
+    blockSizeLimit: i32,
+    flags: u32,
+) -> Outcome {
+    if minGridSize.is_null() || blockSize.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let context = context::current_state()?;
+    let device = context.device()?;
+    let (function, state) = module::given_function(func)?;
+    let of_device = |attribute| device.attribute(attribute).ok_or(CUresult::CUDA_ERROR_UNKNOWN);
+    let processors = of_device(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    let warp = of_device(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?.max(1);
+    let of_function = state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    let mut most = device.limits.threads.min(i32::MAX as u32) as i32;
+    most = of_function.map_or(most, |limit| most.min(limit));
+    if blockSizeLimit > 0 {
+        most = most.min(blockSizeLimit);
+    }
+    let changeable = changeable(&state);
+    // From the largest size down in whole warps: of sizes with equal occupancy the largest is taken.
+    let (mut best, mut best_size, mut best_blocks) = (0, 0, 0);
+    let sizes = core::iter::once(most).chain((1..).map(|step| (most - 1) / warp * warp - (step - 1) * warp));
+    for size in sizes.take_while(|size| *size > 0) {
+        let shared = match blockSizeToDynamicSMemSize {
+            // SAFETY: the program gave the function to be called with block sizes.
+            Some(shared_for) => unsafe { shared_for(size) },
+            None => dynamicSMemSize,
+        };
+        let blocks = blocks((context.handle, function, size, shared, flags, changeable))?;
+        if blocks * size > best {
+            (best, best_size, best_blocks) = (blocks * size, size, blocks);
+        }
+        // No smaller block can do better when all the threads that a processor can hold are there.
+        if device
+            .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)
+            .is_some_and(|threads| best >= threads)
+        {
+            break;
+        }
+    }
+    // SAFETY: neither is null, so there is room for both results.
+    unsafe {
+        give(minGridSize, best_blocks * processors)?;
+        give(blockSize, best_size)
+    }
+}

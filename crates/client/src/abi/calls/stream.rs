@@ -1,0 +1,292 @@
+//! Streams.
+
+use super::Outcome;
+use super::execution::post_task;
+use crate::abi::entry::{DefaultStream, give, list, offer, refuse_use};
+use crate::model::context;
+use crate::model::handles;
+use crate::model::handles::RawHandle as _;
+use crate::model::stream::{self, StreamState};
+use crate::remote::{session, visible};
+use crate::submit::callbacks::{Address, Task};
+use crate::submit::{capture, event};
+use causeway_api::calls;
+use causeway_api::handle::Stream;
+use causeway_api::sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_wait_flags, CUgreenCtx, CUresult, CUstream,
+    CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamCallback,
+};
+use causeway_api::types::LaunchAttribute;
+use core::ffi::c_void;
+use std::sync::Arc;
+
+/// The stream that the program passed to put work into it.
+fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
+    stream::state(handles::stream(raw, default_stream)?)
+}
+
+/// The stream that the program asks about.
+fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
+    stream::state(handles::stream_named(raw, default_stream)?)
+}
+
+pub unsafe fn cuStreamCreate(phStream: *mut CUstream, Flags: u32) -> Outcome {
+    // SAFETY: the same arguments.
+    unsafe { cuStreamCreateWithPriority(phStream, Flags, 0) }
+}
+
+pub unsafe fn cuStreamCreateWithPriority(phStream: *mut CUstream, flags: u32, priority: i32) -> Outcome {
+    if phStream.is_null() || flags > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(phStream, stream::create(flags, priority)?.as_raw()) }
+}
+
+pub unsafe fn cuStreamDestroy_v2(hStream: CUstream) -> Outcome {
+    stream::destroy(handles::given::<Stream>(hStream)?)
+}
+
+pub unsafe fn cuStreamGetPriority(hStream: CUstream, priority: *mut i32, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(priority, named(hStream, ds)?.priority()) }
+}
+
+pub unsafe fn cuStreamGetId(hStream: CUstream, streamId: *mut u64, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(streamId, named(hStream, ds)?.id) }
+}
+
+pub unsafe fn cuStreamGetFlags(hStream: CUstream, flags: *mut u32, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(flags, named(hStream, ds)?.flags) }
+}
+
+pub unsafe fn cuStreamGetDevice(hStream: CUstream, out: *mut CUdevice, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, context::state(named(hStream, ds)?.context)?.device) }
+}
+
+pub unsafe fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext, ds: DefaultStream) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(pctx, named(hStream, ds)?.context.as_raw()) }
+}
+
+pub unsafe fn cuStreamWaitEvent(
+    hStream: CUstream,
+    hEvent: CUevent,
+    Flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    let external = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
+    let (event, stream) = (event::given(hEvent)?, given(hStream, ds)?);
+    if Flags & !external != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if Flags & external != 0 && capture::of(&stream) == 0 {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    event.delay(&stream, Flags)
+}
+
+pub unsafe fn cuStreamAddCallback(
+    hStream: CUstream,
+    callback: CUstreamCallback,
+    userData: *mut c_void,
+    flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    let function = callback.filter(|_| flags == 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let stream = given(hStream, ds)?;
+    let after = stream.ahead();
+    let task = Task::Callback { function, stream: Address(hStream.cast()), data: Address(userData), after };
+    post_task(&stream, task)
+}
+
+pub unsafe fn cuStreamQuery(hStream: CUstream, ds: DefaultStream) -> Outcome {
+    let stream = given(hStream, ds)?;
+    capture::refuse_wait(&stream)?;
+    capture::refuse_unsafe()?;
+    stream.query()
+}
+
+pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outcome {
+    let stream = given(hStream, ds)?;
+    capture::refuse_wait(&stream)?;
+    capture::refuse_unsafe()?;
+    stream.synchronize()
+}
+
+/// A stream would not see what the program writes there while it waits.
+fn refuse_host_memory(address: CUdeviceptr) -> Outcome {
+    if visible::reaches(address) || crate::model::host_window::contains(address as usize) {
+        return Err(refuse_use!("a stream that waits for a value in host memory"));
+    }
+    Ok(())
+}
+
+pub unsafe fn cuStreamWaitValue32_v2(
+    stream: CUstream,
+    addr: CUdeviceptr,
+    value: u32,
+    flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    refuse_host_memory(addr)?;
+    let state = given(stream, ds)?;
+    session::post(&calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
+    state.add_hazard();
+    Ok(())
+}
+
+pub unsafe fn cuStreamWaitValue64_v2(
+    stream: CUstream,
+    addr: CUdeviceptr,
+    value: u64,
+    flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    refuse_host_memory(addr)?;
+    let state = given(stream, ds)?;
+    session::post(&calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
+    state.add_hazard();
+    Ok(())
+}
+
+/// The operations go into the stream one after the other; that they become visible together is not promised by
+/// CUDA either.
+pub unsafe fn cuStreamBatchMemOp_v2(
+    stream: CUstream,
+    count: u32,
+    paramArray: *const CUstreamBatchMemOpParams,
+    flags: u32,
+    ds: DefaultStream,
+) -> Outcome {
+    /// CUDA takes no more in one batch.
+    const MOST: u32 = 256;
+    if count > MOST || flags != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let state = given(stream, ds)?;
+    // SAFETY: a list of `count` operations.
+    for operation in unsafe { list(paramArray, count as usize) }? {
+        // SAFETY: every form begins with its kind, which says which form it is.
+        unsafe { memory_operation(operation, stream, &state, ds) }?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `operation` must have the form that its kind says.
+unsafe fn memory_operation(
+    operation: &CUstreamBatchMemOpParams,
+    stream: CUstream,
+    state: &StreamState,
+    ds: DefaultStream,
+) -> Outcome {
+    let barrier = |kind: CUstreamBatchMemOpType, flags| {
+        session::post(&calls::stream_memory_barrier { stream: state.handle, operation: kind.0, flags })
+    };
+    // SAFETY: as this function demands, in every branch.
+    unsafe {
+        match operation.operation {
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+                let wait = operation.waitValue;
+                cuStreamWaitValue32_v2(stream, wait.address, wait.__bindgen_anon_1.value, wait.flags, ds)
+            }
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+                let wait = operation.waitValue;
+                cuStreamWaitValue64_v2(stream, wait.address, wait.__bindgen_anon_1.value64, wait.flags, ds)
+            }
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
+                let write = operation.writeValue;
+                session::post(&calls::cuStreamWriteValue32_v2 {
+                    stream: state.handle,
+                    addr: write.address,
+                    value: write.__bindgen_anon_1.value,
+                    flags: write.flags,
+                })
+            }
+            CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+                let write = operation.writeValue;
+                session::post(&calls::cuStreamWriteValue64_v2 {
+                    stream: state.handle,
+                    addr: write.address,
+                    value: write.__bindgen_anon_1.value64,
+                    flags: write.flags,
+                })
+            }
+            kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => {
+                barrier(kind, operation.memoryBarrier.flags)
+            }
+            kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
+                barrier(kind, operation.flushRemoteWrites.flags)
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+}
+
+pub unsafe fn cuStreamGetAttribute(
+    hStream: CUstream,
+    attr: CUstreamAttrID,
+    value: *mut CUstreamAttrValue,
+    ds: DefaultStream,
+) -> Outcome {
+    // Events are attributes of launches, and streams have none.
+    let is_of_launches = matches!(
+        attr,
+        CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+            | CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT
+    );
+    if value.is_null() || is_of_launches {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let stream = named(hStream, ds)?;
+    let request = calls::stream_attribute_get { stream: stream.handle, attribute: attr.0 };
+    let found = session::call_in(stream.context, &request)?;
+    // SAFETY: not null, so there is room for the result, which is as large as what is stored.
+    unsafe { value.cast::<[u8; size_of::<CUstreamAttrValue>()]>().write(found.value) };
+    Ok(())
+}
+
+pub unsafe fn cuStreamSetAttribute(
+    hStream: CUstream,
+    attr: CUstreamAttrID,
+    param: *const CUstreamAttrValue,
+    ds: DefaultStream,
+) -> Outcome {
+    let stream = named(hStream, ds)?;
+    // SAFETY: a value, or null.
+    let wanted = unsafe { param.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: every byte of the union belongs to its `pad`, and any byte is a valid number.
+    let value = unsafe { wanted.pad }.map(|byte| byte as u8);
+    let attribute = LaunchAttribute { id: attr.0, value };
+    session::call_in(stream.context, &calls::stream_attribute_set { stream: stream.handle, attribute })?;
+    if attr == CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PRIORITY {
+        // SAFETY: the attribute is a priority.
+        stream.set_priority(unsafe { wanted.priority });
+    }
+    Ok(())
+}
+
+pub unsafe fn cuStreamGetCtx_v2(
+    hStream: CUstream,
+    pCtx: *mut CUcontext,
+    pGreenCtx: *mut CUgreenCtx,
+    ds: DefaultStream,
+) -> Outcome {
+    let stream = named(hStream, ds)?;
+    let green = super::of_context(stream.context);
+    // A green context lies in the primary context of its device.
+    let context = match green {
+        Some(_) => context::primary(context::state(stream.context)?.device)?.handle,
+        None => stream.context,
+    };
+    // SAFETY: room for the results; the second may be null.
+    unsafe {
+        give(pCtx, context.as_raw())?;
+        offer(pGreenCtx, green.unwrap_or(core::ptr::null_mut()));
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! Texture and surface objects, and the older references.
+//!
+//! An object is the server's own number, since programs hand it to kernels; each context counts for itself. What it
+//! was made from is kept here, so that asking costs nothing and gives the program's own handles.
+
+use super::Outcome;
+use crate::abi::entry::give;
+use crate::model::handles::RawHandle as _;
+use crate::model::{array, context, handles};
+use crate::remote::session;
+use causeway_api::calls;
+use causeway_api::handle::{Array, Context, Handle, MipmappedArray, SurfaceReference, TextureReference};
+use causeway_api::sys::{
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUmipmappedArray,
+    CUresourcetype, CUresult, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
+};
+use causeway_api::types::TextureSource;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// What a texture object was made from.
+#[derive(Clone, Copy)]
+struct Texture {
+    source: CUDA_RESOURCE_DESC,
+    sampling: CUDA_TEXTURE_DESC,
+    view: Option<CUDA_RESOURCE_VIEW_DESC>,
+}
+
+// SAFETY: the handles in the descriptions are numbers of this library and are never followed.
+unsafe impl Send for Texture {}
+
+/// What a surface object was made from.
+#[derive(Clone, Copy)]
+struct Surface(CUDA_RESOURCE_DESC);
+
+// SAFETY: as above.
+unsafe impl Send for Surface {}
+
+/// What a reference is bound to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bound {
+    Array(Handle<Array>),
+    Mipmapped(Handle<MipmappedArray>),
+}
+
+/// By context and number.
+type Objects<T> = LazyLock<Mutex<HashMap<(Handle<Context>, u64), T>>>;
+
+static TEXTURES: Objects<Texture> = LazyLock::new(Mutex::default);
+static SURFACES: Objects<Surface> = LazyLock::new(Mutex::default);
+/// By the handle of the texture or surface reference.
+static BOUND: LazyLock<Mutex<HashMap<u64, Bound>>> = LazyLock::new(Mutex::default);
+
+/// Forgets the objects of a context that ends.
+pub fn textures_end(context: Handle<Context>) {
+    TEXTURES.lock().retain(|(owner, _), _| *owner != context);
+    SURFACES.lock().retain(|(owner, _), _| *owner != context);
+}
+
+/// What a description means, with its handles checked.
+///
+/// # Safety
+/// The description must have the form that its type says.
+unsafe fn source(description: &CUDA_RESOURCE_DESC) -> Result<TextureSource, CUresult> {
+    if description.flags != 0 {
+        return Err(INVALID);
+    }
+    // SAFETY: as this function demands, in every branch.
+    unsafe {
+        match description.resType {
+            CUresourcetype::CU_RESOURCE_TYPE_ARRAY => {
+                Ok(TextureSource::Array(handles::given::<Array>(description.res.array.hArray)?))
+            }
+            CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
+                let mipmapped = description.res.mipmap.hMipmappedArray;
+                Ok(TextureSource::Mipmapped(handles::given::<MipmappedArray>(mipmapped)?))
+            }
+            CUresourcetype::CU_RESOURCE_TYPE_LINEAR => {
+                let row = description.res.linear;
+                Ok(TextureSource::Linear {
+                    address: row.devPtr,
+                    format: row.format,
+                    channels: row.numChannels,
+                    bytes: row.sizeInBytes as u64,
+                })
+            }
+            CUresourcetype::CU_RESOURCE_TYPE_PITCH2D => {
+                let rows = description.res.pitch2D;
+                Ok(TextureSource::Rows {
+                    address: rows.devPtr,
+                    format: rows.format,
+                    channels: rows.numChannels,
+                    width: rows.width as u64,
+                    height: rows.height as u64,
+                    pitch: rows.pitchInBytes as u64,
+                })
+            }
+            _ => Err(INVALID),
+        }
+    }
+}
+
+pub unsafe fn cuTexObjectCreate(
+    pTexObject: *mut CUtexObject,
+    pResDesc: *const CUDA_RESOURCE_DESC,
+    pTexDesc: *const CUDA_TEXTURE_DESC,
+    pResViewDesc: *const CUDA_RESOURCE_VIEW_DESC,
+) -> Outcome {
+    if pTexObject.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: descriptions, or null.
+    let (description, sampling, view) = unsafe {
+        (pResDesc.as_ref().ok_or(INVALID)?, pTexDesc.as_ref().ok_or(INVALID)?, pResViewDesc.as_ref())
+    };
+    // SAFETY: the program's promise.
+    let source = unsafe { source(description) }?;
+    let request = calls::texture_create { source, texture: *sampling, view: view.copied() };
+    let context = context::current()?;
+    let object = session::call(&request)?;
+    let texture = Texture { source: *description, sampling: *sampling, view: view.copied() };
+    TEXTURES.lock().insert((context, object), texture);
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pTexObject, object) }
+}
+
+/// As NVIDIA's driver, it has nothing against a number that names no texture of the context, or none any more.
+pub unsafe fn cuTexObjectDestroy(texObject: CUtexObject) -> Outcome {
+    match TEXTURES.lock().remove(&(context::current()?, texObject)) {
+        Some(_) => session::post(&calls::texture_destroy { object: texObject }),
+        None => Ok(()),
+    }
+}
+
+fn texture(object: CUtexObject) -> Result<Texture, CUresult> {
+    TEXTURES.lock().get(&(context::current()?, object)).copied().ok_or(INVALID)
+}
+
+pub unsafe fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, texObject: CUtexObject) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, texture(texObject)?.source) }
+}
+
+pub unsafe fn cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, texObject: CUtexObject) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, texture(texObject)?.sampling) }
+}
+
+pub unsafe fn cuTexObjectGetResourceViewDesc(
+    out: *mut CUDA_RESOURCE_VIEW_DESC,
+    texObject: CUtexObject,
+) -> Outcome {
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, texture(texObject)?.view.ok_or(INVALID)?) }
+}
+
+pub unsafe fn cuSurfObjectCreate(
+    pSurfObject: *mut CUsurfObject,
+    pResDesc: *const CUDA_RESOURCE_DESC,
+) -> Outcome {
+    if pSurfObject.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: a description, or null.
+    let description = unsafe { pResDesc.as_ref() }.ok_or(INVALID)?;
+    // SAFETY: the program's promise.
+    let source = unsafe { source(description) }?;
+    if !matches!(source, TextureSource::Array(_)) {
+        return Err(INVALID);
+    }
+    let context = context::current()?;
+    let object = session::call(&calls::surface_create { source })?;
+    SURFACES.lock().insert((context, object), Surface(*description));
+    // SAFETY: not null, so there is room for the result.
+    unsafe { give(pSurfObject, object) }
+}
+
+/// As [`cuTexObjectDestroy`].
+pub unsafe fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> Outcome {
+    match SURFACES.lock().remove(&(context::current()?, surfObject)) {
+        Some(_) => session::post(&calls::surface_destroy { object: surfObject }),
+        None => Ok(()),
+    }
+}
+
+pub unsafe fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, surfObject: CUsurfObject) -> Outcome {
+    let surface = SURFACES.lock().get(&(context::current()?, surfObject)).copied().ok_or(INVALID)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, surface.0) }
+}
+
+pub unsafe fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: u32) -> Outcome {
+    let reference = handles::given::<TextureReference>(hTexRef)?;
+    let array = array::given(hArray)?.handle;
+    session::call(&calls::cuTexRefSetArray { hTexRef: reference, hArray: array, Flags })?;
+    BOUND.lock().insert(reference.value(), Bound::Array(array));
+    Ok(())
+}
+
+pub unsafe fn cuTexRefSetMipmappedArray(
+    hTexRef: CUtexref,
+    hMipmappedArray: CUmipmappedArray,
+    Flags: u32,
+) -> Outcome {
+    let reference = handles::given::<TextureReference>(hTexRef)?;
+    let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
+    let request = calls::cuTexRefSetMipmappedArray { hTexRef: reference, hMipmappedArray: mipmapped, Flags };
+    session::call(&request)?;
+    BOUND.lock().insert(reference.value(), Bound::Mipmapped(mipmapped));
+    Ok(())
+}
+
+pub unsafe fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> Outcome {
+    let reference = handles::given::<TextureReference>(hTexRef)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(phArray, bound_array(reference.value())?) }
+}
+
+fn bound_array(reference: u64) -> Result<CUarray, CUresult> {
+    match BOUND.lock().get(&reference) {
+        Some(Bound::Array(array)) => Ok(array.as_raw()),
+        _ => Err(INVALID),
+    }
+}
+
+pub unsafe fn cuTexRefGetMipmappedArray(out: *mut CUmipmappedArray, hTexRef: CUtexref) -> Outcome {
+    let reference = handles::given::<TextureReference>(hTexRef)?;
+    let bound = BOUND.lock().get(&reference.value()).copied();
+    let Some(Bound::Mipmapped(mipmapped)) = bound else { return Err(INVALID) };
+    // SAFETY: room for the result, or null.
+    unsafe { give(out, mipmapped.as_raw()) }
+}
+
+pub unsafe fn cuTexRefDestroy(hTexRef: CUtexref) -> Outcome {
+    let reference = handles::retire::<TextureReference>(hTexRef)?;
+    BOUND.lock().remove(&reference.value());
+    session::call(&calls::cuTexRefDestroy { hTexRef: reference })
+}
+
+pub unsafe fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: u32) -> Outcome {
+    let reference = handles::given::<SurfaceReference>(hSurfRef)?;
+    let array = array::given(hArray)?.handle;
+    session::call(&calls::cuSurfRefSetArray { hSurfRef: reference, hArray: array, Flags })?;
+    BOUND.lock().insert(reference.value(), Bound::Array(array));
+    Ok(())
+}
+
+pub unsafe fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> Outcome {
+    let reference = handles::given::<SurfaceReference>(hSurfRef)?;
+    // SAFETY: room for the result, or null.
+    unsafe { give(phArray, bound_array(reference.value())?) }
+}

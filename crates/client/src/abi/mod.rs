@@ -1,0 +1,16 @@
+//! What the program sees: the exported symbols, the checks of their arguments, and the sequences that a call consists of.
+//!
+//! | Module | Question it answers |
+//! |---|---|
+//! | `stubs` | Which symbols are exported? |
+//! | [`entry`] | What does every call go through? |
+//! | [`calls`] | What does a call do that is not simply sent? |
+
+pub mod calls;
+pub mod entry;
+
+/// The exported symbols, made from the declaration list.
+#[allow(clippy::undocumented_unsafe_blocks)]
+pub mod stubs {
+    causeway_api_macros::stubs!();
+}

@@ -1,0 +1,310 @@
+//! Memory that the client holds and hands out: blocks that the worker has made, and what of them is free.
+
+mod blocks;
+
+pub use super::arena::Stamp;
+
+use super::arena::{Arena, UNIT};
+use super::window;
+use crate::model::stream::StreamState;
+use crate::model::{context, device};
+use crate::remote::session;
+use blocks::{Block, set_access};
+use causeway_api::calls;
+use causeway_api::handle::{Allocation, Context, Handle};
+use causeway_api::sys::{
+    CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUresult,
+};
+use causeway_api::types::{AllocationProperties, ExportToken};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+
+/// Free memory that a heap keeps for later allocations.
+const MOST_KEPT: u64 = 64 << 20;
+
+/// A gauge and the highest that it has been.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Gauge {
+    /// Now.
+    pub current: u64,
+    /// The highest since it was last reset.
+    pub high: u64,
+}
+
+impl Gauge {
+    /// Sets it.
+    pub fn set(&mut self, value: u64) {
+        self.current = value;
+        self.high = self.high.max(value);
+    }
+}
+
+#[derive(Default)]
+struct State {
+    arena: Arena,
+    blocks: BTreeMap<u64, Block>,
+    /// Other devices that may use the memory, by the server's numbers, and how.
+    accessors: Vec<(CUdevice, CUmemAccess_flags)>,
+    used: Gauge,
+    reserved: Gauge,
+    /// For pairs of streams: the first has been made to wait for what the second held up to a ticket.
+    joined: HashMap<(u64, u64), u64>,
+}
+
+/// Memory of one device for one purpose.
+pub struct Heap {
+    /// The program's number of the device.
+    pub device: CUdevice,
+    /// Bytes that it keeps although they are free.
+    keep: AtomicU64,
+    /// Most bytes of blocks; 0 for no limit.
+    limit: u64,
+    state: Mutex<State>,
+}
+
+/// Every heap, so that memory which one keeps can go to another.
+static HEAPS: LazyLock<Mutex<Vec<Weak<Heap>>>> = LazyLock::new(Mutex::default);
+/// The heaps of `cuMemAlloc`, by context.
+static OF_CONTEXTS: LazyLock<Mutex<HashMap<u64, Arc<Heap>>>> = LazyLock::new(Mutex::default);
+
+/// The heap that `cuMemAlloc` takes memory from; nothing where the session has no window.
+pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap>> {
+    window::window(context.server())?;
+    let mut heaps = OF_CONTEXTS.lock();
+    Some(Arc::clone(heaps.entry(context.value()).or_insert_with(|| {
+        let heap = Heap::new(device, 0);
+        let read_and_write = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        heap.state.lock().accessors = peers_of(device).map(|peer| (peer, read_and_write)).collect();
+        heap
+    })))
+}
+
+/// The devices (the server's numbers) that reach memory of a device. They get access from the beginning: the driver
+/// copies memory of its own from any device, with or without peer access, and must be able to do so with ours.
+fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
+    let session = device::without_context(device).and_then(session::of).ok();
+    let own = device::on_server(device).ok();
+    let count = session.map_or(0, |session| session.snapshot.devices.len());
+    (0..count).filter_map(move |peer| {
+        let known = session?.snapshot.peers.get(peer * count + own? as usize)?;
+        (known.can_access && Some(peer as CUdevice) != own).then_some(peer as CUdevice)
+    })
+}
+
+/// Releases the memory of a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    let heap = OF_CONTEXTS.lock().remove(&context.value());
+    if let Some(heap) = heap {
+        // Its error, if there is one, ends with the context.
+        let _ = context::state(context).and_then(|state| state.synchronize());
+        heap.release_all();
+    }
+}
+
+/// Bytes of a device that are free here although the server counts them as used.
+pub fn free_bytes(device: CUdevice) -> u64 {
+    of_device(device).iter().map(|heap| heap.state.lock().arena.free_bytes()).sum()
+}
+
+fn of_device(device: CUdevice) -> Vec<Arc<Heap>> {
+    let mut heaps = HEAPS.lock();
+    heaps.retain(|heap| heap.strong_count() > 0);
+    heaps.iter().filter_map(Weak::upgrade).filter(|heap| heap.device == device).collect()
+}
+
+fn is_past(stamp: &Stamp) -> bool {
+    stamp.stream.has_done(stamp.ticket)
+}
+
+/// The stamp of what is freed in a stream now.
+pub fn stamp(stream: &Arc<StreamState>) -> Stamp {
+    Stamp { stream: Arc::clone(stream), ticket: stream.newest() }
+}
+
+impl Heap {
+    /// A heap without memory; `limit` is the most it may hold, 0 for no limit.
+    pub fn new(device: CUdevice, limit: u64) -> Arc<Self> {
+        let heap = Arc::new(Self { device, keep: AtomicU64::new(MOST_KEPT), limit, state: Mutex::default() });
+        HEAPS.lock().push(Arc::downgrade(&heap));
+        heap
+    }
+
+    /// Sets how many free bytes it keeps at least.
+    pub fn set_keep(&self, bytes: u64) {
+        self.keep.store(bytes.max(MOST_KEPT), Ordering::Relaxed);
+    }
+
+    /// Keeps no free memory from now on.
+    pub fn end(&self) {
+        self.keep.store(0, Ordering::Relaxed);
+    }
+
+    /// Allocates memory, for use in `stream` from its end on, or by everybody.
+    ///
+    /// # Errors
+    /// What the server says when it has no more memory, `CUDA_ERROR_OUT_OF_MEMORY` as a rule.
+    pub fn allocate(&self, size: u64, stream: Option<&StreamState>) -> Result<u64, CUresult> {
+        let rounded = size.checked_next_multiple_of(UNIT).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        loop {
+            if let Some(base) = self.take(rounded, stream) {
+                return Ok(base);
+            }
+            // Another thread may be faster in taking what is new; then there is another turn.
+            let window = window::window(self.without_context()?.server());
+            self.grow(window.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?, rounded)?;
+        }
+    }
+
+    /// Where commands about its memory go.
+    fn without_context(&self) -> Result<Handle<Context>, CUresult> {
+        device::without_context(self.device)
+    }
+
+    /// Takes memory that is free here.
+    pub fn take(&self, size: u64, stream: Option<&StreamState>) -> Option<u64> {
+        let size = size.checked_next_multiple_of(UNIT)?;
+        let mut state = self.state.lock();
+        let State { arena, joined, .. } = &mut *state;
+        let usable = |stamp: &Stamp| {
+            is_past(stamp)
+                || stream.is_some_and(|stream| {
+                    let freed_in = stamp.stream.id;
+                    stream.id == freed_in
+                        || joined.get(&(stream.id, freed_in)).is_some_and(|ticket| stamp.ticket <= *ticket)
+                })
+        };
+        let base = arena.take(size, usable, is_past)?;
+        let used = state.used.current + size;
+        state.used.set(used);
+        Some(base)
+    }
+
+    /// Whether it has so much free memory that it had better be used than more asked for.
+    pub fn is_full_of_free(&self) -> bool {
+        self.state.lock().arena.free_bytes() >= MOST_KEPT
+    }
+
+    /// What has to be waited for before free memory of this size can be used.
+    pub fn blocking_stamp(&self, size: u64) -> Option<Stamp> {
+        self.state.lock().arena.blocking_stamp(size.next_multiple_of(UNIT))
+    }
+
+    /// Notes that one stream has been made to wait for what another one held up to a ticket.
+    pub fn join(&self, waiting: u64, other: u64, ticket: u64) {
+        self.state.lock().joined.insert((waiting, other), ticket);
+    }
+
+    /// Takes memory back that [`Self::allocate`] gave: for everybody, or for a stream until its work is done.
+    pub fn free(&self, base: u64, size: u64, since: Option<Stamp>) {
+        let size = size.next_multiple_of(UNIT);
+        let released = {
+            let mut state = self.state.lock();
+            state.arena.give(base, size, since);
+            let used = state.used.current.saturating_sub(size);
+            state.used.set(used);
+            let keep = self.keep.load(Ordering::Relaxed);
+            if state.arena.free_bytes() > keep { state.take_blocks(keep) } else { Vec::new() }
+        };
+        self.release(released);
+    }
+
+    /// Gives blocks back that are free until no more than `keep` bytes of free memory are left, if that can be.
+    pub fn trim(&self, keep: u64) {
+        let released = self.state.lock().take_blocks(keep);
+        self.release(released);
+    }
+
+    /// Gives every block back; what is allocated in them is lost.
+    pub fn release_all(&self) {
+        let released = {
+            let mut state = self.state.lock();
+            state.arena.take_all();
+            state.used.set(0);
+            state.reserved.set(0);
+            core::mem::take(&mut state.blocks)
+        };
+        self.release(released.into_iter().collect());
+    }
+
+    /// Bytes that are allocated, and bytes of all blocks.
+    pub fn gauges(&self) -> (Gauge, Gauge) {
+        let state = self.state.lock();
+        (state.used, state.reserved)
+    }
+
+    /// Sets the high marks of used or reserved bytes back to what they are now.
+    pub fn reset_high(&self, of_reserved: bool) {
+        let mut state = self.state.lock();
+        let gauge = if of_reserved { &mut state.reserved } else { &mut state.used };
+        gauge.high = gauge.current;
+    }
+
+    /// The block in which an address lies: its handle, first address and size.
+    pub fn block_of(&self, address: u64) -> Option<(Handle<Allocation>, u64, u64)> {
+        let state = self.state.lock();
+        let (base, block) = state.blocks.range(..=address).next_back()?;
+        Some((block.handle, *base, block.size))
+    }
+
+    /// Lets other processes have the block in which an address lies; gives its token and its first address.
+    pub fn export(&self, address: u64) -> Result<(ExportToken, u64), CUresult> {
+        let mut state = self.state.lock();
+        let found = state.blocks.range_mut(..=address).next_back();
+        let (base, block) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if let Some(token) = block.token {
+            return Ok((token, *base));
+        }
+        let properties = AllocationProperties {
+            kind: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0,
+            handle_types: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0,
+            location: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
+            location_id: device::on_server(self.device)?,
+            ..AllocationProperties::default()
+        };
+        let request =
+            calls::allocation_export { allocation: block.handle, size: block.size as usize, properties };
+        let token = *block.token.insert(session::call_in(self.without_context()?, &request)?);
+        Ok((token, *base))
+    }
+
+    /// What a device other than the heap's own may do with its memory.
+    pub fn access_of(&self, accessor: CUdevice) -> CUmemAccess_flags {
+        let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        let state = self.state.lock();
+        state.accessors.iter().find(|(device, _)| *device == accessor).map_or(none, |(_, flags)| *flags)
+    }
+
+    /// Sets what another device (the server's number) may do with the heap's memory, now and later.
+    pub fn set_access(&self, accessor: CUdevice, flags: CUmemAccess_flags) -> Result<(), CUresult> {
+        let ranges: Vec<(u64, u64)> = {
+            let mut state = self.state.lock();
+            state.accessors.retain(|(device, _)| *device != accessor);
+            if flags != CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE {
+                state.accessors.push((accessor, flags));
+            }
+            state.blocks.iter().map(|(base, block)| (*base, block.size)).collect()
+        };
+        let nowhere = self.without_context()?;
+        ranges.into_iter().try_for_each(|(base, size)| set_access(nowhere, base, size, accessor, flags))
+    }
+}
+
+impl State {
+    /// Takes out blocks that are free, until no more than `keep` free bytes are left.
+    fn take_blocks(&mut self, keep: u64) -> Vec<(u64, Block)> {
+        let taken = self.arena.take_blocks(keep, is_past);
+        let held = self.arena.held_bytes();
+        self.reserved.set(held);
+        taken.into_iter().filter_map(|(base, _)| Some((base, self.blocks.remove(&base)?))).collect()
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        if crate::process::is_ready() {
+            self.release_all();
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The range of addresses that device memory has.
+
+use crate::log::info;
+use crate::remote::session;
+use causeway_api::calls;
+use causeway_api::handle::Handle;
+use causeway_api::snapshot;
+use causeway_api::sys::CUresult;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A range of addresses, and which of them are free.
+#[derive(Debug)]
+pub struct Window {
+    granularity: u64,
+    /// First address and size of each free range; neighbours are always merged.
+    free: Mutex<BTreeMap<u64, u64>>,
+}
+
+/// A window with its place, as the servers offered it. Sessions that offer the same one share it, so that no two of
+/// them give out the same address.
+type Known = ((u64, u64), &'static Window);
+
+/// The windows of all sessions.
+static WINDOWS: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+/// What a session knows of its window.
+#[derive(Default)]
+pub struct OfSession {
+    window: OnceLock<Option<&'static Window>>,
+    opened: OnceLock<Result<(), CUresult>>,
+    /// Whether the server turned out not to have the window after all.
+    is_lost: AtomicBool,
+}
+
+/// The window of the session with a server; nothing where server or client cannot reserve one.
+pub fn window(server: usize) -> Option<&'static Window> {
+    let session = session::with(server).ok()?;
+    let own = &session.window;
+    own.window
+        .get_or_init(|| find(session.snapshot.device_window))
+        .filter(|_| !own.is_lost.load(Ordering::Relaxed))
+}
+
+/// The window that a server offers, once for all sessions.
+fn find(offered: snapshot::Window) -> Option<&'static Window> {
+    if offered.size == 0 {
+        return None;
+    }
+    let place = (offered.address, offered.size);
+    let mut windows = WINDOWS.lock();
+    if let Some((_, known)) = windows.iter().find(|(known, _)| *known == place) {
+        return Some(known);
+    }
+    match reserve(offered.address, offered.size) {
+        Ok(()) => {
+            let window = Window::new(offered.address, offered.size, offered.granularity);
+            let window: &'static Window = Box::leak(Box::new(window));
+            windows.push((place, window));
+            Some(window)
+        }
+        Err(cause) => {
+            info!(
+                "{} bytes of addresses at {:#x} cannot be reserved ({cause}); every allocation asks the server",
+                offered.size, offered.address
+            );
+            None
+        }
+    }
+}
+
+/// The window of the session with a server, which the server has reserved as well from here on.
+pub fn opened(server: usize) -> Result<&'static Window, CUresult> {
+    let window = window(server).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+    let open = || session::call_in(Handle::null_of(server), &calls::address_window_open {});
+    session::with(server)?.window.opened.get_or_init(open).map(|()| window)
+}
+
+/// Notes that a server cannot reserve the window.
+pub fn lose(server: usize) {
+    let Ok(session) = session::with(server) else { return };
+    if !session.window.is_lost.swap(true, Ordering::Relaxed) {
+        info!("the server's driver cannot reserve the window of addresses; every allocation asks the server");
+    }
+}
+
+/// Keeps the range free of anything else in this process.
+fn reserve(address: u64, size: u64) -> std::io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: with this flag the system maps the range only where nothing is mapped.
+    let given =
+        unsafe { libc::mmap(address as *mut libc::c_void, size as usize, libc::PROT_NONE, flags, -1, 0) };
+    if given == libc::MAP_FAILED {
+        return Err(std::io::Error::last_os_error());
+    }
+    if given as u64 != address {
+        // A kernel that does not know the flag takes the address for a wish.
+        // SAFETY: mapped just now, and nobody knows of it.
+        unsafe { libc::munmap(given, size as usize) };
+        return Err(std::io::Error::from_raw_os_error(libc::EEXIST));
+    }
+    Ok(())
+}
+
+impl Window {
+    fn new(base: u64, size: u64, granularity: u64) -> Self {
+        Self { granularity, free: Mutex::new(BTreeMap::from([(base, size)])) }
+    }
+
+    /// What addresses and sizes of mappings are multiples of.
+    pub fn granularity(&self) -> u64 {
+        self.granularity
+    }
+
+    /// Takes `size` bytes of addresses at a multiple of `alignment`: at `wish` when they are free, else the lowest.
+    pub fn take(&self, size: u64, alignment: u64, wish: u64) -> Option<u64> {
+        let alignment = alignment.max(self.granularity);
+        let mut free = self.free.lock();
+        let at_wish = free.range(..=wish).next_back().and_then(|(start, length)| {
+            let fits = wish.is_multiple_of(alignment) && wish.checked_add(size)? <= start + length;
+            fits.then_some((*start, *length, wish))
+        });
+        let (start, length, taken) = at_wish.or_else(|| {
+            free.iter().find_map(|(start, length)| {
+                let aligned = start.checked_next_multiple_of(alignment)?;
+                (aligned.checked_add(size)? <= start + length).then_some((*start, *length, aligned))
+            })
+        })?;
+        free.remove(&start);
+        if taken > start {
+            free.insert(start, taken - start);
+        }
+        let (end, taken_end) = (start + length, taken + size);
+        if end > taken_end {
+            free.insert(taken_end, end - taken_end);
+        }
+        Some(taken)
+    }
+
+    /// Gives addresses back that [`Self::take`] gave.
+    pub fn give_back(&self, mut start: u64, mut size: u64) {
+        let mut free = self.free.lock();
+        if let Some((before, length)) = free.range(..start).next_back().map(|(a, b)| (*a, *b))
+            && before + length == start
+        {
+            free.remove(&before);
+            (start, size) = (before, size + length);
+        }
+        if let Some(length) = free.remove(&(start + size)) {
+            size += length;
+        }
+        free.insert(start, size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_at_the_wish_or_from_the_bottom_and_merge_again() {
+        const UNIT: u64 = 2 << 20;
+        let window = Window::new(1 << 40, 16 * UNIT, UNIT);
+        let first = window.take(UNIT, 0, 0).unwrap();
+        assert_eq!(first, 1 << 40);
+        let wish = (1 << 40) + 8 * UNIT;
+        assert_eq!(window.take(2 * UNIT, 0, wish), Some(wish));
+        assert_eq!(window.take(2 * UNIT, 4 * UNIT, wish), Some((1 << 40) + 4 * UNIT));
+        assert_eq!(window.take(7 * UNIT, 0, 0), None);
+        window.give_back(wish, 2 * UNIT);
+        window.give_back(first, UNIT);
+        window.give_back((1 << 40) + 4 * UNIT, 2 * UNIT);
+        assert_eq!(window.take(16 * UNIT, 0, 0), Some(1 << 40));
+    }
+
+    #[test]
+    fn a_range_that_is_in_use_is_not_reserved() {
+        const SIZE: u64 = 1 << 20;
+        let address = 0x0dea_0000_0000;
+        reserve(address, SIZE).unwrap();
+        assert_eq!(reserve(address, SIZE).unwrap_err().raw_os_error(), Some(libc::EEXIST));
+    }
+}

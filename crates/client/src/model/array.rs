@@ -1,0 +1,199 @@
+//! Arrays as the client knows them: their descriptors, so that copies are checked here.
+
+use crate::model::handles::RawHandle as _;
+use crate::model::handles::{self, Registry};
+use crate::remote::session;
+use causeway_api::calls;
+use causeway_api::handle::{Array, Context, Handle, MipmappedArray};
+use causeway_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUarray_format as Format, CUresult};
+use causeway_api::types::ArrayBox;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What the client keeps of an array.
+pub struct ArrayState {
+    /// Its handle.
+    pub handle: Handle<Array>,
+    /// The context it belongs to.
+    pub context: Handle<Context>,
+    /// As the program or the server described it.
+    pub descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    /// Whether it is a level or a plane of something else, which it ends with.
+    is_part: bool,
+}
+
+/// What the client keeps of a mipmapped array.
+pub struct MipmappedState {
+    context: Handle<Context>,
+    /// The levels that the program has asked for.
+    levels: Mutex<HashMap<u32, Handle<Array>>>,
+}
+
+static ARRAYS: Registry<Array, ArrayState> = Registry::new();
+static MIPMAPPED: Registry<MipmappedArray, MipmappedState> = Registry::new();
+
+/// Bytes of an element with this format and so many channels, for the formats whose elements lie side by side.
+fn size_of_element(format: Format, channels: u32) -> Option<u64> {
+    let channel = match format {
+        Format::CU_AD_FORMAT_UNSIGNED_INT8 | Format::CU_AD_FORMAT_SIGNED_INT8 => 1,
+        Format::CU_AD_FORMAT_UNSIGNED_INT16
+        | Format::CU_AD_FORMAT_SIGNED_INT16
+        | Format::CU_AD_FORMAT_HALF => 2,
+        Format::CU_AD_FORMAT_UNSIGNED_INT32
+        | Format::CU_AD_FORMAT_SIGNED_INT32
+        | Format::CU_AD_FORMAT_FLOAT => 4,
+        _ => return None,
+    };
+    Some(channel * u64::from(channels))
+}
+
+/// The context that an array belongs to, as far as it is known.
+pub fn context_of(array: Handle<Array>) -> Option<Handle<Context>> {
+    ARRAYS.get(array).ok().map(|state| state.context)
+}
+
+impl ArrayState {
+    /// Bytes of an element, where elements lie side by side.
+    pub fn element_bytes(&self) -> Option<u64> {
+        size_of_element(self.descriptor.Format, self.descriptor.NumChannels)
+    }
+
+    /// A box of it; `offset` and `size` are in bytes, rows and slices. One that does not fit is refused.
+    pub fn part(&self, offset: [usize; 3], size: [usize; 3]) -> Result<ArrayBox<Handle<Array>>, CUresult> {
+        let ([x, y, z], [width, height, depth]) = (offset.map(|at| at as u64), size.map(|size| size as u64));
+        if let Some(element) = self.element_bytes() {
+            let extent = [
+                (self.descriptor.Width as u64).saturating_mul(element),
+                self.descriptor.Height.max(1) as u64,
+                self.descriptor.Depth.max(1) as u64,
+            ];
+            let fits = [(x, width), (y, height), (z, depth)]
+                .iter()
+                .zip(extent)
+                .all(|((at, size), most)| at.checked_add(*size).is_some_and(|end| end <= most));
+            if !fits || !x.is_multiple_of(element) || !width.is_multiple_of(element) {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        Ok(ArrayBox { array: self.handle, x, y, z, width, height, depth })
+    }
+}
+
+/// Bytes of an element of an array that the client knows, where elements lie side by side.
+pub fn element_bytes(array: Handle<Array>) -> Option<u64> {
+    ARRAYS.get(array).ok()?.element_bytes()
+}
+
+/// Notes a new array.
+pub fn add(
+    handle: Handle<Array>,
+    context: Handle<Context>,
+    descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    is_part: bool,
+) {
+    ARRAYS.insert(handle, Arc::new(ArrayState { handle, context, descriptor, is_part }));
+}
+
+/// The array that the program passed.
+pub fn given(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
+    ARRAYS.get(Handle::from_raw(raw))
+}
+
+/// Takes out an array that the program destroys; levels and planes cannot be.
+pub fn take(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
+    let state = given(raw)?;
+    if state.is_part {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    forget(state.handle);
+    Ok(state)
+}
+
+fn forget(array: Handle<Array>) {
+    ARRAYS.remove(array);
+    handles::drop_handle(array);
+}
+
+/// Notes a new mipmapped array.
+pub fn add_mipmapped(handle: Handle<MipmappedArray>, context: Handle<Context>) {
+    MIPMAPPED.insert(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
+}
+
+/// A level of a mipmapped array: always the same handle.
+pub fn level(mipmapped: Handle<MipmappedArray>, level: u32) -> Result<Handle<Array>, CUresult> {
+    let state = MIPMAPPED.get(mipmapped)?;
+    let mut levels = state.levels.lock();
+    if let Some(known) = levels.get(&level) {
+        return Ok(*known);
+    }
+    let request =
+        calls::cuMipmappedArrayGetLevel { pLevelArray: handles::create(), hMipmappedArray: mipmapped, level };
+    let array = made_of_another(state.context, &request, request.pLevelArray)?;
+    levels.insert(level, array);
+    Ok(array)
+}
+
+/// Has the server make `array` a part of something else, and learns what it looks like.
+pub fn made_of_another<C: calls::Call<Reply = ()>>(
+    context: Handle<Context>,
+    request: &C,
+    array: Handle<Array>,
+) -> Result<Handle<Array>, CUresult> {
+    handles::or_drop(array, session::call_in(context, request))?;
+    let question = calls::cuArray3DGetDescriptor_v2 { hArray: array };
+    let descriptor = handles::or_drop(array, session::call_in(context, &question))?;
+    add(array, context, descriptor, true);
+    Ok(array)
+}
+
+/// Takes out a mipmapped array that the program destroys, and its levels with it; gives its context.
+pub fn take_mipmapped(handle: Handle<MipmappedArray>) -> Result<Handle<Context>, CUresult> {
+    let state = MIPMAPPED.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    handles::drop_handle(handle);
+    state.levels.lock().values().for_each(|level| forget(*level));
+    Ok(state.context)
+}
+
+/// Forgets the arrays of a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    for (handle, _) in ARRAYS.select(|array| array.context == context) {
+        forget(handle);
+    }
+    for (handle, _) in MIPMAPPED.select(|array| array.context == context) {
+        MIPMAPPED.remove(handle);
+        handles::drop_handle(handle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_must_lie_in_the_array_and_on_elements() {
+        let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
+            Width: 10,
+            Height: 4,
+            Format: Format::CU_AD_FORMAT_FLOAT,
+            NumChannels: 2,
+            ..Default::default()
+        };
+        let mut array =
+            ArrayState { handle: Handle::new(1, 0), context: Handle::NULL, descriptor, is_part: false };
+        assert_eq!(array.element_bytes(), Some(8));
+        assert!(array.part([8, 1, 0], [72, 3, 1]).is_ok());
+        for (offset, size) in [
+            ([16, 0, 0], [72, 1, 1]),
+            ([0, 1, 0], [8, 4, 1]),
+            ([0, 0, 1], [8, 1, 1]),
+            ([4, 0, 0], [8, 1, 1]),
+            ([0, 0, 0], [12, 1, 1]),
+            ([usize::MAX, 0, 0], [8, 1, 1]),
+        ] {
+            assert!(array.part(offset, size).is_err(), "{offset:?} {size:?}");
+        }
+        array.descriptor.Format = Format::CU_AD_FORMAT_BC1_UNORM;
+        assert!(array.part([0; 3], [1000, 1, 1]).is_ok(), "the server judges");
+    }
+}

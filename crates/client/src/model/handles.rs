@@ -1,0 +1,401 @@
+//! The handles that the program holds: made here, checked here.
+//!
+//! All kinds share one table of slots, as the worker's table does. A slot says which use of it is valid, so a
+//! null, foreign or freed handle is refused at once, without asking the server. The program has addresses in their
+//! place ([`addresses`]), into which [`RawHandle`] turns them where they leave the library, and back.
+
+mod addresses;
+
+use crate::abi::entry::DefaultStream;
+use crate::model::{context, stream};
+use crate::submit::capture;
+use causeway_api::handle::{Context, Handle, Kind, Stream};
+use causeway_api::sys::{CUresult, CUstream};
+use parking_lot::{Mutex, RwLock};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SEGMENT: usize = 4096;
+const SEGMENTS: usize = (1 << addresses::SLOT_BITS) / SEGMENT;
+
+/// A slot is not used again before this many others have been freed: a command of the worker that still waits for
+/// its stream may be the one that frees the old object.
+const REST: usize = 4096;
+
+/// One place of the table.
+struct Slot {
+    /// A whole handle while it is valid, else the epoch of the slot's next use.
+    handle: AtomicU64,
+    /// The whole handle that the slot was last used for, valid or not: what an address means.
+    named: AtomicU64,
+    /// For streams and contexts: the ticket of the newest command that put work into it; see [`crate::model::completion`].
+    ticket: AtomicU64,
+    /// For contexts: the ticket of the newest command in their legacy default stream.
+    legacy_ticket: AtomicU64,
+}
+
+impl Slot {
+    const fn unused() -> Self {
+        Self {
+            handle: AtomicU64::new(0),
+            named: AtomicU64::new(0),
+            ticket: AtomicU64::new(0),
+            legacy_ticket: AtomicU64::new(0),
+        }
+    }
+}
+
+static SLOTS: [OnceLock<Box<[Slot; SEGMENT]>>; SEGMENTS] = [const { OnceLock::new() }; SEGMENTS];
+static FREE: Mutex<Free> = Mutex::new(Free { next: 0, resting: VecDeque::new() });
+
+struct Free {
+    next: u32,
+    resting: VecDeque<u32>,
+}
+
+fn slot(index: u32) -> Option<&'static Slot> {
+    let index = index as usize;
+    SLOTS.get(index / SEGMENT)?.get().map(|segment| &segment[index % SEGMENT])
+}
+
+fn slot_or_new(index: u32) -> &'static Slot {
+    let index = index as usize;
+    let segment = SLOTS[index / SEGMENT].get_or_init(|| Box::new([const { Slot::unused() }; SEGMENT]));
+    &segment[index % SEGMENT]
+}
+
+/// Keeps the slot of a handle for an object that is always called so, and of which the program may know before it
+/// exists. Only before any handle is made.
+pub fn fix<K: Kind>(handle: Handle<K>) {
+    let mut free = FREE.lock();
+    free.next = free.next.max(handle.index() + 1);
+    slot_or_new(handle.index()).named.store(handle.value(), Ordering::Release);
+}
+
+/// What a handle is to the program.
+pub trait RawHandle<K: Kind>: Copy {
+    /// The handle as the program has it: an address, or null.
+    fn as_raw(self) -> K::Raw;
+
+    /// The handle that a program passed; null for what never was one. Whether it is valid, and of the kind, is not
+    /// looked at.
+    fn from_raw(raw: K::Raw) -> Self;
+}
+
+impl<K: Kind> RawHandle<K> for Handle<K> {
+    #[inline]
+    fn as_raw(self) -> K::Raw {
+        K::raw(if self.is_null() { 0 } else { addresses::address_of(self.index(), self.epoch()) })
+    }
+
+    #[inline]
+    fn from_raw(raw: K::Raw) -> Self {
+        meant(raw).map_or(Self::NULL, |(_, handle)| handle)
+    }
+}
+
+/// The slot that the program's handle means, and the whole handle.
+#[inline]
+fn meant<K: Kind>(raw: K::Raw) -> Option<(&'static Slot, Handle<K>)> {
+    let (index, epoch) = addresses::meant_by(K::address(raw))?;
+    let slot = slot(index)?;
+    let handle = Handle::<K>::from_value(slot.named.load(Ordering::Acquire));
+    (!handle.is_null() && addresses::low(handle.epoch()) == epoch).then_some((slot, handle))
+}
+
+/// Makes a handle for a new object.
+///
+/// # Panics
+/// When the program holds four million objects.
+pub fn create<K: Kind>() -> Handle<K> {
+    create_of(0)
+}
+
+/// Makes a handle for a new context of one of the program's servers.
+pub fn create_context(server: usize) -> Handle<Context> {
+    create_of(server)
+}
+
+fn create_of<K: Kind>(server: usize) -> Handle<K> {
+    let index = {
+        let mut free = FREE.lock();
+        if free.resting.len() > REST
+            && let Some(index) = free.resting.pop_front()
+        {
+            index
+        } else {
+            let index = free.next;
+            free.next += 1;
+            index
+        }
+    };
+    let slot = slot_or_new(index);
+    let handle = Handle::new(index, slot.handle.load(Ordering::Relaxed) as u32).of(server);
+    slot.ticket.store(0, Ordering::Relaxed);
+    slot.legacy_ticket.store(0, Ordering::Relaxed);
+    slot.named.store(handle.value(), Ordering::Release);
+    slot.handle.store(handle.value(), Ordering::Release);
+    handle
+}
+
+/// Makes a handle with a fixed place valid.
+pub fn revive<K: Kind>(handle: Handle<K>) {
+    slot_or_new(handle.index()).handle.store(handle.value(), Ordering::Release);
+}
+
+/// Notes the ticket of the newest command in a stream or context; null handles have no place for it.
+#[inline]
+pub fn set_ticket<K: Kind>(handle: Handle<K>, ticket: u64) {
+    if let Some(slot) = slot(handle.index())
+        && !handle.is_null()
+    {
+        slot.ticket.store(ticket, Ordering::Release);
+    }
+}
+
+/// The ticket of the newest command in a stream or context.
+#[inline]
+pub fn ticket<K: Kind>(handle: Handle<K>) -> u64 {
+    slot(handle.index()).map_or(0, |slot| slot.ticket.load(Ordering::Acquire))
+}
+
+/// Notes the ticket of the newest command in the legacy default stream of a context.
+#[inline]
+pub fn set_legacy_ticket(context: Handle<Context>, ticket: u64) {
+    if let Some(slot) = slot(context.index()) {
+        slot.legacy_ticket.store(ticket, Ordering::Release);
+    }
+}
+
+/// The ticket of the newest command in the legacy default stream of a context.
+#[inline]
+pub fn legacy_ticket(context: Handle<Context>) -> u64 {
+    slot(context.index()).map_or(0, |slot| slot.legacy_ticket.load(Ordering::Acquire))
+}
+
+/// Whether the handle is valid.
+#[inline]
+pub fn is_valid<K: Kind>(handle: Handle<K>) -> bool {
+    K::accepts(handle.tag())
+        && slot(handle.index()).is_some_and(|slot| slot.handle.load(Ordering::Acquire) == handle.value())
+}
+
+/// The handle that the program passed, if it is valid.
+#[inline]
+pub fn given<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
+    match meant::<K>(raw) {
+        Some((slot, handle))
+            if K::accepts(handle.tag()) && slot.handle.load(Ordering::Acquire) == handle.value() =>
+        {
+            Ok(handle)
+        }
+        _ => Err(refusal::<K>()),
+    }
+}
+
+/// The handle that the program passed, which is not valid from now on.
+pub fn retire<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
+    let handle = given::<K>(raw)?;
+    if drop_handle(handle) { Ok(handle) } else { Err(refusal::<K>()) }
+}
+
+/// Makes a handle invalid; false when it was not valid. The slot may be used again.
+pub fn drop_handle<K: Kind>(handle: Handle<K>) -> bool {
+    let valid = suspend(handle);
+    if valid {
+        FREE.lock().resting.push_back(handle.index());
+    }
+    valid
+}
+
+/// Passes on the outcome of the call that was to make an object: where it failed, the object's handle is given up.
+pub fn or_drop<K: Kind, T>(handle: Handle<K>, outcome: Result<T, CUresult>) -> Result<T, CUresult> {
+    outcome.inspect_err(|_| {
+        drop_handle(handle);
+    })
+}
+
+/// Makes a handle with a fixed place invalid until it is revived; false when it was not valid.
+pub fn suspend<K: Kind>(handle: Handle<K>) -> bool {
+    let next = u64::from(handle.epoch().wrapping_add(1));
+    slot(handle.index()).is_some_and(|slot| {
+        slot.handle.compare_exchange(handle.value(), next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+fn refusal<K: Kind>() -> CUresult {
+    if K::TAG == Context::TAG {
+        CUresult::CUDA_ERROR_INVALID_CONTEXT
+    } else {
+        CUresult::CUDA_ERROR_INVALID_HANDLE
+    }
+}
+
+/// The stream that the program passed to put work into it. Work in the legacy default stream is refused where it
+/// would have to wait for a stream that is being captured.
+#[inline]
+pub fn stream(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
+    let stream = stream_named(raw, default_stream)?;
+    if stream.is_null() {
+        capture::refuse_implicit()?;
+    }
+    Ok(stream)
+}
+
+/// The stream that the program passed; 0, 1 and 2 name default streams of the current context.
+#[inline]
+pub fn stream_named(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
+    const LEGACY: u64 = 1;
+    const PER_THREAD: u64 = 2;
+    match (Stream::address(raw), default_stream) {
+        (0, DefaultStream::Legacy) | (LEGACY, _) => {
+            context::current()?;
+            Ok(Handle::NULL)
+        }
+        (0, DefaultStream::PerThread) | (PER_THREAD, _) => stream::of_thread(),
+        _ => given(raw),
+    }
+}
+
+/// An object and the handle under which it is kept.
+type Entry<K, T> = (Handle<K>, Arc<T>);
+
+/// What the client keeps of objects of one sort, found by their handles.
+pub struct Registry<K, T> {
+    /// By slot.
+    entries: RwLock<Vec<Option<Entry<K, T>>>>,
+}
+
+impl<K: Kind, T> Registry<K, T> {
+    /// Nothing is kept.
+    pub const fn new() -> Self {
+        Self { entries: RwLock::new(Vec::new()) }
+    }
+
+    /// Keeps `object` under `handle`.
+    pub fn insert(&self, handle: Handle<K>, object: Arc<T>) {
+        let index = handle.index() as usize;
+        let mut entries = self.entries.write();
+        if index >= entries.len() {
+            entries.resize_with(index + 1, || None);
+        }
+        entries[index] = Some((handle, object));
+    }
+
+    /// What is kept under `handle`.
+    #[inline]
+    pub fn get(&self, handle: Handle<K>) -> Result<Arc<T>, CUresult> {
+        match self.entries.read().get(handle.index() as usize) {
+            Some(Some((kept, object))) if kept.value() == handle.value() => Ok(object.clone()),
+            _ => Err(refusal::<K>()),
+        }
+    }
+
+    /// Takes out what is kept under `handle`.
+    pub fn remove(&self, handle: Handle<K>) -> Option<Arc<T>> {
+        let mut entries = self.entries.write();
+        let entry = entries.get_mut(handle.index() as usize)?;
+        entry.take_if(|(kept, _)| kept.value() == handle.value()).map(|(_, object)| object)
+    }
+
+    /// Everything that is kept and that `wanted` picks.
+    pub fn select(&self, wanted: impl Fn(&T) -> bool) -> Vec<Entry<K, T>> {
+        self.entries.read().iter().flatten().filter(|(_, object)| wanted(object)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_api::handle::{Event, Function, Kernel, MOST_SERVERS};
+
+    #[test]
+    fn a_handle_is_valid_until_it_is_dropped_and_its_slot_rests() {
+        let handle = create::<Event>();
+        assert_eq!(given::<Event>(handle.as_raw()), Ok(handle));
+        assert_eq!(given::<Kernel>(handle.as_raw().cast()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(retire::<Event>(handle.as_raw()), Ok(handle));
+        assert_eq!(retire::<Event>(handle.as_raw()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert!(!is_valid(handle) && create::<Event>().index() != handle.index());
+    }
+
+    #[test]
+    fn null_and_foreign_handles_are_refused() {
+        assert!(given::<Event>(core::ptr::null_mut()).is_err());
+        assert!(given::<Event>(0x7fff_1234_5678_usize as _).is_err());
+        assert!(given::<Event>(u64::MAX as usize as _).is_err());
+        assert_eq!(given::<Context>(core::ptr::null_mut()), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT));
+    }
+
+    #[test]
+    fn a_kernel_passes_for_a_function() {
+        let kernel = create::<Kernel>();
+        assert_eq!(given::<Function>(kernel.as_raw().cast()).unwrap().value(), kernel.value());
+    }
+
+    #[test]
+    fn a_program_has_an_address_for_each_handle_and_is_refused_others() {
+        let handles: Vec<Handle<Stream>> = (0..50).map(|server| create_of(server % MOST_SERVERS)).collect();
+        let mut addresses: Vec<u64> = handles.iter().map(|handle| handle.as_raw() as u64).collect();
+        for (handle, address) in handles.iter().zip(&addresses) {
+            assert!(address.is_multiple_of(16) && address >> 47 == 0, "{handle:?} is {address:#x}");
+            assert_eq!(given::<Stream>(*address as _), Ok(*handle));
+            assert!(
+                given::<Stream>((*address + 1) as _).is_err()
+                    && given::<Stream>((*address | 8) as _).is_err()
+            );
+            assert!(
+                given::<Stream>(handle.value() as _).is_err(),
+                "the wire's form is none of the program's"
+            );
+        }
+        addresses.dedup();
+        assert_eq!(addresses.len(), handles.len());
+        assert!(
+            Handle::<Stream>::NULL.as_raw().is_null() && Handle::<Context>::null_of(3).as_raw().is_null()
+        );
+    }
+
+    #[test]
+    fn a_new_use_of_a_slot_has_another_address_and_the_old_one_is_refused() {
+        let old = create::<Event>();
+        let raw = old.as_raw();
+        assert!(drop_handle(old));
+        assert_eq!(given::<Event>(raw), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        let reused = (0..4 * REST).map(|_| create::<Event>()).inspect(|handle| {
+            assert!(handle.as_raw() != raw && given::<Event>(handle.as_raw()) == Ok(*handle));
+            assert!(given::<Event>(raw).is_err(), "{old:?} passes for {handle:?}");
+            drop_handle(*handle);
+        });
+        let reused = reused.filter(|handle| handle.index() == old.index()).count();
+        assert!(reused > 0, "the slot was not used again");
+    }
+
+    #[test]
+    fn a_fixed_handle_is_known_before_it_is_valid_and_while_it_is_not() {
+        // Beyond the slots that tests beside this one get.
+        let handle = Handle::<Context>::new((SEGMENT * SEGMENTS) as u32 - 1, 0).of(2);
+        slot_or_new(handle.index()).named.store(handle.value(), Ordering::Release);
+        assert_eq!(Handle::from_raw(handle.as_raw()), handle);
+        assert!(given::<Context>(handle.as_raw()).is_err());
+        revive(handle);
+        assert_eq!(given::<Context>(handle.as_raw()), Ok(handle));
+        assert!(suspend(handle) && given::<Context>(handle.as_raw()).is_err());
+        assert_eq!(Handle::from_raw(handle.as_raw()), handle);
+    }
+
+    #[test]
+    fn a_registry_forgets_what_is_removed_and_refuses_older_uses_of_a_slot() {
+        let registry = Registry::<Event, u32>::new();
+        let (old, new) = (Handle::new(5, 0), Handle::new(5, 1));
+        registry.insert(old, Arc::new(1));
+        assert_eq!(registry.get(old).as_deref(), Ok(&1));
+        registry.insert(new, Arc::new(2));
+        assert!(registry.get(old).is_err() && registry.remove(old).is_none());
+        assert_eq!(registry.select(|value| *value == 2).len(), 1);
+        assert_eq!(registry.remove(new).as_deref(), Some(&2));
+        assert!(registry.get(new).is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! The client's picture of what the program has made. It sends nothing and knows no link.
+//!
+//! | Module | Question it answers |
+//! |---|---|
+//! | [`handles`] | What are the program's objects called? |
+//! | [`device`], [`context`], [`stream`], [`array`] | What is known here of the program's objects? |
+//! | [`completion`] | How far is their work known to be done? |
+//! | [`memory`], [`host_memory`], [`region`] | What is an address? |
+//! | [`address`], [`host_window`] | Which addresses and which memory are given out without asking the server? |
+//! | [`transfers`], [`host_writes`], [`uploads`] | What is on its way into or out of the program's memory, and in which order? |
+//! | [`graph`] | What is a graph made of? |
+//! | [`advice`] | What was advised for managed memory? |
+//! | [`exchange`] | What do processes pass on to share memory and events? |
+
+pub mod address;
+pub mod advice;
+pub mod array;
+pub mod completion;
+pub mod context;
+pub mod device;
+pub mod exchange;
+pub mod graph;
+pub mod handles;
+pub mod host_memory;
+pub mod host_window;
+pub mod host_writes;
+pub mod memory;
+pub mod region;
+pub mod stream;
+pub mod transfers;
+pub mod uploads;

@@ -1,0 +1,282 @@
+//! Streams as the client knows them.
+//!
+//! | Module  | Question it answers |
+//! |---------|---|
+//! | `ahead` | What lies before a point of a stream, as far as the program's memory is concerned? |
+
+mod ahead;
+
+pub use ahead::{Ahead, ahead_of_all};
+
+use crate::model::completion::Watermark;
+use crate::model::context::{self, ContextState};
+use crate::model::handles::{self, Registry};
+use crate::remote::session;
+use crate::submit::capture;
+use ahead::{LeftBehind, Transfers};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::sys::{CUresult, CUstream_flags};
+use core::cell::RefCell;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// What the client keeps of a stream.
+pub struct StreamState {
+    /// Its handle; null for a legacy default stream.
+    pub handle: Handle<Stream>,
+    /// The context it belongs to.
+    pub context: Handle<Context>,
+    /// `CUstream_flags`.
+    pub flags: u32,
+    priority: AtomicI32,
+    /// A number that no other stream of the process has or had.
+    pub id: u64,
+    /// The capture that it takes part in, 0 when there is none.
+    pub(crate) capture: AtomicU64,
+    /// Transfers that its copies began, and those that other streams had begun before what it waits for.
+    transfers: Mutex<Transfers>,
+    /// For a legacy default stream: those of streams that were destroyed.
+    left_behind: LeftBehind,
+    /// How far its work is known to be done.
+    watermark: Arc<Watermark>,
+    /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there was none.
+    hazard: AtomicU64,
+}
+
+static STREAMS: Registry<Stream, StreamState> = Registry::new();
+
+thread_local! {
+    static OF_THREAD: RefCell<ThreadStreams> = const { RefCell::new(ThreadStreams(Vec::new())) };
+}
+
+/// The per-thread default streams of one thread, one a context.
+struct ThreadStreams(Vec<(Handle<Context>, Handle<Stream>)>);
+
+impl Drop for ThreadStreams {
+    fn drop(&mut self) {
+        if !crate::process::is_ready() {
+            return;
+        }
+        for (context, stream) in self.0.drain(..) {
+            if handles::is_valid(context) {
+                // Nobody is left to hear of an error; the context frees the stream at the latest.
+                let _ = destroy(stream);
+            }
+        }
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl StreamState {
+    fn new(handle: Handle<Stream>, context: Handle<Context>, flags: u32, priority: i32) -> Arc<Self> {
+        Arc::new(Self {
+            handle,
+            context,
+            flags,
+            priority: AtomicI32::new(priority),
+            id: next_id(),
+            capture: AtomicU64::new(0),
+            transfers: Mutex::default(),
+            left_behind: LeftBehind::default(),
+            watermark: Arc::default(),
+            hazard: AtomicU64::new(0),
+        })
+    }
+
+    /// The legacy default stream of a context.
+    pub fn legacy(context: Handle<Context>) -> Arc<Self> {
+        Self::new(Handle::NULL, context, 0, 0)
+    }
+
+    /// Its priority; the smaller number goes first.
+    pub fn priority(&self) -> i32 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    /// Notes a priority that the program has set.
+    pub fn set_priority(&self, priority: i32) {
+        self.priority.store(priority, Ordering::Relaxed);
+    }
+
+    /// Whether it is a legacy default stream.
+    pub fn is_legacy(&self) -> bool {
+        self.handle.is_null()
+    }
+
+    /// Whether it and the legacy default stream wait for each other.
+    pub fn is_blocking(&self) -> bool {
+        self.flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0
+    }
+
+    /// Waits until everything in the stream is done and its bytes are in the program's memory.
+    pub fn synchronize(&self) -> Result<(), CUresult> {
+        capture::refuse_wait(self)?;
+        let ahead = self.ahead();
+        let newest = self.newest();
+        if self.has_done(newest) {
+            session::of(self.context)?.faults().take()?;
+        } else {
+            session::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
+            self.watermark.reach(newest);
+        }
+        ahead.wait()?;
+        self.fetch(newest)
+    }
+
+    /// Whether everything in the stream is done and its bytes are there; "not ready" is an error.
+    pub fn query(&self) -> Result<(), CUresult> {
+        capture::refuse_wait(self)?;
+        let ahead = self.ahead();
+        let newest = self.newest();
+        if self.has_published(newest) {
+            return self.synchronize();
+        }
+        self.require_done(newest, |token| {
+            session::call_in(self.context, &calls::stream_query { stream: self.handle, token })
+        })?;
+        if !ahead.is_done() {
+            return Err(CUresult::CUDA_ERROR_NOT_READY);
+        }
+        ahead.wait()?;
+        self.fetch(newest)
+    }
+
+    /// The ticket of its newest command. The legacy default stream is in order with others of its context, so
+    /// that every command of the context may be work for it.
+    pub fn newest(&self) -> u64 {
+        if self.is_legacy() { handles::ticket(self.context) } else { handles::ticket(self.handle) }
+    }
+
+    /// Whether everything up to a ticket is known to be done.
+    pub fn has_done(&self, ticket: u64) -> bool {
+        self.watermark.done() >= ticket
+            || context::state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
+    }
+
+    /// Whether everything up to a ticket is done or belongs to published copies, and some of it is not known to be done.
+    pub fn has_published(&self, ticket: u64) -> bool {
+        !self.has_done(ticket)
+            && context::state(self.context).is_ok_and(|context| context.has_published(ticket))
+    }
+
+    /// How many commands may be before the stream's end and not be known to be done, those of other streams among them.
+    pub fn unfinished(&self) -> u64 {
+        let context = context::state(self.context).map_or(0, |context| context.watermark.done());
+        self.newest().saturating_sub(self.watermark.done().max(context))
+    }
+
+    /// Gets what kernels wrote to memory of the program up to `ticket`, which must be done.
+    pub fn fetch(&self, ticket: u64) -> Result<(), CUresult> {
+        self.watermark.fetch(self.context.server(), ticket)
+    }
+
+    /// Everything in it up to `ticket` is done.
+    pub fn reach(&self, ticket: u64) {
+        self.watermark.reach(ticket);
+    }
+
+    /// Succeeds when everything up to `ticket` is done, fails with "not ready" when it is not. `query` asks the
+    /// server, which is done only when nothing is known and nothing is being watched.
+    pub fn require_done(
+        &self,
+        ticket: u64,
+        query: impl FnOnce(u64) -> Result<bool, CUresult>,
+    ) -> Result<(), CUresult> {
+        session::of(self.context)?.faults().take()?;
+        if self.has_done(ticket) {
+            return Ok(());
+        }
+        if !self.watermark.is_watched(ticket) && self.watermark.ask(self.context.server(), ticket, query)? {
+            return Ok(());
+        }
+        Err(CUresult::CUDA_ERROR_NOT_READY)
+    }
+}
+
+/// Creates a stream in the current context.
+pub fn create(flags: u32, priority: i32) -> Result<Handle<Stream>, CUresult> {
+    let context = context::current_state()?;
+    create_in(&context, flags, priority, |stream, priority| {
+        session::post_in(context.handle, &calls::stream_create { stream, flags, priority })
+    })
+}
+
+/// Creates a stream in a context; `send` has the server make it, with a priority that the device has.
+pub fn create_in(
+    context: &ContextState,
+    flags: u32,
+    priority: i32,
+    send: impl FnOnce(Handle<Stream>, i32) -> Result<(), CUresult>,
+) -> Result<Handle<Stream>, CUresult> {
+    let (lowest, highest) = context.device()?.info.stream_priorities;
+    let priority = priority.clamp(highest.min(lowest), lowest.max(highest));
+    let handle = handles::create::<Stream>();
+    handles::or_drop(handle, send(handle, priority))?;
+    STREAMS.insert(handle, StreamState::new(handle, context.handle, flags, priority));
+    Ok(handle)
+}
+
+/// Destroys a stream; what is in it is still carried out.
+pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
+    let state = STREAMS.get(handle)?;
+    // Before the stream is out of sight, so that whoever asks for the context finds one of both.
+    state.leave_behind()?;
+    let state = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    capture::stream_ends(&state);
+    handles::drop_handle(handle);
+    session::post_in(state.context, &calls::stream_destroy { stream: handle })
+}
+
+/// What is kept of a stream; null means the legacy default stream of the current context.
+pub fn state(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
+    if handle.is_null() { Ok(context::current_state()?.legacy_stream.clone()) } else { STREAMS.get(handle) }
+}
+
+/// The calling thread's default stream in the current context, created at its first use.
+pub fn of_thread() -> Result<Handle<Stream>, CUresult> {
+    let context = context::current()?;
+    let known = OF_THREAD.try_with(|streams| {
+        streams.borrow().0.iter().find(|(owner, _)| *owner == context).map(|(_, stream)| *stream)
+    });
+    match known {
+        Ok(Some(stream)) if handles::is_valid(stream) => Ok(stream),
+        Ok(_) => {
+            let stream = create(0, 0)?;
+            OF_THREAD.with_borrow_mut(|streams| {
+                streams.0.retain(|(owner, _)| *owner != context);
+                streams.0.push((context, stream));
+            });
+            Ok(stream)
+        }
+        // The thread is ending, its streams with it.
+        Err(_) => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
+    }
+}
+
+/// Whether all streams of a context that its legacy default stream does not wait for are known to have done their work.
+pub fn non_blocking_are_done(context: Handle<Context>) -> bool {
+    let is_at_work = |stream: &StreamState| {
+        stream.context == context && !stream.is_blocking() && !stream.has_done(stream.newest())
+    };
+    STREAMS.select(is_at_work).is_empty()
+}
+
+/// Every stream that takes part in a capture.
+pub fn in_capture(id: u64) -> Vec<Arc<StreamState>> {
+    let taking_part = STREAMS.select(|stream| stream.capture.load(Ordering::Acquire) == id);
+    taking_part.into_iter().map(|(_, stream)| stream).collect()
+}
+
+/// Forgets the streams of a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    for (handle, _) in STREAMS.select(|stream| stream.context == context) {
+        STREAMS.remove(handle);
+        handles::drop_handle(handle);
+    }
+}

@@ -1,0 +1,384 @@
+//! Bytes on their way from a device into the program's memory.
+//!
+//! A copy is done for the program only when its bytes are in its memory, whichever lane they came on, and they go there in the
+//! order that [`host_writes`](crate::model::host_writes) keeps. So a stream keeps the transfers that its copies began, an event those that lie before it,
+//! and whoever says "done" waits for them.
+
+use super::uploads;
+use crate::log::info;
+use crate::model::completion;
+use crate::model::host_writes::{self, Key, MOST_OVERLAPPING, Store, Writes};
+use crate::model::stream::{Ahead, StreamState};
+use crate::remote::session;
+use crate::remote::session::faults::LOST;
+use crate::remote::transfers::landing;
+pub use crate::remote::transfers::landing::Landing;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use causeway_fabric::{Awaited, TransferError, awake};
+use core::ops::Range;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// One device-to-host transfer.
+pub struct Transfer {
+    pub(crate) number: u64,
+    context: Handle<Context>,
+    start: usize,
+    end: usize,
+    /// In which flow the server sends it.
+    flow: u64,
+    /// Whether others had to be in place before it.
+    is_held: bool,
+    /// Whether something lay before one that is held which the program's own code has to end.
+    is_behind_hazard: bool,
+    /// The ticket of its command, [`UNPOSTED`] until it has its place among the session's commands. Until then it lies before nothing:
+    /// what another thread posts meanwhile is before it, and may be what it waits for.
+    ticket: AtomicU64,
+    /// The error that the server reported for it, 0 while there is none.
+    failure: AtomicU32,
+    outcome: Mutex<Outcome>,
+    /// Whether there is an outcome.
+    over: AtomicBool,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct Outcome {
+    result: Option<Result<(), CUresult>>,
+    /// What is to be called when there is one.
+    then: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// Stands for the ticket of a command that is not posted yet.
+const UNPOSTED: u64 = u64::MAX;
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+/// Those that are pending. No other lock is taken while this one is held.
+pub(crate) static PENDING: LazyLock<Mutex<Writes<Arc<Transfer>, Store>>> = LazyLock::new(Mutex::default);
+/// How many transfers are pending, so that the common case of none costs one load.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Threads that wait for a transfer now.
+static AWAITED: AtomicUsize = AtomicUsize::new(0);
+
+/// A number that no transfer of the session has had.
+pub fn fresh_number() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Whether any transfer is on its way.
+#[inline]
+pub fn any_pending() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+/// Whether any thread waits for a transfer.
+pub fn are_awaited() -> bool {
+    AWAITED.load(Ordering::Relaxed) != 0
+}
+
+/// A transfer that is expected.
+pub struct Expected {
+    /// The transfer.
+    pub transfer: Arc<Transfer>,
+    /// In which flow the server had better send it: that of the newest transfer into the same memory before it.
+    pub flow: u64,
+    /// Whether others have to be in place before it, so that only this process may write its bytes.
+    pub is_held: bool,
+}
+
+/// Unfinished transfers into a range of memory that lie before a stream's end, and whether the program's own code may have to run
+/// before that is reached.
+#[derive(Default)]
+pub struct Before {
+    transfers: Vec<Arc<Transfer>>,
+    is_behind_hazard: bool,
+}
+
+impl Before {
+    /// What lies before the next command of `stream` and writes to `range`.
+    pub fn of(stream: &StreamState, range: &Range<usize>) -> Self {
+        // With nothing on its way the look costs one load, and with nothing that overlaps one lock.
+        if any_pending() && PENDING.lock().overlapping(range.clone()).next().is_some() {
+            Self::among(stream, range)
+        } else {
+            Self::default()
+        }
+    }
+
+    /// The same, where there is something that writes to `range`.
+    fn among(stream: &StreamState, range: &Range<usize>) -> Self {
+        let Ahead { mut transfers, hazard } = stream.ahead();
+        transfers.retain(|transfer| transfer.overlaps(range));
+        Self { transfers, is_behind_hazard: hazard }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.transfers.is_empty()
+    }
+
+    /// Waits until the bytes of all are in place. The error of one is reported by the stream that it belongs to.
+    pub fn wait(&self) {
+        for transfer in &self.transfers {
+            let _ = transfer.wait();
+        }
+    }
+}
+
+/// Prepares to receive a transfer for a copy at the end of `stream`, which `threads` threads may write; the command that makes the server send it
+/// comes after, and nothing else of the session's copies may come between.
+///
+/// # Safety
+/// The memory that `landing` means must be valid for writes until the transfer is done.
+pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> Result<Expected, CUresult> {
+    let range = landing.range();
+    let mut pending = PENDING.lock();
+    let mut before = Before::default();
+    if pending.overlapping(range.clone()).next().is_some() {
+        drop(pending);
+        before = Before::among(stream, &range);
+        pending = PENDING.lock();
+    }
+    let newest = before.transfers.iter().max_by_key(|transfer| transfer.number);
+    let flow = newest.map_or(stream.handle.value(), |newest| newest.flow);
+    // SAFETY: as this function demands.
+    unsafe { begin(pending, stream.context, flow, before, landing, threads) }
+}
+
+/// Prepares to receive a transfer into memory of this library, which no copy of the program is in order with.
+///
+/// # Safety
+/// The memory that `landing` means must be valid for writes until the transfer is done.
+pub unsafe fn expect_apart(
+    context: Handle<Context>,
+    flow: u64,
+    landing: Landing,
+    threads: usize,
+) -> Result<Arc<Transfer>, CUresult> {
+    // SAFETY: as this function demands.
+    let expected = unsafe { begin(PENDING.lock(), context, flow, Before::default(), landing, threads) }?;
+    Ok(expected.transfer)
+}
+
+/// Takes a transfer into the table, behind those that lie before it, and tells the link about it.
+///
+/// # Safety
+/// As for [`expect`].
+unsafe fn begin(
+    mut pending: MutexGuard<'_, Writes<Arc<Transfer>, Store>>,
+    context: Handle<Context>,
+    flow: u64,
+    before: Before,
+    landing: Landing,
+    threads: usize,
+) -> Result<Expected, CUresult> {
+    let session = session::of(context)?;
+    let range = landing.range();
+    let transfer = Arc::new(Transfer {
+        number: fresh_number(),
+        context,
+        start: range.start,
+        end: range.end,
+        flow,
+        is_held: !before.is_empty(),
+        is_behind_hazard: before.is_behind_hazard,
+        ticket: AtomicU64::new(UNPOSTED),
+        failure: AtomicU32::new(0),
+        outcome: Mutex::default(),
+        over: AtomicBool::new(false),
+        done: Condvar::new(),
+    });
+    let number = transfer.number;
+    let keys = before.transfers.iter().map(|before| before.key());
+    let is_held = pending.begin(range, number, transfer.clone(), keys);
+    drop(pending);
+    COUNT.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: valid until the transfer is done, as this function demands.
+    let destination = unsafe { landing::destination(&transfer, landing, is_held, threads) };
+    if session.link().expect_transfer(number, destination.with_threads(threads)).is_err() {
+        transfer.finish(Err(LOST));
+        return Err(LOST);
+    }
+    Ok(Expected { transfer, flow, is_held })
+}
+
+/// Waits while a program has posted so many overlapping copies that their bytes would take too much memory here, unless its own code has to
+/// run before they can come.
+pub fn make_room() {
+    loop {
+        let oldest = {
+            let pending = PENDING.lock();
+            if pending.held_bytes() < MOST_OVERLAPPING {
+                return;
+            }
+            let held = || pending.owners().filter(|transfer| transfer.is_held);
+            let ends_by_itself = held().all(|transfer| !transfer.is_behind_hazard);
+            held().min_by_key(|transfer| transfer.number).filter(|_| ends_by_itself).cloned()
+        };
+        let Some(oldest) = oldest else { return };
+        // A lost link ends the transfer, too.
+        let _ = session::of(oldest.context).and_then(|session| session.flush());
+        // Its error is reported by the stream that it belongs to.
+        let _ = oldest.wait();
+    }
+}
+
+/// The server cannot send a transfer.
+pub fn failed(number: u64, status: CUresult) {
+    let found = PENDING.lock().owners().find(|transfer| transfer.number == number).cloned();
+    if let Some(transfer) = found
+        && let Ok(session) = session::of(transfer.context)
+    {
+        transfer.failure.store(status.0, Ordering::Release);
+        // Runs the callback; only then is it certain that nothing writes to the program's memory any more.
+        session.link().cancel_transfer(number);
+    }
+}
+
+/// Waits for every transfer into or from this range of the program's memory, which is about to be freed.
+pub fn wait_for_range(start: usize, end: usize) {
+    uploads::wait_for_range(start, end);
+    wait_for_writes(start, end);
+}
+
+/// Waits for every transfer into this range of the program's memory.
+pub fn wait_for_writes(start: usize, end: usize) {
+    if !any_pending() {
+        return;
+    }
+    let overlapping: Vec<_> = PENDING.lock().overlapping(start..end).cloned().collect();
+    for transfer in overlapping {
+        // Its error is reported by the stream that it belongs to.
+        let _ = transfer.wait();
+    }
+}
+
+/// Calls `call` when all these transfers are done, on a thread that must not be held up.
+pub fn when_done(transfers: &[Arc<Transfer>], call: impl FnOnce() + Send + Sync + 'static) {
+    /// Calls when the last one that holds it lets go.
+    struct Last(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.take().into_iter().for_each(|call| call());
+        }
+    }
+
+    let last = Arc::new(Last(Some(Box::new(call))));
+    for transfer in transfers {
+        let last = last.clone();
+        transfer.then(move || drop(last));
+    }
+}
+
+impl Transfer {
+    /// Its number on the wire.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its command, the calling thread's newest, has its place among the session's commands.
+    pub fn posted(&self) {
+        self.ticket.store(completion::of_thread(), Ordering::Release);
+    }
+
+    /// The ticket of its command, larger than any other while it has none.
+    pub fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Acquire)
+    }
+
+    /// Whether it lies before what is posted from now on, and its bytes are not there yet.
+    pub fn is_ahead(&self) -> bool {
+        self.ticket() != UNPOSTED && !self.is_done()
+    }
+
+    /// Whether its bytes are there, or will never be.
+    pub fn is_done(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Waits for its bytes.
+    pub fn wait(&self) -> Result<(), CUresult> {
+        if !self.is_done() {
+            AWAITED.fetch_add(1, Ordering::Relaxed);
+            if let Ok(session) = session::of(self.context) {
+                session.rouse(Awaited::Transfer);
+            }
+            awake::look(awake::while_waited_for(), || self.is_done());
+            AWAITED.fetch_sub(1, Ordering::Relaxed);
+        }
+        let mut outcome = self.outcome.lock();
+        loop {
+            match outcome.result {
+                Some(result) => return result,
+                None => self.done.wait(&mut outcome),
+            }
+        }
+    }
+
+    /// Calls `call` when it is done, on a thread that must not be held up.
+    fn then(&self, call: impl FnOnce() + Send + 'static) {
+        let mut outcome = self.outcome.lock();
+        if outcome.result.is_none() {
+            outcome.then.push(Box::new(call));
+            return;
+        }
+        drop(outcome);
+        call();
+    }
+
+    fn key(&self) -> (Key, usize) {
+        (Key { start: self.start, number: self.number }, self.end - self.start)
+    }
+
+    fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.start < range.end && range.start < self.end
+    }
+
+    /// What the program gets for `error`.
+    fn status(&self, error: &TransferError) -> CUresult {
+        match self.failure.load(Ordering::Acquire) {
+            0 => {
+                info!("a copy from the device failed: {error}");
+                LOST
+            }
+            failure => CUresult(failure),
+        }
+    }
+
+    /// Its bytes have arrived behind those of others, or instead: has them put in place in their turn.
+    pub(crate) fn store(self: Arc<Self>, store: impl FnOnce() + Send + 'static) {
+        let number = self.number;
+        let store: Store = Box::new(move || {
+            store();
+            self.finish(Ok(()));
+        });
+        let now = PENDING.lock().arrived(number, store);
+        now.into_iter().for_each(host_writes::later);
+    }
+
+    /// The link is done with it: its bytes are in place, or will never be.
+    pub(crate) fn ended(&self, outcome: Result<(), TransferError>) {
+        self.finish(outcome.map_err(|error| self.status(&error)));
+    }
+
+    fn finish(&self, result: Result<(), CUresult>) {
+        let then = {
+            let mut outcome = self.outcome.lock();
+            if outcome.result.is_some() {
+                return;
+            }
+            outcome.result = Some(result);
+            self.over.store(true, Ordering::Release);
+            core::mem::take(&mut outcome.then)
+        };
+        self.done.notify_all();
+        let (key, length) = self.key();
+        let next = PENDING.lock().finish(key, length);
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        next.into_iter().for_each(host_writes::later);
+        then.into_iter().for_each(|call| call());
+    }
+}

@@ -1,0 +1,120 @@
+//! Ways from server to server, by which copies between their devices go without passing here.
+
+use crate::environment;
+use crate::log::{error, info};
+use crate::remote::session::{Session, with};
+use causeway_api::calls;
+use causeway_api::handle::{Handle, MOST_SERVERS};
+use causeway_api::sys::CUresult;
+use causeway_api::types::{PeerTicket, PeerWay};
+use causeway_fabric::Via;
+use causeway_fabric::between::{self, BetweenServers};
+use causeway_fabric::target::random_bytes;
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+
+/// What the user lets carry copies between devices of two servers.
+pub fn choice() -> BetweenServers {
+    static CHOICE: OnceLock<BetweenServers> = OnceLock::new();
+    *CHOICE.get_or_init(|| {
+        let text = environment::read(between::VARIABLE).unwrap_or_default();
+        text.parse().unwrap_or_else(|mistake| {
+            error!("{mistake}; auto it is");
+            BetweenServers::Auto
+        })
+    })
+}
+
+/// What carries copies from the devices of one server to those of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// A link between their workers.
+    Link(PeerLink),
+    /// This process, since there is no other way.
+    Client,
+}
+
+/// A link by which the worker of one server reads what the client offers it of another one's devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerLink {
+    /// The number by which the reader knows the other worker: its server's.
+    pub peer: u64,
+    /// The ticket with which it came there.
+    pub ticket: PeerTicket,
+    /// What carries the bytes.
+    pub via: Via,
+}
+
+/// The ways, by destination and source. A link that could not be had is not tried again.
+static WAYS: Mutex<[[Option<Way>; MOST_SERVERS]; MOST_SERVERS]> =
+    Mutex::new([[None; MOST_SERVERS]; MOST_SERVERS]);
+
+/// The way for copies between devices of two servers, which is found when it is first needed.
+///
+/// # Errors
+/// When one of the servers is lost.
+pub fn way(destination: usize, source: usize) -> Result<Way, CUresult> {
+    if choice() == BetweenServers::Client {
+        return Ok(Way::Client);
+    }
+    let mut ways = WAYS.lock();
+    let known = &mut ways[destination][source];
+    match known {
+        Some(way) => Ok(*way),
+        None => Ok(*known.insert(connect(destination, source)?)),
+    }
+}
+
+/// What has been found out about ways between servers, a sentence each, for the report.
+static FOUND: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Notes what has been found out about a way.
+pub fn note(sentence: String) {
+    info!("{sentence}");
+    FOUND.lock().push(sentence);
+}
+
+/// What has been noted so far.
+pub fn found() -> Vec<String> {
+    FOUND.lock().clone()
+}
+
+fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
+    let Session { target, via, locality, .. } = with(source)?;
+    let via = choice().link(*via);
+    let ticket = crate::remote::session::call_in(Handle::null_of(source), &calls::peer_ticket {})?;
+    let peer = source as u64;
+    let request = calls::peer_connect {
+        peer,
+        address: &target.address(),
+        via: &via.to_string(),
+        in_clear: via.in_clear,
+        boot_id: &locality.boot_id,
+        sockets: &locality.sockets.join("\n"),
+        ticket,
+    };
+    let PeerWay { via, reason } = crate::remote::session::call_in(Handle::null_of(destination), &request)?;
+    let (destination, source) = (destination + 1, source + 1);
+    match Via::ALL.into_iter().find(|known| *known.to_string() == *via) {
+        Some(via) => {
+            note(format!(
+                "copies from devices of server {source} to those of server {destination} go via {via}{reason}"
+            ));
+            Ok(Way::Link(PeerLink { peer, ticket, via }))
+        }
+        None => {
+            let sentence = format!(
+                "devices of server {source} cannot be copied from by server {destination}, which has to reach it at \
+                 {target}: {reason}. Such copies go by way of this machine, and are as slow as its network"
+            );
+            error!("{sentence}");
+            FOUND.lock().push(sentence);
+            Ok(Way::Client)
+        }
+    }
+}
+
+/// A number for something that a server is allowed to read: who knows it may, so nobody can guess it.
+pub fn offer_number() -> u64 {
+    u64::from_le_bytes(random_bytes())
+}

@@ -1,0 +1,234 @@
+//! Opening the sessions: from `CAUSEWAY_ON` to running connections.
+
+use super::faults::Faults;
+use super::replies::Replies;
+use super::{Direct, SESSIONS, Session, receive};
+use crate::log::{Level, debug, error, info};
+use crate::model::address::window;
+use crate::model::completion::Tickets;
+use crate::model::{context, device};
+use crate::remote::plans::{self, Plans};
+use crate::{environment, log, process};
+use causeway_api::coverage::FINGERPRINT;
+use causeway_api::handle::MOST_SERVERS;
+use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
+use causeway_fabric::keys;
+use causeway_fabric::pipeline::Module;
+use causeway_fabric::{
+    ConnectOptions, DEFAULT_LANES, Reception, Target, Via, ViaChoice, awake, describe_process, threads,
+};
+use causeway_wire::codec::Decoder;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once};
+use std::time::Instant;
+
+/// Opens the sessions if they are not open yet. When there is no server, or none has a device for us, the program
+/// learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the log.
+pub fn open() -> Result<(), CUresult> {
+    /// What went wrong last time, so that a program that tries again and again logs it once.
+    static SAID: Mutex<String> = Mutex::new(String::new());
+    let mut said = SAID.lock();
+    if super::with(0).is_ok() {
+        return Ok(());
+    }
+    connect().map_err(|Trouble { code, why }| {
+        if *said != why {
+            log::write(Level::Error, format_args!("{why}"));
+            *said = why;
+        }
+        code
+    })
+}
+
+/// Why there is no session: what `cuInit` answers, and a sentence for the user.
+struct Trouble {
+    code: CUresult,
+    why: String,
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self { code: CUresult::CUDA_ERROR_NO_DEVICE, why }
+    }
+}
+
+/// A session that the server has granted.
+struct Granted {
+    target: Target,
+    via: ViaChoice,
+    opened: causeway_fabric::Session,
+    snapshot: Snapshot,
+    started: Instant,
+}
+
+/// What became of asking for a session before `cuInit`: the runtime asks for the driver's version first, and refuses to
+/// start when it is older than itself.
+static HELD: Mutex<Option<Result<Vec<Granted>, String>>> = Mutex::new(None);
+
+/// The oldest driver version of the servers, when no session is open yet; nothing when there is no server. The
+/// sessions that this takes are kept for `cuInit`.
+pub fn early_driver_version() -> Option<i32> {
+    let mut held = HELD.lock();
+    process::watch();
+    let granted = held.get_or_insert_with(ask);
+    granted.as_ref().ok()?.iter().map(|granted| granted.snapshot.driver_version).min()
+}
+
+/// Lets go, in a forked child, of sessions that its parent keeps for its own `cuInit`.
+pub fn abandon_held_after_fork() {
+    // Another thread of the parent may have held the lock: then the child keeps a connection that it never uses.
+    let Some(mut held) = HELD.try_lock() else { return };
+    if let Some(Ok(granted)) = held.take() {
+        granted.iter().for_each(|granted| granted.opened.link.abandon_after_fork());
+        // Their threads do not exist here, so nothing of them may be dropped.
+        core::mem::forget(granted);
+    }
+}
+
+/// Asks every server for a session, all at once.
+fn ask() -> Result<Vec<Granted>, String> {
+    if let Err(cause) = awake::cores_of_user() {
+        error!("{cause}; going on without it");
+    }
+    let on = environment::read("CAUSEWAY_ON").filter(|text| !text.trim().is_empty()).ok_or(
+        "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
+         `causeway run --on HOST:PORT -- PROGRAM`",
+    )?;
+    let targets = keys::servers(
+        &on,
+        environment::read(keys::VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from),
+    )
+    .map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
+    if targets.len() > MOST_SERVERS {
+        return Err(format!(
+            "CAUSEWAY_ON names {} servers, and one program can have {MOST_SERVERS}",
+            targets.len()
+        ));
+    }
+    let (first, others) = targets.split_first().ok_or("CAUSEWAY_ON names no server")?;
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others.iter().map(|target| scope.spawn(|| ask_one(target))).collect();
+        let first = ask_one(first);
+        let panicked = || Err("asking a server for a session failed inside the library".to_owned());
+        let others = others.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked()));
+        core::iter::once(first).chain(others.collect::<Vec<_>>()).collect()
+    })
+}
+
+/// Asks one server for a session.
+fn ask_one(target: &Target) -> Result<Granted, String> {
+    let started = Instant::now();
+    let for_worker = environment::for_worker();
+    debug!("variables for the worker: {for_worker:?}");
+    let mut hello = describe_process(FINGERPRINT, for_worker);
+    let via = environment::read("CAUSEWAY_VIA").unwrap_or_default().parse::<ViaChoice>();
+    let mut options = ConnectOptions {
+        via: via.map_err(|cause| format!("CAUSEWAY_VIA cannot be used: {cause}"))?,
+        socket_folder: environment::read("CAUSEWAY_SOCKET_DIR")
+            .filter(|text| !text.is_empty())
+            .map(PathBuf::from),
+        ..ConnectOptions::default()
+    };
+    let planned = plans::of_user().most_lanes(Module::Tcp);
+    if options.lanes_by_distance && planned > 0 {
+        // As many as the user's plans ask for, so that they can be had.
+        (hello.lanes, options.lanes_by_distance) = (planned.max(DEFAULT_LANES), false);
+    }
+    let opened = causeway_fabric::connect(target, hello, &options).map_err(|cause| cause.to_string())?;
+    let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
+        .value()
+        .map_err(|cause| format!("the list of devices of {target} makes no sense: {cause}"))?;
+    Ok(Granted { target: target.clone(), via: options.via, opened, snapshot, started })
+}
+
+fn connect() -> Result<(), Trouble> {
+    let held = HELD.lock().take();
+    let granted = held.unwrap_or_else(ask)?;
+    let snapshots: Vec<_> = granted.iter().map(|granted| &granted.snapshot).collect();
+    let close_all = || granted.iter().for_each(|granted| granted.opened.link.close());
+    let devices = device::visible(&snapshots).map_err(|twice| {
+        close_all();
+        Trouble { code: CUresult::CUDA_ERROR_INVALID_DEVICE, why: twice.to_string() }
+    })?;
+    if devices.is_empty() {
+        close_all();
+        let all: usize = snapshots.iter().map(|snapshot| snapshot.devices.len()).sum();
+        let why = match granted.len() {
+            1 if all == 0 => "the server has no device to offer".to_owned(),
+            1 => {
+                format!("the server has {all} device(s), and CUDA_VISIBLE_DEVICES lets the program see none")
+            }
+            servers => format!(
+                "the {servers} servers have {all} device(s), and CUDA_VISIBLE_DEVICES lets the program see none"
+            ),
+        };
+        return Err(why.into());
+    }
+    context::prepare(&devices);
+    device::open(devices);
+    let sessions = granted.into_iter().enumerate().map(|(server, granted)| open_one(server, granted));
+    for session in sessions.collect::<Result<Vec<_>, _>>()? {
+        SESSIONS[session.server].store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
+    }
+    process::opened();
+    Ok(())
+}
+
+/// Starts the session that a server has granted.
+fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String> {
+    let Granted { target, via, opened, snapshot, started } = granted;
+    let seen = device::all().iter().filter(|device| device.server == server).count();
+    info!(
+        "connected to {target} via {} in {:.1} ms: {}, {seen} of {} device(s), first {}",
+        opened.link.via(),
+        started.elapsed().as_secs_f64() * 1e3,
+        snapshot.backend,
+        snapshot.devices.len(),
+        snapshot.devices.first().map_or("none", |device| device.name.as_str())
+    );
+    for reason in &opened.reasons {
+        info!("not via {}: {}", reason.via, reason.text);
+    }
+    if let Some(shortage) = opened.link.shortage() {
+        info!("copies are slower than they could be: {shortage}");
+    }
+    let first = snapshot.devices.first().map(|device| device.uuid_text()).unwrap_or_default();
+    let module = match opened.link.via() {
+        Via::Tcp => Module::Tcp,
+        Via::Shm => Module::Shm,
+        Via::Verbs => Module::Verbs,
+    };
+    crate::model::host_window::open(snapshot.host_window);
+    if let Err(cause) = crate::model::host_window::MANAGED.open(snapshot.managed_window) {
+        info!("no addresses for managed memory of devices ({cause}): it is the host's");
+    }
+    let session: &'static Session = Box::leak(Box::new(Session {
+        server,
+        target: target.clone(),
+        via,
+        locality: opened.welcome.locality,
+        link: opened.link,
+        reasons: opened.reasons,
+        reception: Reception::new(opened.receiver),
+        replies: Replies::new(),
+        faults: Faults::default(),
+        tickets: Tickets::default(),
+        plans: Plans::find(target.endpoint.host(), &first, module, opened.distance),
+        window: window::OfSession::default(),
+        snapshot,
+        synchronous: environment::is_on("CAUSEWAY_SYNC"),
+        launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),
+        started,
+        copies_from_device: Mutex::default(),
+        direct: Direct::default(),
+        end: Once::new(),
+        opening: opened.round_trips,
+    }));
+    session.link.start(Arc::new(receive::Events(session)));
+    threads::spawn("replies", move || receive::run(session))
+        .map_err(|cause| format!("no thread for the server's replies could be started: {cause}"))?;
+    Ok(session)
+}

@@ -1,0 +1,350 @@
+//! The sessions with servers: opening them, and sending commands.
+//!
+//! A program has one session for each server that it names, opened by `cuInit`, never before. They are never freed:
+//! destructors of the program call us after everything else is gone. A context belongs to a session and its handle says
+//! to which, so that every command finds its way by the context that it names anyway. What a session has of its own is
+//! in [`Session`]: link, replies, errors, tickets, plans for copies. Everything else of this library is the program's:
+//! its objects know their context, and with it their session.
+
+mod connect;
+pub mod faults;
+mod progress;
+mod receive;
+mod replies;
+
+pub use connect::{abandon_held_after_fork, early_driver_version, open};
+
+use crate::abi::entry::{self, Carried};
+use crate::log::{error, info};
+use crate::model::address::window;
+use crate::model::completion::Tickets;
+use crate::model::{context, device};
+use crate::remote::plans::Plans;
+use crate::remote::visible;
+use crate::submit::capture;
+use crate::{environment, statistics};
+use causeway_api::calls::Call;
+use causeway_api::handle::{Context, Handle, MOST_SERVERS};
+use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
+use causeway_fabric::{Carriage, Link, Reason, Reception, SealedMemory, Target, Via, ViaChoice};
+use causeway_wire::codec::{DecodeError, Decoder, Encode};
+use causeway_wire::handshake::Locality;
+use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
+use causeway_wire::text::Printable;
+use core::cell::Cell;
+use faults::{Faults, LOST};
+use parking_lot::Mutex;
+use progress::Upload;
+use replies::Replies;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::time::Instant;
+
+/// Commands and replies with more bulk data than this carry it as a transfer over the bulk lanes.
+pub const INLINE_BYTES: usize = 64 * 1024;
+
+/// An open session.
+pub struct Session {
+    /// Its server's place among those that the program names.
+    server: usize,
+    /// Where the server is.
+    pub(crate) target: Target,
+    /// What the user wants to carry calls and copies.
+    pub(crate) via: ViaChoice,
+    /// How it is reached from its own host.
+    pub(crate) locality: Locality,
+    link: Link,
+    /// Why the modules of the fabric that are not in use are not.
+    reasons: Vec<Reason>,
+    reception: Reception,
+    replies: Replies,
+    faults: Faults,
+    /// The tickets of its commands.
+    pub tickets: Tickets,
+    /// How copies are cut and carried.
+    pub plans: Plans,
+    /// Where device memory gets its addresses.
+    pub window: window::OfSession,
+    /// The state of the server's driver when the session was opened.
+    pub snapshot: Snapshot,
+    /// Whether every command is waited for.
+    synchronous: bool,
+    /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
+    pub launches_wait: bool,
+    started: Instant,
+    /// Held while the command of a copy from a device is put in line, so that such copies are known in the order of their commands.
+    pub copies_from_device: Mutex<()>,
+    /// Whether network cards reach the devices' memory.
+    direct: Direct,
+    /// Its loss has been said.
+    end: Once,
+    /// The round trips that opening it took.
+    opening: Vec<&'static str>,
+}
+
+/// Whether the server's network card reads what this process lends straight into the memory of devices.
+#[derive(Default)]
+struct Direct {
+    is_on: AtomicBool,
+    /// What the server says of it.
+    text: Mutex<Printable>,
+}
+
+impl Direct {
+    fn set(&self, is_on: bool, text: Printable) {
+        info!("copies of this session: {text}");
+        *self.text.lock() = text;
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+}
+
+/// By server. All of them are there from the end of `cuInit` on.
+static SESSIONS: [AtomicPtr<Session>; MOST_SERVERS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_SERVERS];
+
+/// The session with a server.
+#[inline]
+pub fn with(server: usize) -> Result<&'static Session, CUresult> {
+    let pointer = SESSIONS[server].load(Ordering::Acquire);
+    // SAFETY: the pointer is null or came from `Box::leak` and is never freed.
+    unsafe { pointer.as_ref() }.ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+}
+
+/// The session of a context; null handles have one, too.
+#[inline]
+pub fn of(context: Handle<Context>) -> Result<&'static Session, CUresult> {
+    with(context.server())
+}
+
+/// The session of the calling thread's current context; the first one when there is none.
+#[inline]
+pub fn current() -> Result<&'static Session, CUresult> {
+    of(context::current_or_none())
+}
+
+/// Whether the program has more than one.
+#[inline]
+pub fn are_several() -> bool {
+    !SESSIONS[1].load(Ordering::Relaxed).is_null()
+}
+
+/// Every session, in the order in which the program names the servers.
+pub fn all() -> impl Iterator<Item = &'static Session> {
+    (0..MOST_SERVERS).map_while(|server| with(server).ok())
+}
+
+/// Sends a command of the calling thread's current context; nobody waits for its outcome.
+#[inline]
+pub fn post<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
+    post_in(context::current()?, request)
+}
+
+/// Sends a command of `context`; nobody waits for its outcome.
+#[inline]
+pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
+    post_and(context, request, || ())
+}
+
+/// The same. `in_line` is called when the command has its place, before any later command gets its own; it may not use the link.
+#[inline]
+pub fn post_and<C: Call<Reply = ()>>(
+    context: Handle<Context>,
+    request: &C,
+    in_line: impl FnOnce(),
+) -> Result<(), CUresult> {
+    let session = of(context)?;
+    if capture::take(context, request)? {
+        return Ok(());
+    }
+    if session.synchronous {
+        let outcome = call_in(context, request);
+        in_line();
+        return outcome;
+    }
+    session.faults.check()?;
+    visible::before(session.server, C::OPCODE)?;
+    entry::mark(Carried::Posted);
+    let encode = |out: &mut Vec<u8>| {
+        session.encode(out, 0, context, request);
+        in_line();
+    };
+    session.link.append(encode).map_err(|_| LOST)
+}
+
+/// Sends a command of the calling thread's current context and waits for its reply.
+pub fn call<C: Call>(request: &C) -> Result<C::Reply, CUresult> {
+    call_in(context::current()?, request)
+}
+
+/// Sends a command of `context` and waits for its reply.
+pub fn call_in<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Reply, CUresult> {
+    call_reading(context, request, |input| input.value())
+}
+
+/// Sends a command of `context`, waits for its reply and lets `read` take the results from it.
+///
+/// An error of an earlier posted call is reported here: before the command is sent when it is known by then, and
+/// after the reply when the command has no results or failed. So a command that made something is not forgotten.
+pub fn call_reading<C: Call, R>(
+    context: Handle<Context>,
+    request: &C,
+    read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
+) -> Result<R, CUresult> {
+    let session = of(context)?;
+    capture::refuse_called(request)?;
+    session.faults.take()?;
+    visible::before(session.server, C::OPCODE)?;
+    entry::mark(Carried::Called);
+    let waiting = session.replies.expect();
+    // The link may have been lost before this call could be failed with all the others.
+    session.faults.check()?;
+    session.link.send(|out| session.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
+    let wait = statistics::begin_wait(C::OPCODE.name());
+    session.look_for_reply(&waiting);
+    let result = waiting.wait(|status, payload| match status {
+        CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
+            error!("the reply to {} makes no sense: {cause}", C::OPCODE.name());
+            CUresult::CUDA_ERROR_UNKNOWN
+        }),
+        failure => Err(failure),
+    });
+    drop(wait);
+    if let Err(status) = result
+        && faults::is_sticky(status)
+    {
+        session.faults.record(status);
+    }
+    if result.is_err() || size_of::<R>() == 0 {
+        session.faults.take()?;
+    }
+    result
+}
+
+/// The number of the calling thread, counted from 1.
+fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+    if NUMBER.get() == 0 {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
+}
+
+impl Session {
+    /// Its server's place among those that the program names, from 0.
+    pub fn server(&self) -> usize {
+        self.server
+    }
+
+    /// Appends a command to the link's batch.
+    fn encode<C: Call>(&self, out: &mut Vec<u8>, call: u32, context: Handle<Context>, request: &C) {
+        let thread = thread_number();
+        let head = CommandHead { call, thread, context: context.value(), opcode: C::OPCODE as u16 };
+        self.tickets.note(context, request, call == 0);
+        let open = begin_command(out, &head);
+        request.encode(out);
+        open.finish(out);
+    }
+
+    /// The link to the worker.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The errors that wait to be reported.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Whether every command is waited for (`CAUSEWAY_SYNC`).
+    pub fn is_synchronous(&self) -> bool {
+        self.synchronous
+    }
+
+    /// Sends every command appended so far on its way now.
+    pub fn flush(&self) -> Result<(), CUresult> {
+        self.link.flush().map_err(|_| LOST)
+    }
+
+    /// Sends bulk bytes for a command that names the transfer.
+    ///
+    /// # Safety
+    /// `pointer` must be readable for `length` bytes; other threads may write to them.
+    pub unsafe fn send_transfer(
+        &self,
+        transfer: u64,
+        pointer: *const u8,
+        length: usize,
+    ) -> Result<(), CUresult> {
+        // SAFETY: as this function demands.
+        let sending = unsafe { self.link.begin_transfer(transfer, pointer, length, Carriage::default()) };
+        sending.and_then(|sending| sending.wait()).map_err(|_| LOST)
+    }
+
+    /// How calls and copies get to the server, for the counts.
+    fn way(&self) -> statistics::Way<'_> {
+        statistics::Way {
+            via: self.link.via(),
+            reasons: &self.reasons,
+            link: self.link.counters(),
+            opening: &self.opening,
+            backend: &self.snapshot.backend,
+            pipeline: self.plans.source(),
+            gpudirect: self.direct.text.lock().to_string(),
+            started: self.started,
+        }
+    }
+
+    /// Whether the server's network card reads lent memory straight into that of devices.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Whether memory of this process can be the worker's, too.
+    pub fn shares_memory(&self) -> bool {
+        self.link.via() == Via::Shm
+    }
+
+    /// Hands memory to the worker, for a command that names its number.
+    pub fn hand_over(&self, number: u64, memory: &SealedMemory) -> Result<(), CUresult> {
+        self.link.send_descriptor(number, memory).map_err(|cause| {
+            info!("memory cannot be handed to the server: {cause}");
+            CUresult::CUDA_ERROR_NOT_SUPPORTED
+        })
+    }
+
+    /// Shows how an upload of `bytes` gets on, while the result lives; for uploads and terminals that merit it.
+    pub fn watch_upload(&self, bytes: usize) -> Option<Upload> {
+        Upload::watch(&self.link, bytes as u64)
+    }
+}
+
+/// Ends the sessions when the process ends.
+pub fn close() {
+    for session in all() {
+        if session.link.is_lost() {
+            // The thread that noticed may not have come to say so.
+            session.lose(format_args!("the connection to the server is lost"));
+        }
+        // Errors have nobody left to go to: the worker notices the end of the connection all the same.
+        let _ = session.link.send(|out| ClientMessage::Goodbye.encode(out));
+        session.link.close();
+    }
+    if let Some(path) = environment::read("CAUSEWAY_STATS") {
+        let device = device::all().first().map_or("", |device| device.info.name.as_str());
+        let servers: Vec<_> = all().map(Session::way).collect();
+        if let Err(cause) =
+            std::fs::write(&path, statistics::report(device, &servers, &crate::remote::peers::found()))
+        {
+            error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");
+        }
+    }
+}
+
+/// Lets go of the connections in a forked child, which shares them with its parent.
+pub fn abandon_after_fork() {
+    all().for_each(|session| session.link.abandon_after_fork());
+}

@@ -1,0 +1,163 @@
+//! Who takes what the worker says: a thread for that, and replies also whoever waits for them.
+
+use super::Session;
+use super::faults::LOST;
+use super::replies::Waiting;
+use crate::log::{error, info};
+use crate::model::completion;
+use crate::model::transfers;
+use crate::process;
+use crate::remote::image::offers;
+use crate::submit::callbacks;
+use causeway_api::calls::Opcode;
+use causeway_api::sys::CUresult;
+use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile, awake, delays};
+use causeway_wire::message::{Messages, WorkerMessage};
+
+/// Hears from the link when it is lost.
+pub struct Events(pub &'static Session);
+
+impl LinkEvents for Events {
+    fn lost(&self, cause: &LinkError) {
+        // When the process ends, the server may be the first to hang up.
+        if process::is_ready() {
+            self.0.lose(format_args!("the connection to the server is lost: {cause}"));
+        }
+    }
+}
+
+/// The thread stays awake while a call of the program waits.
+struct Patient(&'static Session);
+
+impl Meanwhile for Patient {
+    fn is_waited_for(&self) -> bool {
+        self.0.replies.are_awaited() || transfers::are_awaited()
+    }
+}
+
+/// Deals with messages until the link ends. An error of it is reported through [`Events`].
+pub fn run(session: &'static Session) {
+    session.reception.receive(&mut Patient(session), |body| {
+        Messages::<WorkerMessage<'_>>::new(body).all(|message| match message {
+            Ok(message) => {
+                deal_with(session, message);
+                true
+            }
+            Err(cause) => {
+                session.lose(format_args!("the server sent a message that makes no sense: {cause}"));
+                session.link.close();
+                false
+            }
+        })
+    });
+}
+
+fn deal_with(session: &Session, message: WorkerMessage<'_>) {
+    delays::inject();
+    match message {
+        WorkerMessage::Reply { call, status, payload } => session.replied(call, status, payload),
+        WorkerMessage::Failed { opcode, status } => {
+            let name = Opcode::from_number(opcode).map_or("an unknown call", Opcode::name);
+            info!("{name} failed with error {status}; the next call that waits reports it");
+            session.faults.record(CUresult(status));
+        }
+        WorkerMessage::HostCall { token } => callbacks::reached(session.server, token),
+        WorkerMessage::Reached { token, status } => completion::reached(token, CUresult(status)),
+        WorkerMessage::Output { bytes } => print(OutputStream::Standard, bytes),
+        WorkerMessage::ErrorOutput { bytes } => print(OutputStream::Error, bytes),
+        WorkerMessage::TransferFailed { transfer, status } => {
+            session.faults.record(CUresult(status));
+            transfers::failed(transfer, CUresult(status));
+        }
+        WorkerMessage::ImageWanted { transfer } => offers::wanted(session.server, transfer),
+        WorkerMessage::ImageKnown { transfer } => offers::known(transfer),
+        WorkerMessage::Direct { is_on, text } => session.direct.set(is_on, text),
+        WorkerMessage::Fatal { text } => session.lose(format_args!("the server ended the session: {text}")),
+    }
+}
+
+impl Session {
+    /// The worker's reply to a call.
+    fn replied(&self, call: u32, status: u32, payload: &[u8]) {
+        if !self.replies.deliver(call, status, payload) {
+            info!("the server answered call {call}, which nobody waits for");
+        }
+    }
+
+    /// Deals with the replies at the front of a frame; how many bytes they are. Anything else may take longer, or need what the
+    /// calling thread holds while it waits.
+    fn take_replies(&self, body: &[u8]) -> usize {
+        let mut messages = Messages::<WorkerMessage<'_>>::new(body);
+        loop {
+            let rest = messages.remaining();
+            let Some(Ok(WorkerMessage::Reply { call, status, payload })) = messages.next() else {
+                return body.len() - rest;
+            };
+            self.replied(call, status, payload);
+        }
+    }
+
+    /// Receives until the reply that the calling thread waits for is there, or for as long as it makes sense to stay awake for one.
+    pub(super) fn look_for_reply(&self, waiting: &Waiting<'_>) {
+        let patience = awake::while_waited_for();
+        if patience.is_zero() {
+            return;
+        }
+        let guest = self.reception.visit();
+        self.rouse(Awaited::Message);
+        awake::look(patience, || {
+            guest.look(|body| self.take_replies(body));
+            waiting.is_answered()
+        });
+    }
+
+    /// A thread begins to wait for what the worker will say or send: this one is to be awake by then.
+    pub(crate) fn rouse(&self, awaited: Awaited) {
+        // Otherwise it would go to sleep again at once.
+        if !awake::while_waited_for().is_zero() {
+            self.link.rouse(awaited);
+        }
+    }
+
+    /// Nothing can be done any more: every call that waits, and every later one, fails.
+    pub(super) fn lose(&self, why: core::fmt::Arguments<'_>) {
+        // Said before any call can fail because of it: a program that ends at its first error must not end before
+        // the reason is on its standard error. Who comes second waits here for the first.
+        self.end.call_once(|| {
+            let concerned = match super::all().count() {
+                0 | 1 => String::new(),
+                _ => format!(" that concerns devices of server {}", self.server + 1),
+            };
+            error!(
+                "{why}. Every further CUDA call{concerned} fails with error {} (device unavailable)",
+                LOST.0
+            );
+        });
+        self.faults.lose();
+        self.replies.fail_all(LOST);
+        completion::server_lost(self.server);
+    }
+}
+
+/// Which of the program's streams something is printed to.
+enum OutputStream {
+    Standard,
+    Error,
+}
+
+/// What kernels print goes through the program's own `stdout` and `stderr`, so that it appears in order with what the
+/// program itself prints, as with a GPU of its own.
+fn print(stream: OutputStream, bytes: &[u8]) {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+        static stderr: *mut libc::FILE;
+    }
+    // SAFETY: the C library's streams live as long as the process, and lock themselves.
+    unsafe {
+        let stream = match stream {
+            OutputStream::Standard => stdout,
+            OutputStream::Error => stderr,
+        };
+        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stream);
+    }
+}

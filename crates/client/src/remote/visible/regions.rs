@@ -1,0 +1,362 @@
+//! What has a mirror, and how changes travel.
+
+use super::stretches::{self, Scratch};
+use super::written;
+use crate::model::host_memory::Range;
+use crate::model::host_window;
+use crate::model::transfers;
+use crate::remote::session;
+use crate::submit::copy::Place;
+use causeway_api::calls::{self, Opcode};
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use causeway_api::types::MemoryStretch;
+use causeway_fabric::mirror::{Changes, find_changes, read_changes};
+use causeway_fabric::pages::{self, Access};
+use core::ops;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be held.
+const MOST_CHANGES: usize = 256 << 10;
+
+/// Memory of up to this size is compared before each command; asking the system which of its pages were written to takes
+/// longer (16 KiB are compared in about 0.3 us).
+const MOST_COMPARED: usize = 16 << 10;
+
+/// Memory with a mirror.
+struct Region {
+    context: Handle<Context>,
+    /// Where it is in this process.
+    host: usize,
+    /// What both ends last agreed on.
+    known: Vec<u8>,
+    /// Whether the system notes the pages that are written to.
+    is_watched: bool,
+    /// The bytes from the first on whose pages have been made for what kernels wrote.
+    made: usize,
+}
+
+#[derive(Default)]
+struct Regions {
+    /// By the address on the device.
+    by_device: BTreeMap<u64, Region>,
+    /// From the address in this process to the one on the device.
+    by_host: BTreeMap<usize, u64>,
+    /// Kept so that a launch allocates nothing.
+    changes: Changes,
+    scratch: Scratch,
+}
+
+static REGIONS: Mutex<Option<Regions>> = Mutex::new(None);
+static ANY: AtomicBool = AtomicBool::new(false);
+/// Whether any memory has a mirror.
+#[inline]
+pub fn is_any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
+/// To be called before each command is sent to a server: one that the device may use memory for comes after what the
+/// program has written to that memory.
+#[inline]
+pub fn before(server: usize, opcode: Opcode) -> Result<(), CUresult> {
+    let only_looks = matches!(opcode, Opcode::stream_synchronize | Opcode::stream_query);
+    if opcode.is_in_stream() && !only_looks { send(server) } else { Ok(()) }
+}
+
+/// Sends what the program has written to memory of which the server has a mirror.
+#[inline]
+pub fn send(server: usize) -> Result<(), CUresult> {
+    if is_any() { with(|regions| regions.send_changes(server)) } else { Ok(()) }
+}
+
+/// Gets what kernels have written to mirrors of a server.
+#[inline]
+pub fn fetch(server: usize) -> Result<(), CUresult> {
+    if is_any() { with(|regions| regions.fetch_changes(server)) } else { Ok(()) }
+}
+
+/// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
+pub fn mirror(range: &Range) -> Result<u64, CUresult> {
+    let address = if host_window::contains(range.base) { range.base as u64 } else { 0 };
+    // What a network card writes there without this process is noticed by nobody; copies that begin later go to the mirror.
+    transfers::wait_for_writes(range.base, range.base + range.size);
+    create(range.context, range.base, range.room, address, false)
+}
+
+/// Gives memory of this process a mirror at the address `device`, or anywhere for 0.
+///
+/// `is_managed` says that it lies in the memory of the device, at an address of the window for that.
+pub fn create(
+    context: Handle<Context>,
+    host: usize,
+    size: usize,
+    device: u64,
+    is_managed: bool,
+) -> Result<u64, CUresult> {
+    with(|regions| {
+        if let Some(known) = regions.by_host.get(&host) {
+            return Ok(*known);
+        }
+        let device = session::call_in(
+            context,
+            &calls::mirror_create { address: device, size, managed: is_managed.into() },
+        )?;
+        regions.add(context, host, size, device);
+        Ok(device)
+    })
+}
+
+/// Takes note of a mirror that the server has made at the address that the memory, all zeros, has here. What the
+/// mirror holds comes at once.
+pub fn adopt(context: Handle<Context>, host: usize, size: usize) -> Result<(), CUresult> {
+    with(|regions| {
+        if !regions.by_host.contains_key(&host) {
+            regions.add(context, host, size, host as u64);
+        }
+        regions.fetch_changes(context.server())
+    })
+}
+
+/// Takes the mirror of the memory that begins at `host` away, if it has one, once the device is idle.
+pub fn forget(host: usize) -> Result<(), CUresult> {
+    if !is_any() {
+        return Ok(());
+    }
+    match with(|regions| Ok(regions.remove(host)))? {
+        Some((context, device)) => session::call_in(context, &calls::mirror_free { mirror: device }),
+        None => Ok(()),
+    }
+}
+
+/// Forgets the mirrors of a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    if !is_any() {
+        return;
+    }
+    // Nothing in the closure fails.
+    let _ = with(|regions| {
+        let ending: Vec<usize> = regions
+            .by_device
+            .values()
+            .filter(|region| region.context == context)
+            .map(|region| region.host)
+            .collect();
+        for host in ending {
+            regions.remove(host);
+        }
+        Ok(())
+    });
+}
+
+/// The address on the device of memory with a mirror.
+pub fn device_address(host: usize) -> Option<u64> {
+    if !is_any() {
+        return None;
+    }
+    REGIONS.lock().as_ref()?.device_of(host, host).map(|(_, address)| address)
+}
+
+/// The address in this process of an address of the device that lies in a mirror.
+pub fn host_address(device: u64) -> Option<usize> {
+    if !is_any() {
+        return None;
+    }
+    let regions = REGIONS.lock();
+    let (start, region) = regions.as_ref()?.region(device)?;
+    Some(region.host + (device - start) as usize)
+}
+
+/// The place of a copy by a server, on the device if it lies in memory with a mirror there: there it is in order with
+/// kernels.
+pub fn place(server: usize, place: Place) -> Place {
+    let Place::Host(host) = place else { return place };
+    if !is_any() {
+        return place;
+    }
+    let regions = REGIONS.lock();
+    let Some(regions) = regions.as_ref() else { return place };
+    let (start, end) = host.span();
+    let inside = regions.device_of(start, end.saturating_sub(1)).map(|(_, address)| address);
+    let on_device = inside.or_else(|| regions.region(start as u64).map(|_| start as u64));
+    let is_here =
+        |address: &u64| regions.region(*address).is_some_and(|(_, region)| region.context.server() == server);
+    match on_device.filter(is_here) {
+        Some(address) => Place::Device(host.on_device(address).into()),
+        None => place,
+    }
+}
+
+fn with<T>(work: impl FnOnce(&mut Regions) -> Result<T, CUresult>) -> Result<T, CUresult> {
+    work(REGIONS.lock().get_or_insert_default())
+}
+
+impl Regions {
+    /// The region in which an address of the device lies, and where it begins.
+    fn region(&self, device: u64) -> Option<(u64, &Region)> {
+        let (&start, region) = self.by_device.range(..=device).next_back()?;
+        (device - start < region.known.len() as u64).then_some((start, region))
+    }
+
+    /// Where the memory from `first` to `last` is on the device, if all of it lies in one region: the start of the
+    /// region, and the address of `first`.
+    fn device_of(&self, first: usize, last: usize) -> Option<(u64, u64)> {
+        let (&host, &device) = self.by_host.range(..=first).next_back()?;
+        let size = self.by_device.get(&device)?.known.len();
+        (last.checked_sub(host)? < size).then_some((device, device + (first - host) as u64))
+    }
+
+    fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64) {
+        let is_watched = size > MOST_COMPARED && written::watch(host..host + size);
+        let known = stretches::zeroed(size);
+        self.by_device.insert(device, Region { context, host, known, is_watched, made: 0 });
+        self.by_host.insert(host, device);
+        ANY.store(true, Ordering::Relaxed);
+    }
+
+    fn remove(&mut self, host: usize) -> Option<(Handle<Context>, u64)> {
+        let device = self.by_host.remove(&host)?;
+        let region = self.by_device.remove(&device)?;
+        if region.is_watched {
+            written::unwatch(host..host + region.known.len());
+        }
+        ANY.store(!self.by_device.is_empty(), Ordering::Relaxed);
+        Some((region.context, device))
+    }
+
+    /// Sends what the program has written to memory with a mirror on a server.
+    fn send_changes(&mut self, server: usize) -> Result<(), CUresult> {
+        let Self { by_device, changes, .. } = self;
+        changes.clear();
+        let mut outcome = Ok(());
+        for (&device, region) in by_device.iter_mut().filter(|(_, region)| region.context.server() == server)
+        {
+            changes.separate();
+            region.visit_written(|known, host, stretch| {
+                // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees it, which
+                // takes the region out first.
+                let find = |known: &mut [u8], start, end, changes: &mut Changes| unsafe {
+                    find_changes(host as *const u8, known, start, end, |at, bytes| {
+                        changes.add(device + at as u64, bytes);
+                        changes.len() < MOST_CHANGES
+                    })
+                };
+                stretches::visit_unequal(host, known, stretch, |known, stretch| {
+                    let mut at = stretch.start;
+                    while at < stretch.end {
+                        at = find(known, at, stretch.end, changes);
+                        if changes.len() >= MOST_CHANGES {
+                            outcome = outcome.and(post(server, changes));
+                        }
+                    }
+                });
+            });
+        }
+        if !changes.is_empty() {
+            outcome = outcome.and(post(server, changes));
+        }
+        outcome
+    }
+
+    /// Gets what kernels of a server have written.
+    fn fetch_changes(&mut self, server: usize) -> Result<(), CUresult> {
+        if !self.by_device.values().any(|region| region.context.server() == server) {
+            return Ok(());
+        }
+        let mut scratch = core::mem::take(&mut self.scratch);
+        let mut start = 0;
+        let outcome = loop {
+            let request = calls::mirror_changes { start };
+            let found = session::call_reading(Handle::null_of(server), &request, |reply| {
+                let next = reply.value::<u64>()?;
+                let length = reply.count(1)?;
+                read_changes(reply.take(length)?, |address, bytes| self.put(server, address, bytes))?;
+                Ok((next, reply.value::<Vec<MemoryStretch>>()?))
+            });
+            let read = found.and_then(|(next, stretches)| {
+                stretches.iter().for_each(|stretch| self.make_pages(stretch));
+                scratch.read(server, &stretches, |address, bytes| self.put(server, address, bytes))?;
+                Ok(next)
+            });
+            match read {
+                Ok(0) => break Ok(()),
+                Ok(next) => start = next,
+                Err(status) => break Err(status),
+            }
+        };
+        self.scratch = scratch;
+        outcome
+    }
+
+    /// Makes the pages of a long stretch whose bytes are about to come. The system gives no huge pages to memory in which it notes
+    /// written ones, and to make 1 MiB of small ones takes 2 ms where eight threads do so (a virtual machine with an H100, 2026-11-24).
+    fn make_pages(&mut self, stretch: &MemoryStretch) {
+        let Some((start, region)) = self.by_device.range_mut(..=stretch.address).next_back() else { return };
+        let size = region.known.len();
+        let at = (stretch.address - start) as usize;
+        let first = region.host + at.max(region.made).min(size);
+        let end = region.host + at.saturating_add(stretch.bytes as usize).min(size);
+        let range = first.next_multiple_of(host_window::HUGE_PAGE)
+            ..end / host_window::HUGE_PAGE * host_window::HUGE_PAGE;
+        if !region.is_watched || range.is_empty() {
+            return;
+        }
+        // Afterwards all of these pages count as written, so that nothing which the program writes meanwhile is lost.
+        written::unwatch(range.clone());
+        pages::populate(range.start, range.len(), Access::Write);
+        region.is_watched = written::watch(range.clone());
+        region.made = range.end - region.host;
+    }
+
+    fn put(&mut self, server: usize, address: u64, bytes: &[u8]) {
+        let Some((start, region)) = self.by_device.range_mut(..=address).next_back() else { return };
+        if region.context.server() != server {
+            return;
+        }
+        let at = (address - start) as usize;
+        let Some(known) = region.known.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) else {
+            return;
+        };
+        // SAFETY: the memory has as many bytes as the known, which has these; it is the program's promise that it is
+        // writable, and it stays mapped until the program frees it.
+        unsafe { stretches::merge(region.host + at, known, bytes) };
+    }
+}
+
+fn post(server: usize, changes: &mut Changes) -> Result<(), CUresult> {
+    let sent =
+        session::post_in(Handle::null_of(server), &calls::mirror_write { changes: changes.as_bytes() });
+    changes.clear();
+    sent
+}
+
+impl Region {
+    /// Calls `each` with the known, the address of the memory and the places of its bytes that may have been
+    /// written to.
+    fn visit_written(&mut self, mut each: impl FnMut(&mut [u8], usize, ops::Range<usize>)) {
+        let (host, known) = (self.host, &mut self.known);
+        let (start, end) = (host, host + known.len());
+        let mut places = |stretch: ops::Range<usize>| {
+            if stretch.start < stretch.end {
+                each(known, host, stretch.start - start..stretch.end - start);
+            }
+        };
+        if self.is_watched {
+            // Pages at the ends may be shared with another region, which takes the note of their being written.
+            let pages = written::pages(start..end);
+            let whole = if pages.start < start { pages.start + written::PAGE } else { start }.min(end)
+                ..if pages.end > end { pages.end - written::PAGE } else { end }.max(start);
+            if whole.start >= whole.end {
+                return places(start..end);
+            }
+            if written::written(whole.clone(), &mut places) {
+                places(start..whole.start);
+                places(whole.end..end);
+                return;
+            }
+            self.is_watched = false;
+        }
+        places(start..end);
+    }
+}

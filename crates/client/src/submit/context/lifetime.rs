@@ -1,0 +1,141 @@
+//! How do contexts begin and end?
+
+use crate::model::address::heap;
+use crate::model::context::current::{leave, push};
+use crate::model::context::{ContextState, OTHERS, next_id, primary};
+use crate::model::{array, device, handles, memory, stream};
+use crate::remote::{session, visible};
+use crate::submit::{event, module};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::{CUdevice, CUresult};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Creates a context of `device` and makes it current.
+pub fn create(device: CUdevice, flags: u32) -> Result<Handle<Context>, CUresult> {
+    let (ordinal, nowhere) = (device::on_server(device)?, device::without_context(device)?);
+    let handle = handles::create_context(nowhere.server());
+    // In no context: the one that the command makes cannot be entered before it.
+    session::post_in(nowhere, &calls::context_create { context: handle, device: ordinal, flags })?;
+    OTHERS.insert(handle, ContextState::new(handle, device, flags, false));
+    push(handle);
+    Ok(handle)
+}
+
+/// Destroys a context that [`create`] made.
+pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
+    if state.retained.is_some() {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    end_of_contents(state);
+    // A command that ends a context does not work in it.
+    session::call_in(state.without_context(), &calls::context_destroy { context: state.handle })?;
+    forget(state.handle);
+    Ok(())
+}
+
+/// Keeps a context that the server has made in another way.
+pub fn adopt(handle: Handle<Context>, device: CUdevice) -> Arc<ContextState> {
+    let state = ContextState::new(handle, device, 0, false);
+    OTHERS.insert(handle, state.clone());
+    state
+}
+
+/// Forgets an adopted context, which `end` ends on the server.
+pub fn abandon(state: &ContextState, end: impl FnOnce() -> Result<(), CUresult>) -> Result<(), CUresult> {
+    end_of_contents(state);
+    let ended = end();
+    forget(state.handle);
+    ended
+}
+
+/// A context that is no primary one is known no more.
+fn forget(handle: Handle<Context>) {
+    handles::drop_handle(handle);
+    OTHERS.remove(handle);
+    leave(handle);
+}
+
+/// Retains the primary context of a device; the first retain creates it on the server.
+pub fn retain(device: CUdevice) -> Result<Handle<Context>, CUresult> {
+    let state = primary(device)?;
+    let retained = state.retained.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let mut retained = retained.lock();
+    if !state.is_active() {
+        activate(state)?;
+    }
+    *retained += 1;
+    Ok(state.handle)
+}
+
+/// Undoes one retain; the last one takes the context from the server.
+pub fn release(device: CUdevice) -> Result<(), CUresult> {
+    let state = primary(device)?;
+    let retained = state.retained.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let mut retained = retained.lock();
+    if *retained == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
+    *retained -= 1;
+    if *retained > 0 || !state.is_active() {
+        return Ok(());
+    }
+    end_of_contents(state);
+    handles::suspend(state.handle);
+    let request =
+        calls::primary_context_release { context: state.handle, device: device::on_server(device)? };
+    session::post_in(state.handle, &request)
+}
+
+/// Destroys everything in the primary context of a device.
+pub fn reset(device: CUdevice) -> Result<(), CUresult> {
+    let state = primary(device)?;
+    let Some(retained) = state.retained.as_ref() else { return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) };
+    let _retained = retained.lock();
+    if !state.is_active() {
+        return Ok(());
+    }
+    let idle = session::call_in(state.handle, &calls::context_synchronize {});
+    end_of_contents(state);
+    handles::suspend(state.handle);
+    state.limits.lock().clear();
+    let request = calls::primary_context_reset { context: state.handle, device: device::on_server(device)? };
+    // The work before it may have failed, and still the context is to be reset.
+    session::call_in(state.without_context(), &request).and(idle)
+}
+
+/// Sets the flags with which the primary context of a device is created.
+pub fn set_primary_flags(device: CUdevice, flags: u32) -> Result<(), CUresult> {
+    primary(device)?.flags.store(flags, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Creates a primary context on the server.
+fn activate(state: &ContextState) -> Result<(), CUresult> {
+    session::of(state.handle)?.faults().check()?;
+    state.id.store(next_id(), Ordering::Relaxed);
+    handles::revive(state.handle);
+    let request = calls::primary_context_retain {
+        context: state.handle,
+        device: device::on_server(state.device)?,
+        flags: state.flags(),
+    };
+    // In no context: the one that the command makes cannot be entered before it.
+    session::post_in(state.without_context(), &request)
+}
+
+/// Forgets everything that ends with a context.
+fn end_of_contents(state: &ContextState) {
+    state.peers.lock().clear();
+    crate::nvidia::context_ends(state.handle);
+    crate::submit::capture::context_ends(state.handle);
+    stream::context_ends(state.handle);
+    event::context_ends(state.handle);
+    module::context_ends(state.handle);
+    array::context_ends(state.handle);
+    crate::abi::calls::textures_end(state.handle);
+    memory::context_ends(state.handle);
+    visible::context_ends(state.handle);
+    heap::context_ends(state.handle);
+}

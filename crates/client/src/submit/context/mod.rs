@@ -1,0 +1,11 @@
+//! How contexts begin, end and are waited for.
+//!
+//! | Module | Question it answers |
+//! |---|---|
+//! | `lifetime` | How do contexts begin and end? |
+//! | `work` | Is the work of a context done, and who waits until it is? |
+//! | `couriers` | Which streams of ours in a context carry copies that concern several servers? |
+
+pub mod couriers;
+pub mod lifetime;
+pub mod work;

@@ -1,0 +1,171 @@
+//! Which server carries a copy out, where devices of several are concerned?
+//!
+//! A copy between the program's memory and a device is that device's server's, whichever stream it is for. A copy between
+//! devices of two servers is the destination's: its device reads the source's memory itself where it reaches it, else its
+//! worker reads from the source's server; no byte of it comes here, unless the servers do not reach each other. Where
+//! the copy's stream is another server's, a stream of ours carries the copy, and the two wait for each other. Synchronous
+//! copies wait here instead, as they are in order with the work of both devices.
+
+use super::{Mode, Place, copy, detour};
+use crate::abi::entry::refuse_use;
+use crate::model::stream::StreamState;
+use crate::model::{array, context, memory};
+use crate::remote::peers::{self, Way};
+use crate::remote::session;
+use crate::statistics::copies::{self, Between};
+use crate::submit::loans::{self, Source};
+use crate::submit::{capture, event};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::{CUdeviceptr, CUresult};
+use causeway_api::types::{DevicePlace, Region};
+use causeway_fabric::Via;
+use causeway_fabric::between::BetweenServers;
+
+/// Carries a copy out that its stream's server alone cannot; nothing when it can.
+///
+/// # Safety
+/// As for [`copy`](super::copy).
+pub(super) unsafe fn route(
+    destination: Place,
+    source: Place,
+    stream: &StreamState,
+    mode: Mode,
+) -> Option<Result<(), CUresult>> {
+    let here = stream.context.server();
+    let (to, from) = (home(&destination), home(&source));
+    match (to, from) {
+        (Some(to), Some(from)) if to.server() != from.server() => {
+            let (Place::Device(destination), Place::Device(source)) = (destination, source) else {
+                return None;
+            };
+            Some(
+                outside_graphs(stream, mode)
+                    .and_then(|()| between_servers((destination, to), (source, from), stream, mode)),
+            )
+        }
+        (Some(home), _) | (_, Some(home)) if home.server() != here => {
+            // SAFETY: as this function demands.
+            Some(
+                outside_graphs(stream, mode)
+                    .and_then(|()| unsafe { elsewhere(home, destination, source, stream, mode) }),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// The context that a place on a device belongs to; nothing for the program's memory, and for addresses that only the
+/// stream's server can judge.
+pub(super) fn home(place: &Place) -> Option<Handle<Context>> {
+    match place {
+        Place::Host(_) => None,
+        Place::Device(DevicePlace::Array(part)) => array::context_of(part.array),
+        Place::Device(DevicePlace::Memory(region)) => home_of(region.address),
+    }
+}
+
+/// The context of the memory at an address; nothing for addresses that only a server can judge.
+pub fn home_of(address: CUdeviceptr) -> Option<Handle<Context>> {
+    let piece = memory::find(address)?;
+    let known = Some(piece.context).filter(|context| !context.is_null());
+    known.or_else(|| context::primary(piece.device).ok().map(|primary| primary.handle))
+}
+
+/// Puts work for a stream of one server into another one's context, by a stream of ours that `put` gets.
+pub fn by_courier(
+    home: Handle<Context>,
+    stream: &StreamState,
+    put: impl FnOnce(&StreamState) -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let courier = context::state(home)?.courier(stream)?;
+    event::join(&courier, stream)?;
+    put(&courier)?;
+    event::join(stream, &courier)
+}
+
+fn outside_graphs(stream: &StreamState, mode: Mode) -> Result<(), CUresult> {
+    if capture::of(stream) == 0 && mode != Mode::InGraph {
+        return Ok(());
+    }
+    capture::spoil(capture::of(stream));
+    Err(refuse_use!("graphs with work for devices of several servers"))
+}
+
+/// A copy between the program's memory, or a device, and a device of a server that is not the stream's.
+///
+/// # Safety
+/// As for [`copy`](super::copy).
+unsafe fn elsewhere(
+    home: Handle<Context>,
+    destination: Place,
+    source: Place,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    if mode == Mode::Synchronous {
+        stream.synchronize()?;
+        // SAFETY: as this function demands.
+        return unsafe { copy(destination, source, &context::state(home)?.legacy_stream, mode) };
+    }
+    // SAFETY: as this function demands.
+    by_courier(home, stream, |courier| unsafe { copy(destination, source, courier, mode) })
+}
+
+/// A copy between devices of two servers, each place with its context.
+fn between_servers(
+    (destination, to): (DevicePlace, Handle<Context>),
+    (source, from): (DevicePlace, Handle<Context>),
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let (to, from) = (context::state(to)?, context::state(from)?);
+    let (destination, source) = in_one_row(destination, source);
+    let bytes = source.bytes().unwrap_or(0);
+    let link = match peers::way(to.handle.server(), from.handle.server())? {
+        Way::Link(link) => link,
+        Way::Client => {
+            copies::count_between(Between::Client, bytes);
+            return detour::by_way_of_client((destination, &to), (source, &from), stream, mode);
+        }
+    };
+    let is_here = mode != Mode::Synchronous && stream.context.server() == to.handle.server();
+    // The device that carries the copy out is that of the stream it is put into.
+    let carrier = if is_here { stream.context } else { to.handle };
+    let lent = if link.via == Via::Shm && peers::choice() == BetweenServers::Auto {
+        loans::source(&source, carrier, (link.peer, link.ticket))?
+    } else {
+        None
+    };
+    copies::count_between(if lent.is_some() { Between::Device } else { Between::Link(link.via) }, bytes);
+    let put = |writing: &StreamState| {
+        if let Some(Source { loan, place }) = lent {
+            let request =
+                calls::peer_copy_borrowed { loan, destination, source: place, stream: writing.handle };
+            return session::post_in(writing.context, &request);
+        }
+        let (offer, reading) = (peers::offer_number(), from.reader()?);
+        session::post_in(from.handle, &calls::peer_offer { offer, source, stream: reading.handle })?;
+        session::of(from.handle)?.flush()?;
+        let request = calls::peer_copy { peer: link.peer, offer, destination, stream: writing.handle };
+        session::post_in(to.handle, &request)
+    };
+    if mode == Mode::Synchronous {
+        stream.synchronize()?;
+        from.legacy_stream.synchronize()?;
+        put(&to.legacy_stream)?;
+        return to.legacy_stream.synchronize();
+    }
+    if is_here { put(stream) } else { by_courier(to.handle, stream, put) }
+}
+
+/// Both places as one row where neither has gaps, so that pieces can begin anywhere.
+fn in_one_row(destination: DevicePlace, source: DevicePlace) -> (DevicePlace, DevicePlace) {
+    let row = |place: &DevicePlace| match place {
+        DevicePlace::Memory(region) if region.is_contiguous() => {
+            region.bytes().map(|bytes| DevicePlace::from(Region::linear(region.address, bytes)))
+        }
+        _ => None,
+    };
+    row(&destination).zip(row(&source)).unwrap_or((destination, source))
+}

@@ -1,0 +1,86 @@
+//! How does a copy get from one server's device to another's when the servers do not reach each other?
+//!
+//! By way of this process, piece by piece. An asynchronous copy stops its stream and is carried out by the thread for host
+//! functions when the stream gets there, so that it is in the order of streams and events like any other.
+
+use super::{HostRegion, Mode, Place, copy};
+use crate::log::error;
+use crate::model::context::ContextState;
+use crate::model::stream::StreamState;
+use crate::remote::session;
+use crate::submit::callbacks::{self, Task};
+use causeway_api::sys::CUresult;
+use causeway_api::types::DevicePlace;
+use causeway_fabric::pipeline::{Shape, cut};
+use std::sync::Arc;
+
+/// Bytes that are here at a time, except where a row of an array is longer.
+const PIECE: usize = 16 << 20;
+
+/// Carries a copy out in the order of `stream`, each place with its context.
+pub(super) fn by_way_of_client(
+    (destination, to): (DevicePlace, &ContextState),
+    (source, from): (DevicePlace, &ContextState),
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    // Streams of ours that wait for nothing.
+    let (writing, reading) = (to.reader()?, from.reader()?);
+    if mode == Mode::Synchronous {
+        stream.synchronize()?;
+        from.legacy_stream.synchronize()?;
+        to.legacy_stream.synchronize()?;
+        return carry(destination, &writing, source, &reading);
+    }
+    let run = Box::new(move || {
+        if let Err(status) = carry(destination, &writing, source, &reading) {
+            error!(
+                "a copy between devices of two servers failed on its way through this machine ({})",
+                status.0
+            );
+            if let Ok(session) = session::of(writing.context) {
+                session.faults().record(status);
+            }
+        }
+    });
+    callbacks::post(stream, Task::Then { run, after: stream.ahead() })
+}
+
+fn carry(
+    destination: DevicePlace,
+    writing: &Arc<StreamState>,
+    source: DevicePlace,
+    reading: &Arc<StreamState>,
+) -> Result<(), CUresult> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    if destination.size() != source.size() {
+        return Err(invalid);
+    }
+    let (width, height, depth) = source.size();
+    let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
+    // Rows of arrays stay whole: what their elements are only the device knows.
+    let is_array = |place: &DevicePlace| matches!(place, DevicePlace::Array(_));
+    let most = if is_array(&destination) || is_array(&source) { PIECE.max(shape.width) } else { PIECE };
+    let mut bytes = Vec::new();
+    for piece in cut(shape, most, 1) {
+        let Shape { width, height, depth } = piece.shape;
+        let (at, size) = (piece.at.map(|at| at as u64), [width, height, depth].map(|size| size as u64));
+        let (destination, source) = destination.part(at, size).zip(source.part(at, size)).ok_or(invalid)?;
+        bytes.resize(piece.bytes(), 0_u8);
+        let here = HostRegion {
+            address: bytes.as_mut_ptr(),
+            row_pitch: width,
+            slice_pitch: width * height,
+            width,
+            height,
+            depth,
+        };
+        // SAFETY: the vector has the piece's bytes, and is not touched before both calls have returned, which, being
+        // synchronous, are done with it then.
+        unsafe {
+            copy(Place::Host(here), Place::Device(source), reading, Mode::Synchronous)?;
+            copy(Place::Device(destination), Place::Host(here), writing, Mode::Synchronous)?;
+        }
+    }
+    writing.synchronize()
+}

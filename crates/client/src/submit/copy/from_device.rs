@@ -1,0 +1,159 @@
+//! Where do the bytes of a copy from a device go, and who waits for them?
+
+use super::pieces::pieces;
+use super::{HostRegion, Mode};
+use crate::abi::entry::{self, Carried};
+use crate::model::completion;
+use crate::model::stream::StreamState;
+use crate::model::transfers::{self, Before, Expected, Landing, Transfer};
+use crate::remote::registered;
+use crate::remote::session::{self, INLINE_BYTES};
+use crate::statistics::copies::By;
+use crate::statistics::{self, copies};
+use causeway_api::calls;
+use causeway_api::sys::CUresult;
+use causeway_api::types::DevicePlace;
+use causeway_fabric::delays;
+use causeway_fabric::pipeline::{Direction, Plan};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// # Safety
+/// `destination` must be writable, for an asynchronous copy into pinned memory until the copy is done.
+pub(super) unsafe fn from_device(
+    destination: HostRegion,
+    source: DevicePlace,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let bytes = destination.bytes();
+    let waits = mode == Mode::Synchronous || mode == Mode::Asynchronous && !destination.is_pinned();
+    let by = if waits && bytes <= INLINE_BYTES { By::Command } else { By::Transfers };
+    copies::count(Direction::FromDevice, by, &destination);
+    let ahead = if waits { stream.ahead() } else { Default::default() };
+    if waits && bytes <= INLINE_BYTES {
+        // SAFETY: writable as this function demands.
+        unsafe { copy_with_reply(destination, source, stream) }?;
+        let newest = completion::of_thread();
+        stream.reach(newest);
+        ahead.wait()?;
+        return stream.fetch(newest);
+    }
+    let session = session::of(stream.context)?;
+    registered::note(session, &destination);
+    let plan = session.plans.plan(Direction::FromDevice, bytes);
+    let parts = pieces(source, destination, plan.buffer_bytes, Some(Direction::FromDevice));
+    if !waits {
+        for (source, part) in parts {
+            // SAFETY: a part of the destination, writable until the transfer is done.
+            unsafe { expect_piece(source, part, stream, &plan) }?;
+        }
+        return Ok(());
+    }
+    let wait = statistics::begin_wait("copy_from_device");
+    entry::mark(Carried::Called);
+    let mut under_way: VecDeque<Arc<Transfer>> = VecDeque::new();
+    let mut outcome = Ok(());
+    for (source, part) in parts {
+        if under_way.len() >= plan.buffers
+            && let Some(oldest) = under_way.pop_front()
+        {
+            session.flush()?;
+            outcome = outcome.and(oldest.wait());
+        }
+        // SAFETY: a part of the destination, writable until the transfer is done, which is waited for.
+        match unsafe { expect_piece(source, part, stream, &plan) } {
+            Ok(transfer) => under_way.push_back(transfer),
+            Err(status) => outcome = outcome.and(Err(status)),
+        }
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let newest = completion::of_thread();
+    session.flush()?;
+    // Each is waited for, whatever became of the one before: the memory is the program's again afterwards.
+    for transfer in under_way {
+        outcome = outcome.and(transfer.wait());
+    }
+    drop(wait);
+    session.faults().take()?;
+    outcome?;
+    stream.reach(newest);
+    ahead.wait()?;
+    stream.fetch(newest)
+}
+
+/// Asks for few bytes to come with the reply, and waits for them.
+///
+/// # Safety
+/// `destination` must be writable.
+unsafe fn copy_with_reply(
+    destination: HostRegion,
+    source: DevicePlace,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let (start, end) = destination.span();
+    let before = Before::of(stream, &(start..end));
+    let request = calls::copy_from_device_now { source, stream: stream.handle };
+    // SAFETY: writable as this function demands; `unpack` takes no more than the region has.
+    let store = |bytes: &[u8]| unsafe { destination.unpack(bytes, 1) };
+    let late = session::call_reading(stream.context, &request, |reply| {
+        let length = reply.count(1)?;
+        let bytes = reply.take(length)?;
+        if before.is_empty() {
+            store(bytes);
+            return Ok(None);
+        }
+        Ok(Some(bytes.to_vec()))
+    })?;
+    if let Some(bytes) = late {
+        before.wait();
+        store(&bytes);
+    }
+    Ok(())
+}
+
+/// Asks for a copy of `source` to come as a transfer into `part`.
+///
+/// # Safety
+/// The memory must be valid for writes until the transfer is done.
+unsafe fn expect_piece(
+    source: DevicePlace,
+    part: HostRegion,
+    stream: &StreamState,
+    plan: &Plan,
+) -> Result<Arc<Transfer>, CUresult> {
+    let session = session::of(stream.context)?;
+    let is_direct = part.is_contiguous();
+    let landing = if is_direct {
+        Landing::Direct(part.address, part.bytes())
+    } else {
+        let (start, end) = part.span();
+        let threads = plan.threads;
+        // SAFETY: writable until the transfer is done, as this function demands.
+        let spread = Box::new(move |packed: &[u8]| unsafe { { part }.unpack(packed, threads) });
+        Landing::Spread { length: part.bytes(), start, end, spread }
+    };
+    // Held from the look for what lies before the transfer until its command is in line.
+    let posting = session.copies_from_device.lock();
+    // SAFETY: as this function demands.
+    let Expected { transfer, flow, is_held } = unsafe { transfers::expect(stream, landing, plan.threads) }?;
+    // Before the command is in line: whoever posts one behind it finds the transfer, as soon as it is posted.
+    stream.add_transfer(transfer.clone());
+    delays::inject();
+    // A network card would not wait for others.
+    let into = if is_direct && !is_held { session.link().lend(part.address, part.bytes()) } else { None };
+    let (number, lanes) = (transfer.number(), plan.lanes as u32);
+    let request =
+        calls::copy_from_device { source, stream: stream.handle, transfer: number, flow, lanes, into };
+    // A posted copy that is waited for may stand behind what another thread's copy ends.
+    let posting = (!session.is_synchronous()).then_some(posting);
+    let posted = session::post_and(stream.context, &request, || transfer.posted());
+    drop(posting);
+    posted.inspect_err(|status| transfers::failed(number, *status))?;
+    if is_held {
+        transfers::make_room();
+    }
+    Ok(transfer)
+}

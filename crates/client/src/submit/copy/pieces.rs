@@ -1,0 +1,133 @@
+//! Which pieces has a copy, by the plan for its size?
+
+use super::HostRegion;
+use crate::model::array;
+use causeway_api::types::{ArrayBox, DevicePlace, Region};
+use causeway_fabric::pipeline::{Direction, Piece, Shape, cut, cut_tapered};
+use either::Either;
+
+/// A piece of a copy: its place on the device, and in the program's memory.
+pub type Part = (DevicePlace, HostRegion);
+
+/// Cuts a copy between two places of the same size into pieces of at most `most` bytes. With a direction to `taper` for, as it is
+/// for a copy that goes over the wire, one without gaps has [small pieces](cut_tapered) where the device works alone.
+pub fn pieces(
+    device: DevicePlace,
+    host: HostRegion,
+    most: usize,
+    taper: Option<Direction>,
+) -> impl Iterator<Item = Part> {
+    let is_linear =
+        host.is_contiguous() && matches!(device, DevicePlace::Memory(region) if region.is_contiguous());
+    let shape = if is_linear {
+        Shape::linear(host.bytes())
+    } else {
+        let (width, height, depth) = device.size();
+        Shape { width: width as usize, height: height as usize, depth: depth as usize }
+    };
+    // What a row is, where the elements are not known, only the driver can say.
+    let (most, grain) = match device {
+        DevicePlace::Memory(_) => (most, 1),
+        DevicePlace::Array(part) => match array::element_bytes(part.array) {
+            Some(element) => (most, element as usize),
+            None => (usize::MAX, 1),
+        },
+    };
+    let pieces = match taper {
+        Some(direction) if is_linear => Either::Left(cut_tapered(host.bytes(), most, direction)),
+        _ => Either::Right(cut(shape, most, grain)),
+    };
+    pieces.map(move |piece| {
+        if is_linear {
+            let host = HostRegion::linear(host.address.wrapping_add(piece.offset), piece.bytes());
+            return (in_a_row(device, &piece), host);
+        }
+        (place(device, &piece), host.part(&piece))
+    })
+}
+
+/// A piece of memory without gaps.
+fn in_a_row(device: DevicePlace, piece: &Piece) -> DevicePlace {
+    match device {
+        DevicePlace::Memory(region) => {
+            Region::linear(region.address + piece.offset as u64, piece.bytes() as u64).into()
+        }
+        DevicePlace::Array(_) => place(device, piece),
+    }
+}
+
+/// The part of a place that a piece has.
+fn place(device: DevicePlace, piece: &Piece) -> DevicePlace {
+    let [x, y, z] = piece.at.map(|at| at as u64);
+    let Shape { width, height, depth } = piece.shape;
+    let (width, height, depth) = (width as u64, height as u64, depth as u64);
+    match device {
+        DevicePlace::Memory(region) => {
+            let address = region.address + x + y * region.row_pitch + z * region.slice_pitch;
+            DevicePlace::Memory(Region { address, width, height, depth, ..region })
+        }
+        DevicePlace::Array(part) => DevicePlace::Array(ArrayBox {
+            x: part.x + x,
+            y: part.y + y,
+            z: part.z + z,
+            width,
+            height,
+            depth,
+            ..part
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const M: usize = 1 << 20;
+
+    fn host(width: usize, height: usize, depth: usize, row_pitch: usize) -> HostRegion {
+        let slice_pitch = row_pitch * height;
+        HostRegion { address: 4096 as *mut u8, row_pitch, slice_pitch, width, height, depth }
+    }
+
+    #[test]
+    fn a_copy_without_gaps_is_cut_anywhere() {
+        let length = 2 * M + 5;
+        // Two rows on one side and one on the other are the same bytes.
+        let device = Region { width: length as u64, ..Region::linear(1000, length as u64) };
+        let parts: Vec<_> = pieces(device.into(), host(length, 1, 1, length), M, None).collect();
+        let mut next = 0;
+        for (place, host) in &parts {
+            assert!(host.bytes() <= M);
+            assert_eq!(host.address as usize, 4096 + next);
+            assert_eq!(*place, Region::linear(1000 + next as u64, host.bytes() as u64).into());
+            next += host.bytes();
+        }
+        assert_eq!((parts.len(), next), (3, length));
+        assert_eq!(
+            pieces(Region::linear(0, 0).into(), HostRegion::linear(4096 as *mut u8, 0), M, None).count(),
+            0
+        );
+    }
+
+    #[test]
+    fn regions_with_gaps_are_cut_between_rows_and_slices_on_both_sides() {
+        let device = Region {
+            address: 0,
+            row_pitch: 16 << 20,
+            slice_pitch: 64 << 20,
+            width: 3 << 20,
+            height: 4,
+            depth: 1,
+        };
+        let found: Vec<_> = pieces(device.into(), host(3 * M, 4, 1, 5 * M), 8 * M, None)
+            .map(|(place, host)| match place {
+                DevicePlace::Memory(region) => {
+                    assert_eq!((region.width, region.height), (host.width as u64, host.height as u64));
+                    (region.address >> 20, region.height, (host.address as usize - 4096) >> 20)
+                }
+                DevicePlace::Array(_) => panic!("memory became an array"),
+            })
+            .collect();
+        assert_eq!(found, [(0, 2, 0), (32, 2, 10)]);
+    }
+}

@@ -1,0 +1,297 @@
+//! When is the source of a copy to a device read, and how does it get to the server?
+
+use super::pieces::{Part, pieces};
+use super::publication::{self, Publication};
+use super::{HostRegion, Mode, lent};
+use crate::model::stream::StreamState;
+use crate::model::transfers;
+use crate::model::uploads::{self, Reading};
+use crate::remote::registered;
+use crate::remote::session::faults::LOST;
+use crate::remote::session::{self, INLINE_BYTES, Session};
+use crate::statistics::copies::{self, By};
+use crate::submit::callbacks::{self, Task};
+use crate::submit::dedup;
+use causeway_api::calls;
+use causeway_api::sys::CUresult;
+use causeway_api::types::{DevicePlace, Payload};
+use causeway_fabric::pipeline::{Direction, PAST_CACHES_UP_TO, Plan};
+use causeway_fabric::{Carriage, Sending};
+use core::slice;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// # Safety
+/// `source` must be readable, for an asynchronous copy from pinned memory until the stream has passed it.
+pub(super) unsafe fn to_device(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let is_deferred = stream.ahead().is_unsettled();
+    if is_deferred && mode == Mode::Synchronous {
+        stream.synchronize()?;
+    }
+    let bytes = source.bytes();
+    let by = if bytes <= INLINE_BYTES { By::Command } else { By::Transfers };
+    copies::count(Direction::ToDevice, by, &source);
+    let is_pinned = mode == Mode::Asynchronous && (is_deferred || bytes > INLINE_BYTES) && source.is_pinned();
+    // SAFETY: as this function demands; CUDA forbids the program to change the source before the copy is done.
+    unsafe {
+        if is_deferred && (mode == Mode::InGraph || is_pinned) {
+            return read_later(destination, source, stream);
+        }
+        if bytes <= INLINE_BYTES {
+            return send_with_command(destination, source, stream, mode);
+        }
+        if let DevicePlace::Memory(region) = destination
+            && region.is_contiguous()
+            && source.is_contiguous()
+            && dedup::suits(bytes)
+        {
+            dedup::copy(region.address, source.address, bytes, stream)?;
+            return if mode == Mode::Synchronous { stream.synchronize() } else { Ok(()) };
+        }
+        let is_stable = is_pinned || mode == Mode::Synchronous && source.is_pinned();
+        if source.is_contiguous()
+            && lent::suits(session::of(stream.context)?, &destination, &source, is_stable)
+        {
+            return lent::lend(destination, source, stream, mode);
+        }
+        if is_pinned && source.is_contiguous() {
+            return put_in_line(destination, source, stream);
+        }
+        send_now(destination, source, stream, mode)
+    }
+}
+
+/// Sends few bytes along with their command.
+///
+/// # Safety
+/// `source` must be readable.
+unsafe fn send_with_command(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    // Behind other work the call waits for that, as CUDA's does, however short the copy is.
+    let is_possible = mode == Mode::Synchronous
+        && publication::is_possible(&destination)
+        && publication::has_room(stream, 1);
+    let publication = if is_possible { Publication::begin(stream) } else { None };
+    let publish = publication.is_some();
+    let post = |bytes: &[u8]| {
+        let data = Payload::Inline(bytes);
+        let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
+        session::post_in(stream.context, &request)
+    };
+    // SAFETY: readable now, as this function demands.
+    unsafe {
+        if source.is_contiguous() {
+            post(slice::from_raw_parts(source.address, source.bytes()))?;
+        } else {
+            post(&source.pack())?;
+        }
+    }
+    let is_published = publication.is_some_and(|publication| publication.end(1));
+    if mode == Mode::Synchronous && !is_published { stream.synchronize() } else { Ok(()) }
+}
+
+/// Posts the command of a piece whose bytes come as a transfer.
+fn post_piece(
+    destination: DevicePlace,
+    number: u64,
+    length: usize,
+    stream: &StreamState,
+    publish: bool,
+) -> Result<(), CUresult> {
+    let data = Payload::Transfer { number, length: length as u64 };
+    let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
+    session::post_in(stream.context, &request)
+}
+
+fn plan(session: &Session, bytes: usize) -> Plan {
+    session.plans.plan(Direction::ToDevice, bytes)
+}
+
+/// Puts pinned memory in line for the link's threads and returns.
+///
+/// # Safety
+/// `source` must be readable, and stay as it is, until the stream has passed the copy.
+unsafe fn put_in_line(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let session = session::of(stream.context)?;
+    registered::note(session, &source);
+    // Copies that follow one another are carried like one that is as long as all of them, whose ends this one's are not.
+    let ahead = uploads::bytes();
+    let plan = plan(session, ahead + source.bytes());
+    let carriage = Carriage::planned(&plan, stream.id);
+    let (start, end) = source.span();
+    // Whoever frees the memory waits for this.
+    let reading = Arc::new(Reading::of(start, end));
+    let is_within_a_row = ahead > 0 && plan.buffer_bytes > PAST_CACHES_UP_TO;
+    let taper = (!is_within_a_row).then_some(Direction::ToDevice);
+    for (place, part) in pieces(destination, source, plan.buffer_bytes, taper) {
+        let number = transfers::fresh_number();
+        let length = part.bytes();
+        let put = || {
+            // SAFETY: the memory stays readable until the stream has passed the copy, for which the bytes must have come;
+            // and it is not freed before `reading` has been dropped.
+            let put = unsafe {
+                session.link().post_transfer(number, part.address, length, carriage, Arc::clone(&reading))
+            };
+            put.map_err(|_| LOST)
+        };
+        // A posted copy that is waited for must have its bytes on their way before it is.
+        if session.is_synchronous() {
+            put()?;
+        }
+        post_piece(place, number, length, stream, false)?;
+        if !session.is_synchronous() {
+            put()?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends a copy whose source may change when this returns.
+///
+/// # Safety
+/// `source` must be readable.
+unsafe fn send_now(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let session = session::of(stream.context)?;
+    registered::note(session, &source);
+    let _bar = session.watch_upload(source.bytes());
+    let plan = plan(session, source.bytes());
+    let parts: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice)).collect();
+    let commands = parts.len() as u64;
+    let is_waited_for = mode == Mode::Synchronous;
+    let publication =
+        if is_waited_for { Publication::of_pieces(session, &destination, stream, commands) } else { None };
+    let mut left = commands;
+    let post = |number: u64, (place, part): &Part| {
+        left -= 1;
+        post_piece(*place, number, part.bytes(), stream, left == 0 && publication.is_some())
+    };
+    // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as it returns.
+    let carriage =
+        Carriage { steady: is_waited_for, spread: is_waited_for, ..Carriage::planned(&plan, stream.id) };
+    let numbered = parts.into_iter().map(|part| (transfers::fresh_number(), part));
+    // SAFETY: readable as this function demands, and held only as long as this function runs.
+    let held = unsafe { send_pieces(session, numbered, &plan, carriage, post) }?;
+    if is_waited_for {
+        // Until the bytes are known to have come, what a lane loses can be sent again.
+        if !publication.is_some_and(|publication| publication.end(commands)) {
+            stream.synchronize()?;
+        }
+        held.into_iter().for_each(Sending::came);
+    }
+    Ok(())
+}
+
+/// Sends pieces, of which the plan says how many are under way at a time, and waits until their bytes have left the
+/// program's memory. What is returned still relies on that memory. `post` sends the command of a piece.
+///
+/// # Safety
+/// The pieces must be readable until the result has been dropped.
+unsafe fn send_pieces(
+    session: &Session,
+    pieces: impl Iterator<Item = (u64, Part)>,
+    plan: &Plan,
+    carriage: Carriage,
+    mut post: impl FnMut(u64, &Part) -> Result<(), CUresult>,
+) -> Result<Vec<Sending>, CUresult> {
+    let mut held = Vec::new();
+    // A transfer stands before the buffer that it sends, so that it is dropped first.
+    let mut under_way: VecDeque<(Sending, Option<Vec<u8>>)> = VecDeque::new();
+    let mut spare = Vec::new();
+    let mut leave = |(sending, buffer): (Sending, Option<Vec<u8>>)| {
+        let left = sending.wait().map_err(|_| LOST);
+        match buffer {
+            None => held.push(sending),
+            Some(buffer) => {
+                drop(sending);
+                spare.push(buffer);
+            }
+        }
+        left.map(|()| spare.pop())
+    };
+    for (number, part) in pieces {
+        let mut free = None;
+        if under_way.len() >= plan.buffers
+            && let Some(oldest) = under_way.pop_front()
+        {
+            free = leave(oldest)?;
+        }
+        // A posted copy that is waited for must have its bytes on their way before it is. In shared memory they are there as
+        // soon as they have been sent, so that the server need not put the command aside until they come.
+        let is_posted_first = !session.is_synchronous() && !session.shares_memory();
+        if is_posted_first {
+            post(number, &part)?;
+        }
+        let region = part.1;
+        let buffer = (!region.is_contiguous()).then(|| {
+            let mut buffer = free.unwrap_or_default();
+            // SAFETY: readable as this function demands.
+            unsafe { region.pack_into(&mut buffer, plan.threads) };
+            buffer
+        });
+        let start = buffer.as_ref().map_or(region.address.cast_const(), |buffer| buffer.as_ptr());
+        // SAFETY: the piece is readable as this function demands; a buffer is kept, unchanged, until the transfer has been
+        // dropped.
+        let begun = unsafe { session.link().begin_transfer(number, start, region.bytes(), carriage) };
+        let begun = begun.map_err(|_| LOST)?;
+        if !is_posted_first {
+            begun.wait().map_err(|_| LOST)?;
+            post(number, &part)?;
+            // The device copies this piece while the next one is read.
+            session.link().flush().map_err(|_| LOST)?;
+        }
+        under_way.push_back((begun, buffer));
+    }
+    while let Some(oldest) = under_way.pop_front() {
+        leave(oldest)?;
+    }
+    Ok(held)
+}
+
+/// Lets the stream tell us when it reaches the copy, and reads the source then.
+///
+/// # Safety
+/// `source` must be readable until the stream has passed the copy.
+unsafe fn read_later(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let session = session::of(stream.context)?;
+    registered::note(session, &source);
+    let plan = plan(session, source.bytes());
+    let carriage = Carriage::planned(&plan, stream.id);
+    let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice))
+        .map(|part| (transfers::fresh_number(), part))
+        .collect();
+    let later = numbered.clone();
+    let send = Box::new(move || {
+        // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the link
+        // is lost, which every call reports.
+        let _ = unsafe { send_pieces(session, later.into_iter(), &plan, carriage, |_, _| Ok(())) };
+    });
+    let token = callbacks::register(Task::Access { run: send, after: stream.ahead() });
+    let reached = calls::host_function { stream: stream.handle, token };
+    session::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
+    for (number, (place, part)) in numbered {
+        post_piece(place, number, part.bytes(), stream, false)?;
+    }
+    Ok(())
+}

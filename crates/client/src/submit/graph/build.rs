@@ -1,0 +1,254 @@
+//! Sends what an executable graph consists of.
+
+use crate::abi::calls as entry_points;
+use crate::abi::entry::refuse_use;
+use crate::model::graph::order::{Order, Ordered};
+use crate::model::graph::work::{Conditional, Copying, Work};
+use crate::model::graph::{OnServer, World};
+use crate::model::handles::RawHandle as _;
+use crate::model::{context, handles};
+use crate::remote::session;
+use crate::remote::visible;
+use crate::submit::copy::Place;
+use causeway_api::calls;
+use causeway_api::handle::{Context, Graph, GraphExec, Handle};
+use causeway_api::sys::{CUgraphConditionalNodeType, CUgraphEdgeData, CUresult};
+use causeway_api::types::{DevicePlace, GraphEdge};
+use std::collections::HashMap;
+
+/// A node of an executable graph on the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// The executable graph.
+    pub exec: Handle<GraphExec>,
+    /// The graph that it was made from.
+    pub graph: Handle<Graph>,
+    /// The node's number in that graph.
+    pub number: u32,
+}
+
+/// Makes an empty graph on the server.
+pub fn create() -> Result<OnServer, CUresult> {
+    let context = context::current()?;
+    let graph = handles::create();
+    session::post_in(context, &calls::graph_create { graph })?;
+    Ok(OnServer { graph, context, nodes: 0, is_complete: false })
+}
+
+/// Destroys a graph on the server.
+pub fn destroy(on_server: OnServer) -> Result<(), CUresult> {
+    handles::drop_handle(on_server.graph);
+    if !handles::is_valid(on_server.context) {
+        return Ok(());
+    }
+    session::post_in(on_server.context, &calls::graph_destroy { graph: on_server.graph })
+}
+
+/// The two ends of a copy that the server's graph makes; nothing when it is for the client to see to: the program's memory takes part or no
+/// bytes do, or both ends are in memory that the program and the device reach. As a node such a copy would hold up the thread that launches
+/// the graph until the stream gets there, as the driver makes copies within host memory.
+pub fn on_device(copying: &Copying) -> Result<Option<(DevicePlace, DevicePlace)>, CUresult> {
+    Ok(match entry_points::places(&copying.parameters)? {
+        Some((Place::Device(destination), Place::Device(source)))
+            if !(is_in_common(&destination) && is_in_common(&source)) =>
+        {
+            Some((destination, source))
+        }
+        _ => None,
+    })
+}
+
+/// Whether a place is in memory that the program reaches, too.
+fn is_in_common(place: &DevicePlace) -> bool {
+    matches!(place, DevicePlace::Memory(region) if visible::host_address(region.address).is_some())
+}
+
+/// Whether a node is carried out by the client.
+pub fn is_clients(work: &Work) -> Result<bool, CUresult> {
+    Ok(match work {
+        Work::Host(_) => true,
+        Work::Copy(copying) => {
+            entry_points::places(&copying.parameters)?.is_some() && on_device(copying)?.is_none()
+        }
+        _ => false,
+    })
+}
+
+/// Whether a node has nothing to do for the server.
+pub fn is_idle(work: &Work) -> bool {
+    matches!(work, Work::Empty | Work::Child(_) | Work::Allocate(_) | Work::Free(_) | Work::Wait(_))
+}
+
+/// Sends nodes in order, each with its place. `numbers` gets the number of each place in the server's graph. Edges
+/// from places that are not in this graph are left out: those nodes are carried out before all of it.
+pub fn send<'a>(
+    world: &mut World,
+    on_server: &mut OnServer,
+    nodes: impl Iterator<Item = (usize, &'a Ordered)>,
+    numbers: &mut HashMap<usize, u32>,
+) -> Result<(), CUresult> {
+    for (place, node) in nodes {
+        let end = |(from, data): &(usize, CUgraphEdgeData)| {
+            let (from_port, to_port, kind) = (data.from_port, data.to_port, data.type_);
+            Some(GraphEdge { from: *numbers.get(from)?, from_port, to_port, kind })
+        };
+        let after: Vec<_> = node.before.iter().filter_map(end).collect();
+        let number = match &node.work {
+            Work::Conditional(conditional) => {
+                complete_bodies(world, conditional)?;
+                let (graph, node) = (on_server.graph, conditional.number);
+                session::post_in(conditional.context, &calls::graph_add_edges { graph, node, after })?;
+                node
+            }
+            work => {
+                add(on_server, after, work)?;
+                on_server.nodes += 1;
+                on_server.nodes - 1
+            }
+        };
+        numbers.insert(place, number);
+    }
+    on_server.is_complete = true;
+    Ok(())
+}
+
+fn add(on_server: &OnServer, after: Vec<GraphEdge>, work: &Work) -> Result<(), CUresult> {
+    let graph = on_server.graph;
+    match work {
+        Work::Kernel(kernel) => {
+            let request = calls::graph_add_kernel {
+                graph,
+                after,
+                function: kernel.function,
+                is_kernel: kernel.is_of_library(),
+                shape: kernel.shape,
+                attributes: kernel.attributes.clone(),
+                params: &kernel.params,
+            };
+            session::post_in(kernel.context, &request)
+        }
+        Work::Copy(copying) => match on_device(copying)? {
+            Some((destination, source)) => {
+                let request = calls::graph_add_copy { graph, after, destination, source };
+                session::post_in(copying.context, &request)
+            }
+            None => session::post_in(copying.context, &calls::graph_add_empty { graph, after }),
+        },
+        Work::Fill(filling) => {
+            let fill = filling.fill();
+            session::post_in(filling.context, &calls::graph_add_fill { graph, after, fill })
+        }
+        Work::Record(event) => {
+            let event = *event;
+            session::post_in(on_server.context, &calls::graph_add_record { graph, after, event })
+        }
+        Work::Values(values) => {
+            let operations = values.operations()?;
+            session::post_in(values.context, &calls::graph_add_values { graph, after, operations })
+        }
+        _ => session::post_in(on_server.context, &calls::graph_add_empty { graph, after }),
+    }
+}
+
+/// Gives a node of an executable graph on the server other work of the same kind.
+pub fn change(at: Address, home: Handle<Context>, work: &Work) -> Result<(), CUresult> {
+    let Address { exec, graph, number: node } = at;
+    match work {
+        Work::Kernel(kernel) => {
+            let request = calls::graph_exec_kernel {
+                exec,
+                graph,
+                node,
+                function: kernel.function,
+                is_kernel: kernel.is_of_library(),
+                shape: kernel.shape,
+                params: &kernel.params,
+            };
+            session::post_in(kernel.context, &request)
+        }
+        Work::Copy(copying) => {
+            let (destination, source) = on_device(copying)?.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            let request = calls::graph_exec_copy { exec, graph, node, destination, source };
+            session::post_in(copying.context, &request)
+        }
+        Work::Fill(filling) => {
+            let fill = filling.fill();
+            session::post_in(filling.context, &calls::graph_exec_fill { exec, graph, node, fill })
+        }
+        Work::Record(event) => {
+            let event = *event;
+            session::post_in(home, &calls::graph_exec_record { exec, graph, node, event })
+        }
+        Work::Values(values) => {
+            let operations = values.operations()?;
+            session::post_in(values.context, &calls::graph_exec_values { exec, graph, node, operations })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The graph of the server that stands for `graph` from now on, before it is instantiated.
+pub fn ensure_on_server(world: &mut World, graph: Handle<Graph>) -> Result<OnServer, CUresult> {
+    if let Some(on_server) = world.graph(graph)?.on_server {
+        return Ok(on_server);
+    }
+    if world.graph(graph)?.owner.is_some() {
+        return Err(refuse_use!("conditional nodes in child graphs"));
+    }
+    let on_server = create()?;
+    world.graph_mut(graph)?.on_server = Some(on_server);
+    Ok(on_server)
+}
+
+/// Makes what a conditional node consists of: its place on the server, and the graphs that it carries out.
+pub fn conditional(
+    world: &mut World,
+    graph: Handle<Graph>,
+    handle: u64,
+    kind: CUgraphConditionalNodeType,
+    size: u32,
+    context: Handle<Context>,
+) -> Result<Conditional, CUresult> {
+    let mut on_server = ensure_on_server(world, graph)?;
+    if on_server.is_complete {
+        return Err(refuse_use!("conditional nodes in a graph that has been instantiated"));
+    }
+    let number = on_server.nodes;
+    let request = calls::graph_add_conditional { graph: on_server.graph, handle, kind: kind.0, size };
+    session::post_in(context, &request)?;
+    on_server.nodes += 1;
+    world.graph_mut(graph)?.on_server = Some(on_server);
+    let mut bodies = Vec::new();
+    for index in 0..size {
+        let body = world.create(None);
+        let counterpart = handles::create();
+        let request = calls::graph_body { body: counterpart, graph: on_server.graph, node: number, index };
+        session::post_in(context, &request)?;
+        world.graph_mut(body)?.on_server =
+            Some(OnServer { graph: counterpart, context, nodes: 0, is_complete: false });
+        bodies.push(body);
+    }
+    let raw_bodies = bodies.iter().map(|body| body.as_raw()).collect();
+    Ok(Conditional { bodies, raw_bodies, number, context })
+}
+
+/// Sends the graphs that a conditional node carries out.
+fn complete_bodies(world: &mut World, conditional: &Conditional) -> Result<(), CUresult> {
+    for body in &conditional.bodies {
+        let order = Order::of(world, *body)?;
+        for node in &order.nodes {
+            if is_clients(&node.work)? || matches!(node.work, Work::Record(_) | Work::Wait(_)) {
+                return Err(refuse_use!(
+                    "host memory, host functions and events in the graphs of conditional nodes"
+                ));
+            }
+        }
+        let mut on_server = world.graph(*body)?.on_server.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        if on_server.is_complete {
+            return Err(refuse_use!("instantiating a graph with conditional nodes a second time"));
+        }
+        send(world, &mut on_server, order.nodes.iter().enumerate(), &mut HashMap::new())?;
+        world.graph_mut(*body)?.on_server = Some(on_server);
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! What may change in an executable graph, as CUDA has it.
+
+use crate::abi::calls as entry_points;
+use crate::model::graph::work::{Copying, Work};
+use causeway_api::sys::CUgraphExecUpdateResult;
+
+/// What keeps `new` from taking the place of `old` in an executable graph, if anything does.
+pub fn difference(old: &Work, new: &Work) -> Option<CUgraphExecUpdateResult> {
+    type Result = CUgraphExecUpdateResult;
+    let parameters = Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+    match (old, new) {
+        (Work::Kernel(old), Work::Kernel(new)) if old.attributes != new.attributes => {
+            Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED)
+        }
+        (Work::Copy(old), Work::Copy(new)) => {
+            let [old_places, new_places] =
+                [old, new].map(|copying| entry_points::places(&copying.parameters).ok().flatten());
+            let kinds_differ = || match (&old_places, &new_places) {
+                (Some((to, from)), Some((new_to, new_from))) => {
+                    !to.is_like(new_to) || !from.is_like(new_from)
+                }
+                (None, None) => false,
+                _ => true,
+            };
+            if old_places == new_places {
+                None
+            } else if kinds_differ() || !old.is_linear() || !new.is_linear() {
+                parameters
+            } else {
+                None
+            }
+        }
+        (Work::Fill(old), Work::Fill(new)) => {
+            let is_fixed = !old.is_linear() || !new.is_linear();
+            if is_fixed && old.fill() != new.fill() { parameters } else { None }
+        }
+        (Work::Values(old), Work::Values(new)) if old.given.len() != new.given.len() => parameters,
+        (Work::Allocate(old), Work::Allocate(new)) if old.address != new.address => parameters,
+        (Work::Free(old), Work::Free(new)) if old != new => parameters,
+        (Work::Conditional(_), _) => Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED),
+        (old, new) if old.kind() != new.kind() => Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED),
+        _ => None,
+    }
+}
+
+/// Whether nothing has to be said to the server for `new` to take the place of `old`.
+pub fn is_same(old: &Work, new: &Work) -> bool {
+    match (old, new) {
+        (Work::Kernel(old), Work::Kernel(new)) => {
+            (old.function, old.shape, &old.params) == (new.function, new.shape, &new.params)
+        }
+        (Work::Fill(old), Work::Fill(new)) => old.fill() == new.fill(),
+        (Work::Copy(old), Work::Copy(new)) => {
+            let places = |copying: &Copying| entry_points::places(&copying.parameters);
+            places(old) == places(new)
+        }
+        (Work::Record(old), Work::Record(new)) | (Work::Wait(old), Work::Wait(new)) => old == new,
+        (Work::Values(old), Work::Values(new)) => old.operations() == new.operations(),
+        (Work::Child(_), Work::Child(_)) => true,
+        _ => false,
+    }
+}

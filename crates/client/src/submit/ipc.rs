@@ -1,0 +1,172 @@
+//! Memory that processes of the same server share as with `cuIpc*` and pools: pieces of blocks.
+//!
+//! A handle names the block by the broker's token, and the piece by its place in the block. The importing process maps
+//! the whole block, once for all pieces of it.
+
+use crate::abi::entry::refuse_use;
+use crate::model::address::heap;
+use crate::model::address::window;
+use crate::model::exchange::{self, Kind};
+use crate::model::memory::{self, Origin, Piece};
+use crate::model::stream::StreamState;
+use crate::model::{context, device, handles};
+use crate::remote::session;
+use causeway_api::calls;
+use causeway_api::handle::{Allocation, Context, Handle};
+use causeway_api::sys::{CUdeviceptr, CUmemAccess_flags, CUmemLocationType, CUresult};
+use causeway_api::types::{AddressAccess, ExportToken};
+use core::ffi::c_char;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, LazyLock};
+
+/// A block of another process that is mapped here.
+struct Imported {
+    /// Where commands about it go: the null context of its server.
+    nowhere: Handle<Context>,
+    block: Handle<Allocation>,
+    base: CUdeviceptr,
+    size: u64,
+    /// How often each piece has been opened, by address.
+    pieces: HashMap<CUdeviceptr, usize>,
+}
+
+static IMPORTED: LazyLock<Mutex<HashMap<ExportToken, Imported>>> = LazyLock::new(Mutex::default);
+/// Pieces that were freed in a stream and are closed when it has got there.
+static CLOSING: Mutex<Vec<(CUdeviceptr, heap::Stamp)>> = Mutex::new(Vec::new());
+
+/// The handle by which another process can open a piece of memory, which has to be of this origin.
+pub fn export(address: CUdeviceptr, origin: Origin) -> Result<[c_char; 64], CUresult> {
+    let piece = memory::find(address).filter(|piece| piece.origin == origin);
+    let piece = piece.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let Some(heap) = &piece.heap else {
+        return Err(refuse_use!(
+            "sharing memory that the server's driver allocated: the session has no window"
+        ));
+    };
+    let (token, base) = heap.export(piece.base)?;
+    let mut content = token.0.to_vec();
+    content.extend((piece.base - base).to_le_bytes());
+    content.extend(piece.size.to_le_bytes());
+    let handle = exchange::handle(Kind::Piece, &content);
+    // No copy is published from here on; one that was is not in order with what the other process does.
+    context::finish_published()?;
+    Ok(handle)
+}
+
+/// Opens the piece that a handle names, and gives its address here. `origin` says how it will be closed.
+pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresult> {
+    sweep();
+    let content = exchange::content(handle, Kind::Piece)?;
+    let number = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| content[at + index]));
+    let token = ExportToken(core::array::from_fn(|index| content[index]));
+    let (offset, size) = (number(16), number(24));
+    let context = context::current_state()?;
+    let mut imported = IMPORTED.lock();
+    let block = match imported.entry(token) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(import(token, context.device)?),
+    };
+    let address = if offset.checked_add(size).is_some_and(|end| size > 0 && end <= block.size) {
+        block.base + offset
+    } else {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    };
+    let opened = block.pieces.entry(address).or_default();
+    *opened += 1;
+    if *opened == 1 {
+        memory::insert(Piece {
+            base: address,
+            size,
+            context: context.handle,
+            device: context.device,
+            origin,
+            id: memory::next_id(),
+            heap: None,
+        })?;
+    }
+    Ok(address)
+}
+
+/// Maps a block of another process.
+fn import(token: ExportToken, number: i32) -> Result<Imported, CUresult> {
+    let nowhere = device::without_context(number)?;
+    let window = window::opened(nowhere.server())?;
+    let block = handles::create::<Allocation>();
+    let request = calls::allocation_import { allocation: block, token };
+    let (size, _) = session::call_in(nowhere, &request).inspect_err(|_| {
+        handles::drop_handle(block);
+    })?;
+    let release = || {
+        handles::drop_handle(block);
+        session::post_in(nowhere, &calls::allocation_release { allocation: block })
+    };
+    let Some(base) = window.take(size as u64, 0, 0) else {
+        release()?;
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    };
+    let access = vec![AddressAccess {
+        location: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
+        location_id: device::on_server(number)?,
+        flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0,
+    }];
+    let request = calls::allocation_map { allocation: block, address: base, size, offset: 0 };
+    session::post_in(nowhere, &request)?;
+    let opened = session::call_in(nowhere, &calls::address_access { address: base, size, access });
+    if let Err(error) = opened {
+        // What was mapped for nothing goes; the first error is the one that counts.
+        let _ = session::call_in(nowhere, &calls::allocation_unmap { address: base, size });
+        window.give_back(base, size as u64);
+        release()?;
+        return Err(error);
+    }
+    Ok(Imported { nowhere, block, base, size: size as u64, pieces: HashMap::new() })
+}
+
+/// Closes a piece that [`open`] gave, when the work that may use it is done.
+pub fn close(address: CUdeviceptr, origin: Origin) -> Result<(), CUresult> {
+    let piece = memory::find(address).filter(|piece| piece.base == address && piece.origin == origin);
+    let piece = piece.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let waited = context::state(piece.context)?.synchronize();
+    drop_piece(address).and(waited)
+}
+
+/// Closes a piece when a stream gets here.
+pub fn close_in(address: CUdeviceptr, stream: &Arc<StreamState>) {
+    CLOSING.lock().push((address, heap::stamp(stream)));
+    sweep();
+}
+
+/// Closes what streams have passed.
+fn sweep() {
+    let past: Vec<_> =
+        CLOSING.lock().extract_if(.., |(_, stamp)| stamp.stream.has_done(stamp.ticket)).collect();
+    for (address, _) in past {
+        // Its address was checked when it was freed.
+        let _ = drop_piece(address);
+    }
+}
+
+fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
+    let mut imported = IMPORTED.lock();
+    let found = imported.iter_mut().find(|(_, block)| block.pieces.contains_key(&address));
+    let (token, block) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let token = *token;
+    if let Some(opened) = block.pieces.get_mut(&address) {
+        *opened -= 1;
+        if *opened > 0 {
+            return Ok(());
+        }
+    }
+    block.pieces.remove(&address);
+    let _ = memory::remove(address, Origin::Imported).or_else(|| memory::remove(address, Origin::PoolImport));
+    if !block.pieces.is_empty() {
+        return Ok(());
+    }
+    let Some(Imported { nowhere, block, base, size, .. }) = imported.remove(&token) else { return Ok(()) };
+    session::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
+    window::opened(nowhere.server())?.give_back(base, size);
+    handles::drop_handle(block);
+    session::post_in(nowhere, &calls::allocation_release { allocation: block })
+}

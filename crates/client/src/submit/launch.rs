@@ -1,0 +1,274 @@
+//! Launches: what a kernel gets, and what can be refused before the server sees it.
+
+use crate::abi::entry::{DefaultStream, list, refuse_use};
+use crate::model::context;
+use crate::model::{handles, stream};
+use crate::remote::session;
+use crate::remote::visible;
+use crate::statistics;
+use crate::submit::capture;
+use crate::submit::module::{self, FunctionState};
+use causeway_api::calls;
+use causeway_api::handle::{Handle, Stream};
+use causeway_api::sys::{
+    CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchConfig, CUresult, CUstream,
+};
+use causeway_api::types::{LaunchAttribute, LaunchShape, Parameter};
+use core::cell::RefCell;
+use core::ffi::c_void;
+use core::slice;
+
+thread_local! {
+    /// The parameters of the launch being made, kept so that launches allocate nothing.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How the program passes parameters.
+#[derive(Clone, Copy)]
+pub struct Arguments {
+    /// The address of each parameter, or null.
+    pub addresses: *const *const c_void,
+    /// A list of pairs that leads to a ready buffer, or null.
+    pub extra: *const *const c_void,
+}
+
+/// Launches a function or kernel.
+///
+/// # Safety
+/// `arguments` must be what `cuLaunchKernel` demands for this function.
+pub unsafe fn launch(
+    function: CUfunction,
+    shape: LaunchShape,
+    stream: (CUstream, DefaultStream),
+    arguments: Arguments,
+    attributes: Vec<LaunchAttribute>,
+) -> Result<(), CUresult> {
+    let (handle, state) = module::given_function(function)?;
+    let stream = handles::stream(stream.0, stream.1)?;
+    capture::spoil_with(stream, check(&shape, &state))?;
+    let send = |params: &[u8]| {
+        visible::note_parameters(params)?;
+        statistics::note_launch();
+        session::post(&calls::launch { function: handle, shape, stream, attributes, params })?;
+        if session::current()?.launches_wait { wait(stream) } else { Ok(()) }
+    };
+    // SAFETY: as this function demands.
+    unsafe { with_parameters(&state, arguments, send) }
+}
+
+/// Gives the parameter buffer to `send`.
+///
+/// # Safety
+/// `arguments` must be what `cuLaunchKernel` demands for this function.
+pub unsafe fn with_parameters<R>(
+    state: &FunctionState,
+    arguments: Arguments,
+    send: impl FnOnce(&[u8]) -> Result<R, CUresult>,
+) -> Result<R, CUresult> {
+    // SAFETY: as this function demands.
+    if let Some(ready) = unsafe { ready_buffer(arguments) }? {
+        return send(ready);
+    }
+    if state.info.parameters.is_empty() {
+        return send(&[]);
+    }
+    if arguments.addresses.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the program passes one address for each parameter of the function.
+    let addresses = unsafe { slice::from_raw_parts(arguments.addresses, state.info.parameters.len()) };
+    if addresses.iter().any(|address| address.is_null()) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut buffer = BUFFER.try_with(RefCell::take).unwrap_or_default();
+    // SAFETY: each address leads to a parameter of the size that the function declares.
+    unsafe { gather(&state.info.parameters, addresses, state.parameter_bytes, &mut buffer) };
+    let sent = send(&buffer);
+    let _ = BUFFER.try_with(|kept| kept.replace(buffer));
+    sent
+}
+
+/// Waits for what has just been launched, unless it went into a graph.
+fn wait(stream: Handle<Stream>) -> Result<(), CUresult> {
+    let stream = stream::state(stream)?;
+    if capture::of(&stream) == 0 { stream.synchronize() } else { Ok(()) }
+}
+
+/// Refuses a launch that the device or the function cannot have.
+pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresult> {
+    let device = context::current_state()?.device()?;
+    let limits = device.limits;
+    let fits = |sizes: [u32; 3], most: [u32; 3]| {
+        sizes.iter().zip(most).all(|(size, most)| (1..=most).contains(size))
+    };
+    let threads = shape.block.iter().map(|size| u64::from(*size)).product::<u64>();
+    if !fits(shape.grid, limits.grid)
+        || !fits(shape.block, limits.block)
+        || threads > u64::from(limits.threads)
+    {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let most_threads = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    if most_threads.is_some_and(|most| threads > most.max(0) as u64) {
+        // The program asked for less (`__launch_bounds__`), or there are not enough registers.
+        let registers = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS).unwrap_or(0);
+        let available = device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
+        let needed = threads.saturating_mul(registers.max(0) as u64);
+        return Err(match available {
+            Some(available) if needed > available.max(0) as u64 => {
+                CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+            }
+            _ => CUresult::CUDA_ERROR_INVALID_VALUE,
+        });
+    }
+    let most_shared =
+        function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+    if most_shared.is_some_and(|most| i64::from(shape.shared_bytes) > i64::from(most)) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
+/// The parameter buffer that `extra` leads to, if there is one.
+///
+/// # Safety
+/// `arguments.extra` is null or a list as `cuLaunchKernel` describes it.
+unsafe fn ready_buffer<'a>(arguments: Arguments) -> Result<Option<&'a [u8]>, CUresult> {
+    const END: usize = 0;
+    const POINTER: usize = 1;
+    const SIZE: usize = 2;
+    if arguments.extra.is_null() {
+        return Ok(None);
+    }
+    if !arguments.addresses.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let (mut buffer, mut size) = (core::ptr::null(), None);
+    let mut next = arguments.extra;
+    loop {
+        // SAFETY: the list ends with END; every other name is followed by its value.
+        let (name, value) = unsafe {
+            let name = next.read() as usize;
+            (name, if name == END { core::ptr::null() } else { next.add(1).read() })
+        };
+        match name {
+            END => break,
+            POINTER => buffer = value.cast::<u8>(),
+            SIZE if value.is_null() => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            // SAFETY: the value of SIZE is the address of the size.
+            SIZE => size = Some(unsafe { value.cast::<usize>().read() }),
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+        // SAFETY: not the end of the list yet.
+        next = unsafe { next.add(2) };
+    }
+    match (buffer.is_null(), size) {
+        (_, Some(0)) => Ok(Some(&[])),
+        // SAFETY: the program says that its buffer has this size.
+        (false, Some(size)) => Ok(Some(unsafe { slice::from_raw_parts(buffer, size) })),
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Copies every parameter to its place in `buffer`, which gets `total` bytes; gaps are zero.
+///
+/// # Safety
+/// Each of `addresses` must be readable for the size of the parameter at the same place.
+unsafe fn gather(parameters: &[Parameter], addresses: &[*const c_void], total: usize, buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.resize(total, 0);
+    for (parameter, address) in parameters.iter().zip(addresses) {
+        let place = &mut buffer[parameter.offset as usize..][..parameter.size as usize];
+        // SAFETY: readable for the parameter's size as this function demands; `place` is our own memory.
+        unsafe { place.as_mut_ptr().copy_from_nonoverlapping(address.cast(), place.len()) };
+    }
+}
+
+/// The attributes of a launch as they travel.
+fn attributes(given: &[CUlaunchAttribute]) -> Result<Vec<LaunchAttribute>, CUresult> {
+    let mut attributes = Vec::with_capacity(given.len());
+    for attribute in given {
+        match attribute.id {
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE => {}
+            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
+            | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT
+            | CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => {
+                return Err(refuse_use!("launch attribute {}, which holds a handle", attribute.id.0));
+            }
+            id => {
+                // SAFETY: every byte of the union belongs to its `pad`, and any byte is a valid number.
+                let value = unsafe { attribute.value.pad }.map(|byte| byte as u8);
+                attributes.push(LaunchAttribute { id: id.0, value });
+            }
+        }
+    }
+    Ok(attributes)
+}
+
+/// Shape and attributes of a launch configuration; a null one is refused.
+///
+/// # Safety
+/// The configuration's list must have as many entries as it says.
+pub unsafe fn configuration(
+    config: Option<&CUlaunchConfig>,
+) -> Result<(LaunchShape, Vec<LaunchAttribute>), CUresult> {
+    let config = config.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    // SAFETY: as this function demands.
+    let attributes = attributes(unsafe { list(config.attrs, config.numAttrs as usize) }?)?;
+    let shape = LaunchShape {
+        grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+        block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+        shared_bytes: config.sharedMemBytes,
+    };
+    Ok((shape, attributes))
+}
+
+/// The attribute that makes a launch cooperative.
+pub fn cooperative() -> LaunchAttribute {
+    let mut value = [0; 64];
+    value[0] = 1;
+    LaunchAttribute { id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0, value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_land_at_their_offsets_and_gaps_are_zero() {
+        let (first, second, third) = (7_u8, 0x1122_3344_5566_7788_u64, [1_u8; 24]);
+        let layout = [(0, 1), (8, 8), (16, 24)].map(|(offset, size)| Parameter { offset, size });
+        let addresses: [*const c_void; 3] =
+            [(&raw const first).cast(), (&raw const second).cast(), third.as_ptr().cast()];
+        let mut buffer = vec![0xff; 99];
+        // SAFETY: each address leads to a value of the parameter's size.
+        unsafe { gather(&layout, &addresses, 40, &mut buffer) };
+        let expected = [&[7, 0, 0, 0, 0, 0, 0, 0][..], &second.to_le_bytes(), &third].concat();
+        assert_eq!(buffer, expected);
+    }
+
+    #[test]
+    fn a_ready_buffer_is_found_and_a_broken_list_is_refused() {
+        let bytes = [1_u8, 2, 3];
+        let size = bytes.len();
+        let list: [*const c_void; 5] = [
+            core::ptr::without_provenance(1),
+            bytes.as_ptr().cast(),
+            core::ptr::without_provenance(2),
+            (&raw const size).cast(),
+            core::ptr::null(),
+        ];
+        let found = |extra: &[*const c_void]| {
+            let arguments = Arguments { addresses: core::ptr::null(), extra: extra.as_ptr() };
+            // SAFETY: the lists are as the call describes them.
+            unsafe { ready_buffer(arguments) }
+        };
+        assert_eq!(found(&list), Ok(Some(&bytes[..])));
+        assert_eq!(found(&list[4..]), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(
+            found(&[core::ptr::without_provenance(9), core::ptr::null()]),
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Memory of one server's devices that devices of another server copy from by themselves.
+//!
+//! Devices of one machine reach each other's memory, whichever server each belongs to. Where two workers share memory,
+//! the source's hands a descriptor of an allocation to the destination's, which maps it. A loan is made when an allocation
+//! is first copied from and ends with the allocation. Whether it can be had shows when it is tried: where the driver does
+//! not export, import or open the memory, copies go by the workers' link.
+
+use crate::log::info;
+use crate::model::address::heap::Heap;
+use crate::model::memory::{self, Origin};
+use crate::model::{context, device};
+use crate::remote::peers;
+use crate::remote::session::{call_in, post_in};
+use crate::submit::virtual_memory;
+use causeway_api::calls;
+use causeway_api::handle::{Allocation, Context, Handle};
+use causeway_api::sys::{CUdevice, CUresult};
+use causeway_api::types::{DevicePlace, PeerTicket, Region};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A whole allocation, as it lies in the program's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Whole {
+    handle: Handle<Allocation>,
+    base: u64,
+    size: u64,
+}
+
+/// A copy's source in memory that has been lent.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The loan, as the destination's worker knows it.
+    pub loan: u64,
+    /// The place, counted from the allocation's first byte.
+    pub place: DevicePlace,
+}
+
+#[derive(Default)]
+struct Loans {
+    /// By allocation and the program's number of the device that copies from it; nothing when it cannot be lent.
+    made: HashMap<(Handle<Allocation>, CUdevice), Option<u64>>,
+    /// Whether a device reaches another's memory, by destination and source, as far as that has shown.
+    reaching: HashMap<(CUdevice, CUdevice), bool>,
+}
+
+static LOANS: LazyLock<Mutex<Loans>> = LazyLock::new(Mutex::default);
+/// Whether anything has ever been lent.
+static IS_ANY: AtomicBool = AtomicBool::new(false);
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Makes sure that the device of a context copies from a place of another server's by itself; nothing where it cannot. `ticket` is
+/// that with which the context's worker has come to the place's, and `peer` how that one is known there.
+pub fn source(
+    place: &DevicePlace,
+    carrier: Handle<Context>,
+    (peer, ticket): (u64, PeerTicket),
+) -> Result<Option<Source>, CUresult> {
+    let device = context::state(carrier)?.device;
+    let DevicePlace::Memory(region) = place else { return Ok(None) };
+    let Some((whole, owner)) = whole(region) else { return Ok(None) };
+    let Some(inside) = region.moved(whole.base, whole.size, 0) else { return Ok(None) };
+    let mut loans = LOANS.lock();
+    let loan = match loans.made.get(&(whole.handle, device)) {
+        Some(known) => *known,
+        None if loans.reaching.get(&(device, owner)) == Some(&false) => None,
+        None => {
+            let made = lend(&whole, peer, ticket, device)?;
+            let loan = made.as_ref().ok().copied();
+            let (reaches, sentence) = match made {
+                Ok(_) => (true, format!("device {device} copies from memory of device {owner} by itself")),
+                Err(Refusal::Devices(why)) => (
+                    false,
+                    format!("device {device} does not copy from memory of device {owner} by itself: {why}"),
+                ),
+                Err(Refusal::Allocation(why)) => {
+                    info!("an allocation of device {owner} cannot be lent to device {device}: {why}");
+                    loans.made.insert((whole.handle, device), None);
+                    return Ok(None);
+                }
+            };
+            if loans.reaching.insert((device, owner), reaches) != Some(reaches) {
+                peers::note(sentence);
+            }
+            loans.made.insert((whole.handle, device), loan);
+            IS_ANY.store(true, Ordering::Release);
+            loan
+        }
+    };
+    Ok(loan.map(|loan| Source { loan, place: inside.into() }))
+}
+
+/// Why there is no loan.
+enum Refusal {
+    /// This allocation cannot be lent.
+    Allocation(String),
+    /// The devices do not reach each other.
+    Devices(String),
+}
+
+fn lend(
+    whole: &Whole,
+    peer: u64,
+    ticket: PeerTicket,
+    device: CUdevice,
+) -> Result<Result<u64, Refusal>, CUresult> {
+    let loan = NEXT.fetch_add(1, Ordering::Relaxed);
+    let lend = calls::peer_lend { allocation: whole.handle, ticket, loan };
+    let trouble = call_in(Handle::null_of(peer as usize), &lend)?;
+    if !trouble.is_empty() {
+        return Ok(Err(Refusal::Allocation(trouble)));
+    }
+    let size = whole.size as usize;
+    let borrow = calls::peer_borrow { peer, loan, size, device: device::on_server(device)? };
+    let trouble = call_in(device::without_context(device)?, &borrow)?;
+    Ok(if trouble.is_empty() { Ok(loan) } else { Err(Refusal::Devices(trouble)) })
+}
+
+/// An allocation ends: whoever has borrowed it gives it back when the copies from it are done.
+pub fn end(allocation: Handle<Allocation>) {
+    if !IS_ANY.load(Ordering::Acquire) {
+        return;
+    }
+    let ended: Vec<_> = LOANS.lock().made.extract_if(|(lent, _), _| *lent == allocation).collect();
+    for ((_, device), loan) in ended {
+        let (Some(loan), Ok(nowhere)) = (loan, device::without_context(device)) else { continue };
+        // An error means that the session is lost, and its mappings with it.
+        let _ = post_in(nowhere, &calls::peer_return { loan });
+    }
+}
+
+/// The allocation around a region, and the program's number of its device; nothing where the client does not know it.
+fn whole(region: &Region) -> Option<(Whole, CUdevice)> {
+    let piece = memory::find(region.address)?;
+    let of_heap =
+        |heap: &Heap| heap.block_of(region.address).map(|(handle, base, size)| Whole { handle, base, size });
+    let whole = match (&piece.heap, piece.origin) {
+        (Some(heap), _) => of_heap(heap)?,
+        (None, Origin::Mapping) => {
+            let allocation = virtual_memory::allocation_at(region.address)?;
+            Whole { handle: allocation.handle, base: piece.base, size: allocation.size }
+        }
+        (None, _) => return None,
+    };
+    Some((whole, piece.device))
+}

@@ -1,0 +1,66 @@
+//! Managed memory: one address for host and device, and a mirror from the beginning.
+
+use crate::log::info;
+use crate::model::context;
+use crate::model::memory::{self, Origin, Piece};
+use crate::model::{advice, host_window};
+use crate::remote::session;
+use crate::remote::visible::regions;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::{CUdeviceptr, CUresult};
+
+/// Allocates managed memory in the current context.
+pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
+    let context = context::current_state()?;
+    let session = session::of(context.handle)?;
+    if !host_window::is_open_for(session.snapshot.host_window) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    session.faults().check()?;
+    let address = make(context.handle, size)?;
+    memory::add(address, size as u64, context.handle, context.device, Origin::Managed).inspect_err(|_| {
+        // The first error is the one to report.
+        let _ = unmake(address, size as u64);
+    })?;
+    Ok(address)
+}
+
+/// Memory with a mirror at its own address, which is in no table yet. The window must be open for the context's server.
+///
+/// Large memory is a device's own, where kernels have it at full speed, if the device has room for it.
+pub fn make(context: Handle<Context>, size: usize) -> Result<CUdeviceptr, CUresult> {
+    let managed_window = session::of(context)?.snapshot.managed_window;
+    if size >= host_window::HUGE_PAGE
+        && host_window::MANAGED.is_open_for(managed_window)
+        && let Some(address) = host_window::MANAGED.allocate(size, None)
+    {
+        let address = address as usize;
+        match regions::create(context, address, size, address as CUdeviceptr, true) {
+            Ok(device) => return Ok(device),
+            Err(status) => {
+                info!("{size} bytes of managed memory are the host's, not the device's ({status:?})");
+                host_window::MANAGED.release(address, size);
+            }
+        }
+    }
+    let address = host_window::allocate(size, None).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as usize;
+    let made = regions::create(context, address, size, address as CUdeviceptr, false);
+    made.inspect_err(|_| host_window::release(address, size))
+}
+
+/// Gives back what [`make`] made, once the device is idle.
+pub fn unmake(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
+    advice::forget(base..base + size);
+    let freed = regions::forget(base as usize);
+    if host_window::MANAGED.contains(base as usize) {
+        host_window::MANAGED.release(base as usize, size as usize);
+    } else {
+        host_window::release(base as usize, size as usize);
+    }
+    freed
+}
+
+/// Frees managed memory, which has been taken out of the table of memory.
+pub fn free(piece: &Piece) -> Result<(), CUresult> {
+    unmake(piece.base, piece.size)
+}

@@ -1,0 +1,33 @@
+//! The only way down for commands: a captured stream's commands become nodes, what the program has written to memory that
+//! the server mirrors goes before, and then the command is sent.
+//!
+//! | Module | Question it answers |
+//! |---|---|
+//! | [`capture`] | Which streams are being captured, and how does their work become nodes of a graph? |
+//! | [`copy`], [`dedup`] | How do bytes move? |
+//! | [`launch`] | What does a kernel get? |
+//! | [`callbacks`] | What happens here when a stream reaches a point? |
+//! | [`answers`] | Which answers hold for ever? |
+//! | [`context`], [`event`] | How do contexts and events begin, end and get waited for? |
+//! | [`graph`] | How is a graph instantiated and launched? |
+//! | [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
+//! | [`ipc`], [`loans`] | How do other processes and other servers get it? |
+//! | [`module`], [`jit`], [`linker`] | How does code get to the server? |
+
+pub mod answers;
+pub mod callbacks;
+pub mod capture;
+pub mod context;
+pub mod copy;
+pub mod dedup;
+pub mod event;
+pub mod graph;
+pub mod ipc;
+pub mod jit;
+pub mod launch;
+pub mod linker;
+pub mod loans;
+pub mod managed;
+pub mod module;
+pub mod pool;
+pub mod virtual_memory;

@@ -1,0 +1,139 @@
+//! Where a pool's memory may lie, and the pools that each place has from the start.
+
+use super::PoolState;
+use super::ranges::Kind;
+use crate::model::{device, handles};
+use causeway_api::sys::{
+    CUdevice, CUdevice_attribute, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUresult,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// What a pool is made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// Memory of a device, by the program's number.
+    Device(CUdevice),
+    /// Pinned memory of the host: of any node, or of the one with this number.
+    Host(Option<i32>),
+    /// Managed memory, and where it had better be: the type of the location, and its number where that counts.
+    Managed(u32, i32),
+}
+
+impl Place {
+    /// The kind of memory that the program reaches, too; nothing for a device's own.
+    pub fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Device(_) => None,
+            Self::Host(_) => Some(Kind::Pinned),
+            Self::Managed(..) => Some(Kind::Managed),
+        }
+    }
+}
+
+/// The place that a location and a kind of memory mean, for a pool that is made, as a driver (580) judges them.
+pub fn place(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<Place, CUresult> {
+    type Type = CUmemLocationType;
+    let id = location.id;
+    let device = || device::device(id).map(|_| id).map_err(|_| INVALID);
+    let node = || if is_node(id) { Ok(id) } else { Err(INVALID) };
+    match kind {
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => match location.type_ {
+            Type::CU_MEM_LOCATION_TYPE_DEVICE => device().map(Place::Device),
+            Type::CU_MEM_LOCATION_TYPE_HOST => Ok(Place::Host(None)),
+            Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => node().map(|id| Place::Host(Some(id))),
+            _ => Err(INVALID),
+        },
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED => {
+            let id = match location.type_ {
+                Type::CU_MEM_LOCATION_TYPE_DEVICE => device()?,
+                Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => node()?,
+                // `CU_MEM_LOCATION_TYPE_NONE` is another name of this one.
+                Type::CU_MEM_LOCATION_TYPE_INVALID
+                | Type::CU_MEM_LOCATION_TYPE_HOST
+                | Type::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => 0,
+                _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            };
+            Ok(Place::Managed(location.type_.0, id))
+        }
+        _ => Err(INVALID),
+    }
+}
+
+/// As [`place`], for a pool that is asked for or set: "the node of this thread" is no place then.
+pub fn fixed_place(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<Place, CUresult> {
+    if location.type_.0 < CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT.0 {
+        place(location, kind)
+    } else {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+}
+
+/// Whether this machine has a NUMA node of this number. Every one has the first; a program may also know the one that a server
+/// names as its device's.
+fn is_node(id: i32) -> bool {
+    let nearest = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID;
+    id == 0
+        || id > 0
+            && (Path::new(&format!("/sys/devices/system/node/node{id}")).exists()
+                || device::all().iter().any(|device| device.attribute(nearest) == Some(id)))
+}
+
+/// The pools of a place that is no device.
+#[derive(Clone)]
+struct OfPlace {
+    default: Arc<PoolState>,
+    current: Option<Arc<PoolState>>,
+}
+
+static OF_PLACES: Mutex<BTreeMap<Place, OfPlace>> = Mutex::new(BTreeMap::new());
+
+fn of(place: Place) -> Result<OfPlace, CUresult> {
+    let mut places = OF_PLACES.lock();
+    if let Some(pools) = places.get(&place) {
+        return Ok(pools.clone());
+    }
+    let default = super::create(place, 0, 0)?;
+    Ok(places.entry(place).insert_entry(OfPlace { default, current: None }).get().clone())
+}
+
+/// The pool that a place has from the start.
+pub fn default_of(place: Place) -> Result<Arc<PoolState>, CUresult> {
+    match place {
+        Place::Device(device) => super::default_of(device),
+        _ => Ok(of(place)?.default),
+    }
+}
+
+/// The pool that was last set for a place.
+pub fn current_of(place: Place) -> Result<Arc<PoolState>, CUresult> {
+    if let Place::Device(device) = place {
+        return super::current_of(device);
+    }
+    let pools = of(place)?;
+    Ok(pools.current.filter(|pool| handles::is_valid(pool.handle)).unwrap_or(pools.default))
+}
+
+/// Sets the pool of a place, which must be of this place.
+pub fn set_current(place: Place, pool: &Arc<PoolState>) -> Result<(), CUresult> {
+    if let Place::Device(device) = place {
+        return super::set_current(device, pool);
+    }
+    if pool.place != place {
+        return Err(INVALID);
+    }
+    of(place)?;
+    if let Some(pools) = OF_PLACES.lock().get_mut(&place) {
+        pools.current = Some(Arc::clone(pool));
+    }
+    Ok(())
+}
+
+/// Whether a pool is one that a place has from the start.
+pub fn is_default(pool: &PoolState) -> bool {
+    OF_PLACES.lock().values().any(|pools| pools.default.handle == pool.handle)
+}

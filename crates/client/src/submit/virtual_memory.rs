@@ -1,0 +1,333 @@
+//! Memory that the program gives addresses to itself: what it reserved, made and mapped.
+//!
+//! Everything that can be checked is checked here, so that mapping needs no answer of the server. Addresses come from
+//! the session's window.
+
+use crate::abi::entry::refuse_use;
+use crate::model::address::window::{self, Window};
+use crate::model::handles::RawHandle as _;
+use crate::model::handles::{self, Registry};
+use crate::model::memory::{self, Origin, Piece};
+use crate::model::{context, device, exchange};
+use crate::remote::session;
+use crate::submit::loans;
+use causeway_api::calls;
+use causeway_api::handle::{Allocation, Context, Handle};
+use causeway_api::sys::{
+    CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType, CUmemLocation, CUmemLocationType,
+    CUresult,
+};
+use causeway_api::types::{AddressAccess, AllocationProperties, ExportToken};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// Memory that `cuMemCreate` made or that came from another process.
+pub struct AllocationState {
+    /// Its handle.
+    pub handle: Handle<Allocation>,
+    /// Where commands about it go: the null context of its server.
+    nowhere: Handle<Context>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What the program asked for; devices have the server's numbers.
+    pub properties: AllocationProperties,
+    /// The program's number of its device.
+    pub device: CUdevice,
+    uses: Mutex<Uses>,
+}
+
+/// The server is told to release memory when nothing of this is left.
+#[derive(Default)]
+struct Uses {
+    /// How often the program has to release it.
+    references: usize,
+    mappings: usize,
+    token: Option<ExportToken>,
+}
+
+struct Mapping {
+    size: u64,
+    allocation: Arc<AllocationState>,
+    access: Vec<AddressAccess>,
+}
+
+#[derive(Default)]
+struct Map {
+    /// Sizes of reserved ranges by first address, and where they come from.
+    reserved: BTreeMap<CUdeviceptr, (u64, &'static Window)>,
+    mappings: BTreeMap<CUdeviceptr, Mapping>,
+}
+
+static ALLOCATIONS: Registry<Allocation, AllocationState> = Registry::new();
+static MAP: Mutex<Map> = Mutex::new(Map { reserved: BTreeMap::new(), mappings: BTreeMap::new() });
+
+/// Reserves addresses: at `wish` when they are free, else anywhere.
+pub fn reserve(size: u64, alignment: u64, wish: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
+    // They are the program's, for memory of any server that has the same window.
+    let server = context::current_or_none().server();
+    let window =
+        window::opened(server).map_err(|_| refuse_use!("reserving addresses: the session has no window"))?;
+    let is_round = size > 0 && size.is_multiple_of(window.granularity());
+    if !is_round || (alignment != 0 && !alignment.is_power_of_two()) {
+        return Err(INVALID);
+    }
+    let base = window.take(size, alignment, wish).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    MAP.lock().reserved.insert(base, (size, window));
+    Ok(base)
+}
+
+/// Gives a reserved range back, in which nothing may be mapped.
+pub fn free_reserved(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
+    let mut map = MAP.lock();
+    match map.reserved.get(&base) {
+        Some((reserved, window)) if *reserved == size && !map.meets_mapping(base, base + size) => {
+            window.give_back(base, size);
+            map.reserved.remove(&base);
+            Ok(())
+        }
+        _ => Err(INVALID),
+    }
+}
+
+/// Makes memory.
+pub fn create(
+    size: u64,
+    properties: AllocationProperties,
+    device: CUdevice,
+) -> Result<Handle<Allocation>, CUresult> {
+    let handle = handles::create::<Allocation>();
+    let request = calls::allocation_create { allocation: handle, size: size as usize, properties };
+    let nowhere = device::without_context(device)?;
+    session::call_in(nowhere, &request).inspect_err(|_| {
+        handles::drop_handle(handle);
+    })?;
+    Ok(keep(handle, nowhere, size, properties, device))
+}
+
+fn keep(
+    handle: Handle<Allocation>,
+    nowhere: Handle<Context>,
+    size: u64,
+    properties: AllocationProperties,
+    device: CUdevice,
+) -> Handle<Allocation> {
+    let uses = Mutex::new(Uses { references: 1, ..Uses::default() });
+    let state = AllocationState { handle, nowhere, size, properties, device, uses };
+    ALLOCATIONS.insert(handle, Arc::new(state));
+    handle
+}
+
+/// The allocation of a handle that the program has not released.
+pub fn given(raw: u64) -> Result<Arc<AllocationState>, CUresult> {
+    let state = ALLOCATIONS.get(Handle::from_raw(raw)).map_err(|_| INVALID)?;
+    if state.uses.lock().references > 0 { Ok(state) } else { Err(INVALID) }
+}
+
+/// Undoes one `cuMemCreate`, import or retain. Memory that is mapped stays until it is unmapped.
+pub fn release(state: &AllocationState) -> Result<(), CUresult> {
+    state.drop_use(|uses| &mut uses.references)
+}
+
+/// Maps an allocation from its start on, without access.
+pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result<(), CUresult> {
+    let window = window::opened(state.nowhere.server())?;
+    let end = base.checked_add(size).ok_or(INVALID)?;
+    let is_round = [base, size].iter().all(|value| value.is_multiple_of(window.granularity()));
+    let mut map = MAP.lock();
+    let is_reserved =
+        map.reserved.range(..=base).next_back().is_some_and(|(start, (length, reserved_in))| {
+            let is_inside = base - start < *length && size <= length - (base - start);
+            is_inside && core::ptr::eq(*reserved_in, window)
+        });
+    if size == 0 || !is_round || size > state.size || !is_reserved || map.meets_mapping(base, end) {
+        return Err(INVALID);
+    }
+    let request =
+        calls::allocation_map { allocation: state.handle, address: base, size: size as usize, offset: 0 };
+    session::post_in(state.nowhere, &request)?;
+    state.uses.lock().mappings += 1;
+    map.mappings.insert(base, Mapping { size, allocation: Arc::clone(state), access: Vec::new() });
+    memory::insert(Piece {
+        base,
+        size,
+        context: state.nowhere,
+        device: state.device,
+        origin: Origin::Mapping,
+        id: memory::next_id(),
+        heap: None,
+    })
+}
+
+/// Takes away the mappings that fill a range.
+pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
+    context::finish_published()?;
+    let mut map = MAP.lock();
+    let (starts, nowhere) = map.mappings_of(base, size)?;
+    session::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
+    for start in starts {
+        memory::remove(start, Origin::Mapping);
+        if let Some(mapping) = map.mappings.remove(&start) {
+            mapping.allocation.drop_use(|uses| &mut uses.mappings)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets who may do what in the mappings that fill a range.
+pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> Result<(), CUresult> {
+    let mut map = MAP.lock();
+    let (starts, nowhere) = map.mappings_of(base, size)?;
+    let access =
+        entries.iter().map(|entry| on_server(nowhere.server(), entry)).collect::<Result<Vec<_>, _>>()?;
+    let request = calls::address_access { address: base, size: size as usize, access: access.clone() };
+    session::call_in(nowhere, &request)?;
+    for start in starts {
+        let Some(mapping) = map.mappings.get_mut(&start) else { continue };
+        for entry in &access {
+            let same = |other: &AddressAccess| {
+                (other.location, other.location_id) == (entry.location, entry.location_id)
+            };
+            mapping.access.retain(|other| !same(other));
+            mapping.access.push(*entry);
+        }
+    }
+    Ok(())
+}
+
+/// What the server of the memory gets. Devices of other servers cannot have access to it.
+fn on_server(server: usize, entry: &CUmemAccessDesc) -> Result<AddressAccess, CUresult> {
+    if device::device(entry.location.id).is_ok_and(|device| device.server != server) {
+        return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    }
+    Ok(AddressAccess {
+        location: entry.location.type_.0,
+        location_id: location_on_server(&entry.location)?,
+        flags: entry.flags.0,
+    })
+}
+
+/// The server's number for a location; only devices can be meant.
+pub fn location_on_server(location: &CUmemLocation) -> Result<i32, CUresult> {
+    if location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(refuse_use!("memory of the server's host, made or mapped by virtual memory management"));
+    }
+    device::on_server(location.id)
+}
+
+/// What a location may do at an address: `CUmemAccess_flags`.
+pub fn access(address: CUdeviceptr, location: &CUmemLocation) -> Result<u32, CUresult> {
+    let number = location_on_server(location)?;
+    let map = MAP.lock();
+    let (_, mapping) = map.mapping_at(address).ok_or(INVALID)?;
+    let entry = mapping.access.iter().find(|entry| entry.location_id == number);
+    Ok(entry.map_or(0, |entry| entry.flags))
+}
+
+/// One more reference to the allocation that is mapped at an address.
+pub fn retain(address: CUdeviceptr) -> Result<Handle<Allocation>, CUresult> {
+    let map = MAP.lock();
+    let (_, mapping) = map.mapping_at(address).ok_or(INVALID)?;
+    mapping.allocation.uses.lock().references += 1;
+    Ok(mapping.allocation.handle)
+}
+
+/// The reserved range in which an address lies: its first address and its size.
+pub fn reserved_at(address: CUdeviceptr) -> Option<(u64, u64)> {
+    let map = MAP.lock();
+    let (base, (size, _)) = map.reserved.range(..=address).next_back()?;
+    (address - base < *size).then_some((*base, *size))
+}
+
+/// The allocation that is mapped at an address.
+pub fn allocation_at(address: CUdeviceptr) -> Option<Arc<AllocationState>> {
+    MAP.lock().mapping_at(address).map(|(_, mapping)| Arc::clone(&mapping.allocation))
+}
+
+/// A descriptor by which another process of this server can import the memory.
+pub fn export(state: &AllocationState) -> Result<OwnedFd, CUresult> {
+    if state.properties.handle_types & CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0
+        == 0
+    {
+        return Err(INVALID);
+    }
+    let mut uses = state.uses.lock();
+    let token = match uses.token {
+        Some(token) => token,
+        None => {
+            let (size, properties) = (state.size as usize, state.properties);
+            let request = calls::allocation_export { allocation: state.handle, size, properties };
+            *uses.token.insert(session::call_in(state.nowhere, &request)?)
+        }
+    };
+    drop(uses);
+    let descriptor = exchange::descriptor(exchange::Kind::Allocation, &token.0)?;
+    // As for a handle of `cuIpc*`.
+    context::finish_published()?;
+    Ok(descriptor)
+}
+
+/// The memory that a descriptor of [`export`] means.
+pub fn import(descriptor: BorrowedFd<'_>) -> Result<Handle<Allocation>, CUresult> {
+    let token = ExportToken(exchange::read(descriptor, exchange::Kind::Allocation)?);
+    let handle = handles::create::<Allocation>();
+    let request = calls::allocation_import { allocation: handle, token };
+    // The call says no device, so it is looked for where the current context is.
+    let nowhere = Handle::null_of(context::current_or_none().server());
+    let (size, properties) = session::call_in(nowhere, &request).inspect_err(|_| {
+        handles::drop_handle(handle);
+    })?;
+    // Memory of a device that this program does not see has a number that it cannot use.
+    let device = device::number_of(nowhere.server(), properties.location_id).unwrap_or(-1);
+    Ok(keep(handle, nowhere, size as u64, properties, device))
+}
+
+impl AllocationState {
+    /// Takes one use away; the last one releases the memory.
+    fn drop_use(&self, count: impl FnOnce(&mut Uses) -> &mut usize) -> Result<(), CUresult> {
+        let mut uses = self.uses.lock();
+        let count = count(&mut uses);
+        *count = count.checked_sub(1).ok_or(INVALID)?;
+        if uses.references > 0 || uses.mappings > 0 {
+            return Ok(());
+        }
+        if let Some(token) = uses.token.take() {
+            session::post_in(self.nowhere, &calls::export_withdraw { token })?;
+        }
+        ALLOCATIONS.remove(self.handle);
+        handles::drop_handle(self.handle);
+        loans::end(self.handle);
+        session::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle })
+    }
+}
+
+impl Map {
+    fn meets_mapping(&self, start: u64, end: u64) -> bool {
+        self.mappings.range(..end).next_back().is_some_and(|(base, mapping)| base + mapping.size > start)
+    }
+
+    fn mapping_at(&self, address: u64) -> Option<(u64, &Mapping)> {
+        let (base, mapping) = self.mappings.range(..=address).next_back()?;
+        (address - base < mapping.size).then_some((*base, mapping))
+    }
+
+    /// Where the mappings begin that fill a range exactly, and where commands about them go: they must be of one
+    /// server.
+    fn mappings_of(&self, base: u64, size: u64) -> Result<(Vec<u64>, Handle<Context>), CUresult> {
+        let end = base.checked_add(size).ok_or(INVALID)?;
+        let nowhere = self.mappings.get(&base).ok_or(INVALID)?.allocation.nowhere;
+        let (mut starts, mut next) = (Vec::new(), base);
+        while next < end {
+            starts.push(next);
+            let mapping = self.mappings.get(&next).ok_or(INVALID)?;
+            if mapping.allocation.nowhere != nowhere {
+                return Err(INVALID);
+            }
+            next += mapping.size;
+        }
+        if next == end && size > 0 { Ok((starts, nowhere)) } else { Err(INVALID) }
+    }
+}
