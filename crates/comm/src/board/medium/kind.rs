@@ -1,0 +1,125 @@
+//! What every medium does, and why one cannot be used.
+
+use core::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::super::layout::Layout;
+use crate::job::Job;
+
+/// A kind of thing that containers can share.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MediumKind {
+    /// A folder, such as `/dev/shm` or one that is mounted into containers for their sockets.
+    Folder(PathBuf),
+    /// System V objects: one IPC namespace.
+    SystemV,
+}
+
+impl fmt::Display for MediumKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(folder) => folder.display().fmt(f),
+            Self::SystemV => f.write_str("System V memory"),
+        }
+    }
+}
+
+/// Why there can be no board somewhere.
+#[derive(Debug, Error)]
+pub enum MediumError {
+    /// The folder cannot be entered.
+    #[error("the folder {} cannot be used: {cause}", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Files there may be those of another host.
+    #[error(
+        "the folder {} is on a file system that hosts share ({what}), so that a file in it does not show \
+         who is on this host: name a folder on a local one", folder.display()
+    )]
+    OfSeveralHosts {
+        /// The folder.
+        folder: PathBuf,
+        /// The file system's name.
+        what: &'static str,
+    },
+    /// Another user's, or one that others may write to.
+    #[error("the board in {place} belongs to another user or can be reached by others, and is left alone")]
+    Foreign {
+        /// The folder, or System V.
+        place: String,
+    },
+    /// Not one of this job.
+    #[error("what lies in {place} under this job's name is no board of this job")]
+    OtherContent {
+        /// The folder, or System V.
+        place: String,
+    },
+    /// A system call failed.
+    #[error("{place} cannot hold a board: {what} failed: {cause}")]
+    System {
+        /// The folder, or System V.
+        place: String,
+        /// The call.
+        what: &'static str,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// Bytes that the processes of a host share, and a sign of life of each rank.
+pub(crate) trait Medium: fmt::Debug + Send + Sync {
+    fn kind(&self) -> MediumKind;
+
+    /// Reads bytes at an offset. They may be anything.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Writes bytes at an offset. Whoever sees a later write of this process sees these, too.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Shows that the process of `rank` lives, for as long as it does. The number goes into the slot.
+    fn prove(&mut self, rank: u32) -> io::Result<Option<u32>>;
+
+    /// Whether the process of another rank lives; `segment` is the number in its slot.
+    fn lives(&self, rank: u32, segment: Option<u32>) -> io::Result<bool>;
+
+    /// Takes the board's name away when everybody has found it. Nothing is left behind then, however
+    /// processes end.
+    fn forget_name(&self) -> io::Result<()>;
+}
+
+/// The file name of a job's board.
+pub(super) fn board_name(job: &Job, epoch: u32) -> String {
+    format!("{FILE_PREFIX}{}-{epoch}.board", job.name())
+}
+
+/// What the names of all files and sockets of jobs begin with.
+pub(crate) const FILE_PREFIX: &str = "causeway-comm-";
+
+/// Writes the head of a board that has none, and checks it otherwise. All ranks write the same, so that they
+/// need no lock.
+pub(super) fn settle_head(
+    medium: &dyn Medium,
+    layout: Layout,
+    tag: u64,
+    epoch: u32,
+) -> Result<(), MediumError> {
+    let place = || medium.kind().to_string();
+    let failed = |what| move |cause| MediumError::System { place: place(), what, cause };
+    let wanted = layout.head(tag, epoch);
+    let mut found = wanted;
+    medium.read(0, &mut found).map_err(failed("reading"))?;
+    if found.iter().all(|byte| *byte == 0) {
+        medium.write(0, &wanted).map_err(failed("writing"))?;
+    } else if found.iter().zip(wanted).any(|(found, wanted)| *found != 0 && *found != wanted) {
+        // Another rank may be writing the same at this moment, so that bytes may still be zero.
+        return Err(MediumError::OtherContent { place: place() });
+    }
+    Ok(())
+}

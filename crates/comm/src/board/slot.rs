@@ -1,0 +1,276 @@
+//! What does a rank write about itself? 128 bytes, of which a reader believes nothing that it has not
+//! checked.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 0..4 | `CWs1` |
+//! | 4..8 | the rank |
+//! | 8..16 | the job's tag |
+//! | 16..24 | the process's random number |
+//! | 24..32 | hash of the boot id |
+//! | 32..36 | epoch |
+//! | 36..40 | process id in its own namespace |
+//! | 40..64 | namespaces: pid, ipc, net, mnt, user, uts |
+//! | 64..80 | NUMA nodes, sockets: a set each |
+//! | 80..96 | four ranges of processors; a first one above the last is none |
+//! | 96..100 | the container's number, all ones for none |
+//! | 100..104 | the System V segment that lives as long as the process, all ones for none |
+//! | 104..120 | UUID of the first GPU |
+//! | 120..122 | number of GPUs, flags |
+//! | 122..124 | zero |
+//! | 124..128 | check sum: the first bytes of a BLAKE3 hash of the others |
+//!
+//! Numbers are little-endian. The check sum tells a slot that is being rewritten from a whole one; it keeps
+//! nobody from lying.
+
+use thiserror::Error;
+
+use crate::identity::{CoreRange, Cores, Identity, MOST_RANGES, Namespaces};
+
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 128;
+
+const MAGIC: [u8; 4] = *b"CWs1";
+
+/// No container, no segment.
+const NONE: u32 = u32::MAX;
+
+const CORES_CUT: u8 = 1;
+const HAS_ADDRESS: u8 = 2;
+const ALL_FLAGS: u8 = CORES_CUT | HAS_ADDRESS;
+
+/// The check sum's place.
+const SUM_AT: usize = SLOT_BYTES - 4;
+
+/// Why a slot is not believed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SlotError {
+    /// It begins otherwise.
+    #[error("it holds no slot, or one of another version of Causeway")]
+    Magic,
+    /// It was read while it was written, or something else has written there.
+    #[error("its check sum is wrong")]
+    Sum,
+    /// It is another rank's.
+    #[error("it says that it is rank {0}'s")]
+    Rank(u32),
+    /// It is another job's.
+    #[error("it belongs to another job")]
+    Job,
+    /// A field has a value that no writer gives it.
+    #[error("its {0} cannot be")]
+    Field(&'static str),
+}
+
+/// A rank's slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    /// The rank.
+    pub rank: u32,
+    /// How often the rank has moved.
+    pub epoch: u32,
+    /// Who it is and where it runs.
+    pub identity: Identity,
+    /// A System V segment that ends with the process.
+    pub segment: Option<u32>,
+}
+
+impl Slot {
+    /// The bytes, in a job of this tag.
+    pub fn encode(&self, tag: u64) -> [u8; SLOT_BYTES] {
+        let Identity { process, pid, boot, namespaces, cores, container, has_address, gpus } = &self.identity;
+        let mut bytes = [0; SLOT_BYTES];
+        let mut out = Fields { bytes: &mut bytes, at: 0 };
+        out.put(&MAGIC);
+        out.put(&self.rank.to_le_bytes());
+        for number in [tag, *process, *boot] {
+            out.put(&number.to_le_bytes());
+        }
+        out.put(&self.epoch.to_le_bytes());
+        out.put(&pid.to_le_bytes());
+        for number in namespaces.numbers() {
+            out.put(&number.to_le_bytes());
+        }
+        out.put(&cores.nodes.to_le_bytes());
+        out.put(&cores.sockets.to_le_bytes());
+        let mut ranges = cores.ranges();
+        for _ in 0..MOST_RANGES {
+            let CoreRange { first, last } = ranges.next().unwrap_or(CoreRange { first: 1, last: 0 });
+            out.put(&first.to_le_bytes());
+            out.put(&last.to_le_bytes());
+        }
+        out.put(&container.unwrap_or(NONE).to_le_bytes());
+        out.put(&self.segment.unwrap_or(NONE).to_le_bytes());
+        let (gpu, count) = gpus.unwrap_or_default();
+        out.put(&gpu);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        out.put(&[count, flag(cores.cut, CORES_CUT) | flag(*has_address, HAS_ADDRESS)]);
+        let sum = sum(&bytes);
+        bytes[SUM_AT..].copy_from_slice(&sum);
+        bytes
+    }
+
+    /// What the bytes at a rank's place say, in a job of this tag.
+    ///
+    /// # Errors
+    /// When they are no slot of that rank in that job.
+    pub fn decode(bytes: &[u8; SLOT_BYTES], rank: u32, tag: u64) -> Result<Self, SlotError> {
+        let mut input = Input { bytes, at: 0 };
+        if input.take::<4>() != MAGIC {
+            return Err(SlotError::Magic);
+        }
+        if bytes[SUM_AT..] != sum(bytes) {
+            return Err(SlotError::Sum);
+        }
+        let says = input.number();
+        if input.long() != tag {
+            return Err(SlotError::Job);
+        }
+        if says != rank {
+            return Err(SlotError::Rank(says));
+        }
+        let (process, boot) = (input.long(), input.long());
+        let (epoch, pid) = (input.number(), input.number());
+        let namespaces = Namespaces::from_numbers(core::array::from_fn(|_| input.number()));
+        let (nodes, sockets) = (input.long(), input.long());
+        let ranges: Vec<_> = (0..MOST_RANGES).filter_map(|_| input.range()).collect();
+        if ranges.windows(2).any(|pair| pair[0].last >= pair[1].first) {
+            return Err(SlotError::Field("list of processors"));
+        }
+        let [container, segment] =
+            core::array::from_fn(|_| Some(input.number()).filter(|number| *number != NONE));
+        let gpu = input.take();
+        let [count, flags] = input.take();
+        if flags & !ALL_FLAGS != 0 || input.take::<2>() != [0; 2] {
+            return Err(SlotError::Field("set of flags"));
+        }
+        let cores = Cores { cut: flags & CORES_CUT != 0, nodes, sockets, ..Cores::of_ranges(&ranges) };
+        let has_address = flags & HAS_ADDRESS != 0;
+        let gpus = (count > 0).then_some((gpu, count));
+        let identity = Identity { process, pid, boot, namespaces, cores, container, has_address, gpus };
+        Ok(Self { rank, epoch, identity, segment })
+    }
+}
+
+fn sum(bytes: &[u8; SLOT_BYTES]) -> [u8; 4] {
+    let hash = blake3::hash(&bytes[..SUM_AT]);
+    core::array::from_fn(|at| hash.as_bytes()[at])
+}
+
+/// Fields, one behind the other; the table above says that they find room.
+struct Fields<'a> {
+    bytes: &'a mut [u8; SLOT_BYTES],
+    at: usize,
+}
+
+impl Fields<'_> {
+    fn put(&mut self, field: &[u8]) {
+        self.bytes[self.at..self.at + field.len()].copy_from_slice(field);
+        self.at += field.len();
+    }
+}
+
+/// The same the other way.
+struct Input<'a> {
+    bytes: &'a [u8; SLOT_BYTES],
+    at: usize,
+}
+
+impl Input<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let at = self.at;
+        self.at += N;
+        core::array::from_fn(|index| self.bytes[at + index])
+    }
+
+    fn number(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn long(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn range(&mut self) -> Option<CoreRange> {
+        let [first, last] = [u16::from_le_bytes(self.take()), u16::from_le_bytes(self.take())];
+        (first <= last).then_some(CoreRange { first, last })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn slot() -> Slot {
+        let ranges = [CoreRange { first: 0, last: 3 }, CoreRange { first: 8, last: 8 }];
+        let cores = Cores { cut: true, nodes: 1, sockets: 2, ..Cores::of_ranges(&ranges) };
+        let identity = Identity {
+            process: 11,
+            pid: 12,
+            boot: 13,
+            namespaces: Namespaces { pid: 1, ipc: 2, net: 3, mnt: 4, user: 5, uts: 6 },
+            cores,
+            container: Some(7),
+            has_address: true,
+            gpus: Some(([9; 16], 2)),
+        };
+        Slot { rank: 5, epoch: 1, identity, segment: Some(0) }
+    }
+
+    #[test]
+    fn slots_come_back_as_they_were() {
+        let with_all = slot();
+        assert_eq!(Slot::decode(&with_all.encode(77), 5, 77), Ok(with_all.clone()));
+        let identity = Identity { container: None, gpus: None, has_address: false, ..with_all.identity };
+        let with_little = Slot { segment: None, identity, ..with_all };
+        assert_eq!(Slot::decode(&with_little.encode(77), 5, 77), Ok(with_little));
+    }
+
+    #[test]
+    fn slots_of_others_are_refused() {
+        let bytes = slot().encode(77);
+        assert_eq!(Slot::decode(&bytes, 4, 77), Err(SlotError::Rank(5)));
+        assert_eq!(Slot::decode(&bytes, 5, 78), Err(SlotError::Job));
+        assert_eq!(Slot::decode(&[0; SLOT_BYTES], 0, 0), Err(SlotError::Magic));
+    }
+
+    /// The bytes with one of them changed and the sum made right again, as a liar would.
+    fn forged(at: usize, value: u8) -> [u8; SLOT_BYTES] {
+        let mut bytes = slot().encode(77);
+        bytes[at] = value;
+        let right = sum(&bytes);
+        bytes[SUM_AT..].copy_from_slice(&right);
+        bytes
+    }
+
+    #[test]
+    fn values_that_cannot_be_are_refused() {
+        let refused = |at, value| Slot::decode(&forged(at, value), 5, 77).unwrap_err();
+        assert_eq!(refused(121, 0x80), SlotError::Field("set of flags"));
+        assert_eq!(refused(122, 1), SlotError::Field("set of flags"));
+        // The second range begins within the first.
+        assert_eq!(refused(84, 2), SlotError::Field("list of processors"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), SLOT_BYTES), at in 0..SUM_AT) {
+            let mut whole = [0; SLOT_BYTES];
+            whole.copy_from_slice(&bytes);
+            prop_assert!(Slot::decode(&whole, 5, 77).is_err());
+            // Whatever passes is what it would be written as.
+            if let Ok(slot) = Slot::decode(&forged(at, bytes[at]), 5, 77) {
+                let again = Slot::decode(&slot.encode(77), 5, 77);
+                prop_assert_eq!(again, Ok(slot));
+            }
+        }
+
+        #[test]
+        fn a_byte_that_was_torn_is_noticed(at in 0..SLOT_BYTES, change in 1..=u8::MAX) {
+            let mut bytes = slot().encode(77);
+            bytes[at] ^= change;
+            prop_assert!(Slot::decode(&bytes, 5, 77).is_err());
+        }
+    }
+}

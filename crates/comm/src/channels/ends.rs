@@ -1,0 +1,111 @@
+//! What do the two ends of a pair have, and what is missing?
+
+use thiserror::Error;
+
+/// A GPU as channels see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gpu {
+    /// Whether its driver opens handles of cudaIPC.
+    pub ipc: bool,
+    /// Whether its memory can be exported as a descriptor.
+    pub export: bool,
+    /// Whether cards reach its memory (GPUDirect RDMA).
+    pub gpudirect: bool,
+}
+
+/// What joins the GPUs of two ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Joined {
+    /// Both ranks use one GPU.
+    SameGpu,
+    /// Each GPU reaches the other's memory.
+    Peers,
+    /// They do not reach each other.
+    Apart,
+}
+
+/// What the two ends of a pair have, besides what lies between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ends {
+    /// This rank's GPU, if it uses one.
+    pub own: Option<Gpu>,
+    /// The peer's.
+    pub peer: Option<Gpu>,
+    /// What joins them.
+    pub joined: Joined,
+    /// Whether the driver that maps a GPU's BAR is there at both ends, or why not.
+    pub bar: Result<(), String>,
+    /// Whether both ends have an RDMA device, or why not.
+    pub cards: Result<(), String>,
+}
+
+impl Ends {
+    /// Both GPUs.
+    pub(super) fn gpus(&self) -> Result<[Gpu; 2], Missing> {
+        let own = self.own.ok_or(Missing::Gpu("this rank"))?;
+        Ok([own, self.peer.ok_or(Missing::Gpu("the peer"))?])
+    }
+
+    /// One GPU's engine must reach the other's memory.
+    pub(super) fn reach_each_other(&self) -> Result<(), Missing> {
+        if self.joined == Joined::Apart { Err(Missing::PeerAccess) } else { Ok(()) }
+    }
+}
+
+/// Why a pair of ranks does not have a channel.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Missing {
+    /// The user leaves it out.
+    #[error("CAUSEWAY_COMM_CHANNELS leaves it out")]
+    LeftOut,
+    /// It is for ranks of one host.
+    #[error("the peer is on another host, or no board shows it")]
+    OtherHost,
+    /// It is for two hosts.
+    #[error("both ranks are on one host, where `loopback` goes through a card")]
+    SameHost,
+    /// It needs two processes.
+    #[error("both ranks are in one process, which does not open its own handles")]
+    SameProcess,
+    /// One rank uses no GPU.
+    #[error("{0} uses no GPU")]
+    Gpu(&'static str),
+    /// The GPUs do not reach each other.
+    #[error("the two GPUs do not reach each other's memory (no peer access)")]
+    PeerAccess,
+    /// The driver opens no handles.
+    #[error(
+        "a GPU's driver opens no handles of other processes (CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED is 0)"
+    )]
+    NoHandles,
+    /// The processes do not see each other.
+    #[error(
+        "the processes are in PID namespaces that hide them from each other, where handles of cudaIPC cannot be \
+         opened"
+    )]
+    Hidden,
+    /// Memory cannot be exported.
+    #[error(
+        "a GPU's memory cannot be exported as a descriptor \
+         (CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED is 0)"
+    )]
+    NoExport,
+    /// No descriptor gets across.
+    #[error("no descriptor gets from one rank to the other: {0}")]
+    NoDescriptors(String),
+    /// No host memory can be shared.
+    #[error("the ranks cannot share memory of the host: {0}")]
+    NoMemory(String),
+    /// The BAR cannot be mapped.
+    #[error("the GPU's BAR cannot be mapped: {0}")]
+    NoBar(String),
+    /// No card.
+    #[error("there is no RDMA device at both ends: {0}")]
+    NoCard(String),
+    /// Cards do not reach the GPU.
+    #[error("network cards do not reach a GPU's memory (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED is 0)")]
+    NoGpudirect,
+    /// No network.
+    #[error("no network joins the ranks: {0}")]
+    NoNetwork(String),
+}

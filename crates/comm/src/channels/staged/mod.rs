@@ -1,0 +1,13 @@
+//! Through pinned memory of the host that both ranks share, in pieces: one copies from its GPU while the
+//! other copies to its own.
+
+use super::ends::{Ends, Missing};
+use crate::pair::{Pair, Place};
+
+/// A rank without a GPU takes part as well: its side is a copy within the host.
+pub(super) fn probe(pair: &Pair, _: &Ends) -> Result<(), Missing> {
+    if pair.place == Place::OtherHost {
+        return Err(Missing::OtherHost);
+    }
+    pair.memory.as_ref().map(drop).map_err(|why| Missing::NoMemory(why.clone()))
+}

@@ -1,0 +1,189 @@
+//! On which processors may a process run, and on which NUMA nodes and sockets do they lie?
+
+use core::fmt;
+use std::fs;
+use std::path::Path;
+
+use thiserror::Error;
+
+/// How many ranges of processors a slot has room for.
+pub const MOST_RANGES: usize = 4;
+
+/// The highest number of a processor that is looked at.
+const HIGHEST: u16 = 8191;
+
+/// Nodes and sockets beyond these are left out of the sets.
+const MOST_NODES: u32 = 64;
+
+/// Processors from one to another, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoreRange {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+/// Why a list of processors makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "{0:?} is no list of processors: write numbers up to {HIGHEST} and ranges in rising order, such as 0-3,8"
+)]
+pub struct CoresError(String);
+
+/// Processors, and the nodes and sockets that have some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cores {
+    pub(crate) ranges: [Option<CoreRange>; MOST_RANGES],
+    /// Whether there are more ranges than these.
+    pub cut: bool,
+    /// NUMA nodes by bit; 0 when they are not known.
+    pub nodes: u64,
+    /// Processor packages by bit; 0 when they are not known.
+    pub sockets: u64,
+}
+
+impl Cores {
+    /// The processors that this process may use, with their nodes and sockets as the files below `root` say.
+    pub(super) fn allowed(root: &Path) -> Self {
+        let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let ranges = list.and_then(|list| parse(list.trim()).ok()).unwrap_or_default();
+        Self::placed(&ranges, root)
+    }
+
+    /// These processors, with their nodes and sockets as the files below `root` say.
+    pub(super) fn placed(ranges: &[CoreRange], root: &Path) -> Self {
+        let within = |number: u16| ranges.iter().any(|range| (range.first..=range.last).contains(&number));
+        let node_has_one = |node: &u32| {
+            let path = root.join(format!("sys/devices/system/node/node{node}/cpulist"));
+            let there = fs::read_to_string(path).ok().and_then(|list| parse(list.trim()).ok());
+            there
+                .is_some_and(|there| there.iter().any(|one| ranges.iter().any(|other| overlap(*one, *other))))
+        };
+        let package = |number: u16| {
+            let path = format!("sys/devices/system/cpu/cpu{number}/topology/physical_package_id");
+            fs::read_to_string(root.join(path)).ok()?.trim().parse::<u32>().ok()
+        };
+        let highest = ranges.iter().map(|range| range.last).max().unwrap_or(0);
+        let numbers = if ranges.is_empty() { 0..0 } else { 0..highest + 1 };
+        Self {
+            nodes: bits((0..MOST_NODES).filter(node_has_one)),
+            sockets: bits(numbers.filter(|number| within(*number)).filter_map(package)),
+            ..Self::of_ranges(ranges)
+        }
+    }
+
+    /// Ranges alone; those that find no room are cut off.
+    pub(crate) fn of_ranges(ranges: &[CoreRange]) -> Self {
+        let kept = core::array::from_fn(|at| ranges.get(at).copied());
+        Self { ranges: kept, cut: ranges.len() > MOST_RANGES, nodes: 0, sockets: 0 }
+    }
+
+    /// The ranges.
+    pub fn ranges(&self) -> impl Iterator<Item = CoreRange> + '_ {
+        self.ranges.iter().flatten().copied()
+    }
+
+    /// How many processors there are in the ranges.
+    pub fn count(&self) -> u32 {
+        self.ranges().map(|range| u32::from(range.last - range.first) + 1).sum()
+    }
+
+    /// Whether a processor may be used by both, as far as the ranges tell.
+    pub fn overlap(&self, other: &Self) -> bool {
+        self.ranges().any(|one| other.ranges().any(|two| overlap(one, two)))
+    }
+}
+
+impl fmt::Display for Cores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, range) in self.ranges().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            match range {
+                CoreRange { first, last } if first == last => write!(f, "{comma}{first}")?,
+                CoreRange { first, last } => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        if self.cut { f.write_str(",...") } else { Ok(()) }
+    }
+}
+
+fn overlap(one: CoreRange, two: CoreRange) -> bool {
+    one.first <= two.last && two.first <= one.last
+}
+
+/// A set of small numbers; larger ones are left out.
+fn bits(numbers: impl Iterator<Item = u32>) -> u64 {
+    numbers.filter(|number| *number < u64::BITS).fold(0, |set, number| set | 1 << number)
+}
+
+/// Reads a list such as `0-3,8,10-11`, as the kernel and launchers write it.
+pub(super) fn parse(text: &str) -> Result<Vec<CoreRange>, CoresError> {
+    let wrong = || CoresError(text.to_owned());
+    let mut ranges: Vec<CoreRange> = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<u16>().ok().filter(|number| *number <= HIGHEST);
+        let (Some(first), Some(last)) = (number(first), number(last)) else { return Err(wrong()) };
+        if last < first || ranges.last().is_some_and(|before| before.last >= first) {
+            return Err(wrong());
+        }
+        ranges.push(CoreRange { first, last });
+    }
+    Ok(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sockets with four processors each, a node a socket.
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: String, text: String| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for node in 0..2 {
+            let list = format!("{}-{}\n", node * 4, node * 4 + 3);
+            write(format!("sys/devices/system/node/node{node}/cpulist"), list);
+        }
+        for number in 0..8 {
+            let path = format!("sys/devices/system/cpu/cpu{number}/topology/physical_package_id");
+            write(path, format!("{}\n", number / 4));
+        }
+        write("proc/self/status".into(), "Name:\tx\nCpus_allowed_list:\t2-4,7\n".into());
+        root
+    }
+
+    #[test]
+    fn nodes_and_sockets_follow_from_the_processors() {
+        let root = machine();
+        let cores = Cores::allowed(root.path());
+        assert_eq!((cores.to_string().as_str(), cores.count()), ("2-4,7", 4));
+        assert_eq!((cores.nodes, cores.sockets), (0b11, 0b11));
+        let near = Cores::placed(&parse("0-3").unwrap(), root.path());
+        assert_eq!((near.nodes, near.sockets), (1, 1));
+        assert!(near.overlap(&cores) && !near.overlap(&Cores::placed(&parse("4-7").unwrap(), root.path())));
+    }
+
+    #[test]
+    fn what_is_not_known_is_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let cores = Cores::allowed(root.path());
+        assert_eq!((cores.count(), cores.nodes, cores.sockets, cores.to_string().as_str()), (0, 0, 0, ""));
+    }
+
+    #[test]
+    fn lists_that_make_no_sense_are_refused() {
+        for wrong in ["a", "3-1", "1-", "-", "0-9999", "4,2", "0-3,3"] {
+            let error = parse(wrong).unwrap_err().to_string();
+            assert!(error.contains(wrong) && error.contains("0-3,8"), "{error}");
+        }
+        assert_eq!(parse("").unwrap(), []);
+        let many = Cores::of_ranges(&parse("0,2,4,6,8").unwrap());
+        assert!(many.cut && many.to_string() == "0,2,4,6,...");
+    }
+}

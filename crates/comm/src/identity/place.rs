@@ -1,0 +1,118 @@
+//! What does a launcher say about the container that it has made?
+//!
+//! A tuple `[container, cores, sockets]`: the container's number on its host, the processors that it was made
+//! with, and the sockets that these lie on. A container often sees all processors in its files, or none, so
+//! that the launcher knows better.
+
+use core::str::FromStr;
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::cores::{self, CoreRange, Cores, CoresError};
+
+/// Names the tuple.
+pub const PLACE_VARIABLE: &str = "CAUSEWAY_COMM_PLACE";
+
+/// The most sockets of a host.
+const MOST_SOCKETS: u16 = 64;
+
+/// Why a tuple makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PlaceError {
+    /// There are not three parts.
+    #[error("{PLACE_VARIABLE} is {0:?}: it takes [container, cores, sockets], such as [1, 0-3, 0]")]
+    Shape(String),
+    /// The first is no number.
+    #[error("{PLACE_VARIABLE} has {0:?} as the container's number: it takes a number below 4294967295")]
+    Container(String),
+    /// The second is no list.
+    #[error("{PLACE_VARIABLE} has no cores: {0}")]
+    Cores(CoresError),
+    /// The third is no list.
+    #[error("{PLACE_VARIABLE} has {0:?} as sockets: it takes their numbers, 0 to 63, such as 0 or 0-1")]
+    Sockets(String),
+}
+
+/// What a launcher says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceTuple {
+    /// The container's number on its host.
+    pub container: u32,
+    cores: Vec<CoreRange>,
+    sockets: u64,
+}
+
+impl PlaceTuple {
+    /// The tuple in the environment, if there is one.
+    ///
+    /// # Errors
+    /// When what is there is none.
+    pub fn from_environment() -> Result<Option<Self>, PlaceError> {
+        std::env::var(PLACE_VARIABLE)
+            .ok()
+            .filter(|text| !text.trim().is_empty())
+            .map(|text| text.parse())
+            .transpose()
+    }
+
+    /// The processors, with their nodes as the files below `root` say, and the launcher's sockets.
+    pub(super) fn cores(&self, root: &Path) -> Cores {
+        Cores { sockets: self.sockets, ..Cores::placed(&self.cores, root) }
+    }
+}
+
+impl FromStr for PlaceTuple {
+    type Err = PlaceError;
+
+    /// The first and the last part have no commas; a list between them may have some.
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        let shape = || PlaceError::Shape(text.to_owned());
+        let inner =
+            text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']')).ok_or_else(shape)?;
+        let (container, rest) = inner.split_once(',').ok_or_else(shape)?;
+        let (cores, sockets) = rest.rsplit_once(',').ok_or_else(shape)?;
+        let container = container.trim();
+        let number = container.parse().ok().filter(|number| *number != u32::MAX);
+        let no_sockets = || PlaceError::Sockets(sockets.trim().to_owned());
+        let ranges = cores::parse(sockets).map_err(|_| no_sockets())?;
+        if ranges.is_empty() || ranges.iter().any(|range| range.last >= MOST_SOCKETS) {
+            return Err(no_sockets());
+        }
+        let numbers = ranges.iter().flat_map(|range| range.first..=range.last);
+        Ok(Self {
+            container: number.ok_or_else(|| PlaceError::Container(container.to_owned()))?,
+            cores: cores::parse(cores).map_err(PlaceError::Cores)?,
+            sockets: numbers.fold(0, |set, socket| set | 1 << socket),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuples_are_read() {
+        let place: PlaceTuple = "[3, 0-3,8, 1]".parse().unwrap();
+        let cores = place.cores(Path::new("/nowhere"));
+        assert_eq!((place.container, cores.to_string().as_str(), cores.sockets), (3, "0-3,8", 2));
+        assert_eq!("[0,0,0-1]".parse::<PlaceTuple>().unwrap().sockets, 3);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (wrong, named) in [
+            ("1, 0-3, 0", "[1, 0-3, 0]"),
+            ("[1, 0]", "[container, cores, sockets]"),
+            ("[x, 0-3, 0]", "\"x\""),
+            ("[4294967295, 0, 0]", "4294967295"),
+            ("[1, 3-0, 0]", "3-0"),
+            ("[1, 0-3, 64]", "\"64\""),
+            ("[1, 0-3, ]", "sockets"),
+        ] {
+            let error = wrong.parse::<PlaceTuple>().unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains(PLACE_VARIABLE), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Which ranks belong together, and how do they keep apart from all others?
+//!
+//! A job has a *nonce*, 128 random bits that one of its ranks draws and that travel to the others by what
+//! started them (a broadcast of MPI). Names of boards and sockets, keys and proofs are derived from it, each
+//! under a label of its own, so that none of them tells anything of another: who lists a folder learns that
+//! there is a job, and cannot join it.
+
+use core::fmt;
+use std::io;
+
+use thiserror::Error;
+
+/// The most ranks of a job: 2²¹. It bounds what a board takes, 258 MiB of addresses.
+pub const MOST_RANKS: u32 = 1 << 21;
+
+/// Bytes of a proof that its maker belongs to the job.
+pub const PROOF_BYTES: usize = 16;
+
+/// Why there is no such job.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum JobError {
+    /// Too few or too many.
+    #[error("a job of {0} ranks was asked for: it must have 1 to {MOST_RANKS}")]
+    Ranks(u32),
+    /// A rank that the job does not have.
+    #[error("rank {rank} was asked for in a job of {ranks} ranks: they are numbered from 0")]
+    NoSuchRank {
+        /// The rank.
+        rank: u32,
+        /// How many the job has.
+        ranks: u32,
+    },
+}
+
+/// What the ranks of a job share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Job {
+    nonce: [u8; 16],
+    ranks: u32,
+}
+
+impl Job {
+    /// The job of this nonce, with so many ranks.
+    ///
+    /// # Errors
+    /// When there are none, or more than [`MOST_RANKS`].
+    pub fn new(nonce: [u8; 16], ranks: u32) -> Result<Self, JobError> {
+        if (1..=MOST_RANKS).contains(&ranks) {
+            Ok(Self { nonce, ranks })
+        } else {
+            Err(JobError::Ranks(ranks))
+        }
+    }
+
+    /// A nonce that nobody can guess.
+    ///
+    /// # Errors
+    /// When the kernel has no random bytes to give.
+    pub fn random_nonce() -> io::Result<[u8; 16]> {
+        random()
+    }
+
+    /// How many ranks there are, numbered from 0.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// The rank as it is, if the job has it.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check(&self, rank: u32) -> Result<u32, JobError> {
+        if rank < self.ranks { Ok(rank) } else { Err(JobError::NoSuchRank { rank, ranks: self.ranks }) }
+    }
+
+    /// What the names of the job's files and sockets have in common. Other users may read it.
+    pub fn name(&self) -> String {
+        let bytes = self.derive("causeway comm 2026-11-25 name");
+        bytes[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What stands in the head of a board and in each slot, to tell this job's from what else may be there.
+    pub fn tag(&self) -> u64 {
+        let bytes = self.derive("causeway comm 2026-11-25 tag");
+        bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// The key of a System V segment; `attempt` counts those that were another's. Never `IPC_PRIVATE`.
+    pub fn system_v_key(&self, attempt: u8) -> i32 {
+        let bytes = self.derive("causeway comm 2026-11-25 key");
+        let at = usize::from(attempt) % 8 * 4;
+        let key = bytes[at..].first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes));
+        (key & i32::MAX).max(1)
+    }
+
+    /// A proof that whoever says `statement` knows the nonce.
+    pub fn proof(&self, statement: &[u8]) -> [u8; PROOF_BYTES] {
+        let key = self.derive("causeway comm 2026-11-25 proof");
+        let hash = blake3::keyed_hash(&key, statement);
+        core::array::from_fn(|at| hash.as_bytes()[at])
+    }
+
+    /// Whether `proof` is that of `statement`. How long it takes does not depend on where they differ.
+    pub fn is_proof(&self, statement: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
+        let wanted = self.proof(statement);
+        wanted.iter().zip(proof).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+    }
+
+    fn derive(&self, label: &str) -> [u8; 32] {
+        blake3::derive_key(label, &self.nonce)
+    }
+}
+
+impl fmt::Debug for Job {
+    /// Without the nonce, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("name", &self.name()).field("ranks", &self.ranks).finish()
+    }
+}
+
+/// Random bytes of the kernel.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    // SAFETY: the kernel writes at most the array's length.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) };
+    // Up to 256 bytes come whole or not at all.
+    if usize::try_from(got) == Ok(N) { Ok(bytes) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_have_names_keys_and_proofs_of_their_own() {
+        let (a, b) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
+        assert_ne!(a.name(), b.name());
+        assert_ne!(a.tag(), b.tag());
+        assert_ne!(a.system_v_key(0), a.system_v_key(1));
+        assert!((0..=u8::MAX).all(|attempt| a.system_v_key(attempt) > 0));
+        assert!(a.is_proof(b"rank 1", &a.proof(b"rank 1")));
+        assert!(!a.is_proof(b"rank 2", &a.proof(b"rank 1")) && !a.is_proof(b"rank 1", &b.proof(b"rank 1")));
+        assert!(!format!("{a:?}").contains("[1, 1"));
+    }
+
+    #[test]
+    fn ranks_are_bounded() {
+        assert_eq!(Job::new([0; 16], 0), Err(JobError::Ranks(0)));
+        assert_eq!(Job::new([0; 16], MOST_RANKS + 1), Err(JobError::Ranks(MOST_RANKS + 1)));
+        let job = Job::new([0; 16], 2).unwrap();
+        assert_eq!(job.check(1), Ok(1));
+        assert_eq!(job.check(2), Err(JobError::NoSuchRank { rank: 2, ranks: 2 }));
+    }
+
+    #[test]
+    fn nonces_differ() {
+        assert_ne!(Job::random_nonce().unwrap(), Job::random_nonce().unwrap());
+    }
+}

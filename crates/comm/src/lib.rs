@@ -1,0 +1,30 @@
+//! Messages between GPUs: who is near whom, which channels two processes have, and which is best for a
+//! message.
+//!
+//! The ranks of a job find each other on *boards*, lists that the processes of one host share in whatever way
+//! their containers leave open, with a fixed number of bytes a rank. What two ranks know of each other is a
+//! [`Pair`], from which everything else is decided without looking at the machine again.
+//!
+//! | Module      | Question it answers                                                               |
+//! |-------------|-----------------------------------------------------------------------------------|
+//! | [`job`]     | Which ranks belong together, and how do they keep apart from all others?           |
+//! | [`identity`]| Where does this process run: namespaces, processors, NUMA nodes?                   |
+//! | [`board`]   | Which ranks are on this host, and which of them live?                              |
+//! | [`meeting`] | How does one rank reach another of its host: sockets, descriptors, process ids?    |
+//! | [`pair`]    | What lies between two ranks? Plain data, pure.                                     |
+//! | [`channels`]| Which ways does a message have between them? Pure.                                |
+//! | [`moving`]  | When does a rank that moves to another place go on? Pure.                          |
+
+pub mod board;
+pub mod channels;
+pub mod identity;
+pub mod job;
+pub mod meeting;
+pub mod moving;
+pub mod pair;
+
+pub use board::{Board, BoardError, Scan, Seen};
+pub use channels::Channel;
+pub use identity::Identity;
+pub use job::Job;
+pub use pair::Pair;

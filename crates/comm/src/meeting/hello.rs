@@ -1,0 +1,215 @@
+//! What do two ranks say to each other first?
+//!
+//! 56 bytes each way, little-endian: `CWmeet1` and a zero, who speaks and to whom, the epoch, the process id
+//! by which the speaker sees the other (0 when it does not, or does not know yet), the speaker's process
+//! number, and a proof over all that with 8 bytes that the listener has drawn for this connection alone:
+//! nobody can say again what another has said.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::place::SocketPlace;
+use super::socket::{Connection, Credentials};
+use crate::board::Slot;
+use crate::job::{Job, PROOF_BYTES, random};
+
+/// Bytes of a greeting.
+pub(super) const HELLO_BYTES: usize = 56;
+
+/// Bytes that the listener draws and sends as soon as a connection comes.
+pub(super) const CHALLENGE_BYTES: usize = 8;
+
+const MAGIC: [u8; 8] = *b"CWmeet1\0";
+
+/// Bytes in front of the proof.
+const STATEMENT_BYTES: usize = HELLO_BYTES - PROOF_BYTES;
+
+/// How long whoever connects waits for the other end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a greeting is not accepted.
+#[derive(Debug, Error)]
+pub enum HelloError {
+    /// Another user's process.
+    #[error("it belongs to user {0}")]
+    User(u32),
+    /// Something else than a greeting.
+    #[error("it says something else than a rank says first")]
+    Magic,
+    /// It does not know the job's nonce.
+    #[error("it cannot prove that it belongs to the job")]
+    Proof,
+    /// It means another rank, or is another.
+    #[error("it is rank {from} in epoch {epoch} and speaks to rank {to}")]
+    Rank {
+        /// Who it says it is.
+        from: u32,
+        /// Whom it speaks to.
+        to: u32,
+        /// The epoch.
+        epoch: u32,
+    },
+    /// Not the process that is on the board.
+    #[error("it is another process than the board says")]
+    Process,
+    /// The connection failed.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// What one end says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) epoch: u32,
+    /// The process id by which the speaker sees the other end.
+    pub(super) sees: u32,
+    pub(super) process: u64,
+}
+
+/// Who makes a statement: the two directions have proofs of their own, so that an answer cannot be the
+/// question sent back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaker {
+    Caller,
+    Listener,
+}
+
+impl Hello {
+    pub(super) fn encode(
+        &self,
+        job: &Job,
+        speaker: Speaker,
+        challenge: &[u8; CHALLENGE_BYTES],
+    ) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        for (at, number) in [self.from, self.to, self.epoch, self.sees].into_iter().enumerate() {
+            bytes[8 + at * 4..12 + at * 4].copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[24..32].copy_from_slice(&self.process.to_le_bytes());
+        let proof = job.proof(&statement(&bytes, speaker, challenge));
+        bytes[STATEMENT_BYTES..].copy_from_slice(&proof);
+        bytes
+    }
+
+    pub(super) fn decode(
+        bytes: &[u8; HELLO_BYTES],
+        job: &Job,
+        speaker: Speaker,
+        challenge: &[u8; CHALLENGE_BYTES],
+    ) -> Result<Self, HelloError> {
+        if bytes[..8] != MAGIC {
+            return Err(HelloError::Magic);
+        }
+        let proof = core::array::from_fn(|at| bytes[STATEMENT_BYTES + at]);
+        if !job.is_proof(&statement(bytes, speaker, challenge), &proof) {
+            return Err(HelloError::Proof);
+        }
+        let number = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
+        let process = u64::from_le_bytes(core::array::from_fn(|index| bytes[24 + index]));
+        Ok(Self { from: number(8), to: number(12), epoch: number(16), sees: number(20), process })
+    }
+}
+
+/// What is proved.
+fn statement(bytes: &[u8; HELLO_BYTES], speaker: Speaker, challenge: &[u8; CHALLENGE_BYTES]) -> Vec<u8> {
+    let speaker: u8 = if speaker == Speaker::Caller { 1 } else { 2 };
+    [&bytes[..STATEMENT_BYTES], &[speaker], challenge].concat()
+}
+
+/// Says who this is and hears who answers: the caller's part.
+pub(super) fn introduce(
+    mut stream: UnixStream,
+    place: SocketPlace,
+    job: &Job,
+    own: &Slot,
+    peer: &Slot,
+) -> Result<Connection, HelloError> {
+    let credentials = Credentials::of(&stream)?.of_this_user().map_err(HelloError::User)?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut challenge = [0; CHALLENGE_BYTES];
+    read_until(&mut stream, &mut challenge, deadline)?;
+    let hello = Hello {
+        from: own.rank,
+        to: peer.rank,
+        epoch: own.epoch,
+        sees: credentials.process.unwrap_or(0),
+        process: own.identity.process,
+    };
+    stream.write_all(&hello.encode(job, Speaker::Caller, &challenge))?;
+    let mut bytes = [0; HELLO_BYTES];
+    read_until(&mut stream, &mut bytes, deadline)?;
+    let answer = Hello::decode(&bytes, job, Speaker::Listener, &challenge)?;
+    let Hello { from, to, epoch, sees, process } = answer;
+    if (from, to, epoch) != (peer.rank, own.rank, own.epoch) {
+        return Err(HelloError::Rank { from, to, epoch });
+    }
+    if process != peer.identity.process {
+        return Err(HelloError::Process);
+    }
+    stream.set_read_timeout(None)?;
+    Ok(Connection {
+        stream,
+        place,
+        peer: from,
+        process,
+        seen: credentials.process,
+        sees: Some(sees).filter(|pid| *pid != 0),
+    })
+}
+
+/// Draws what the other end has to prove something about.
+pub(super) fn challenge() -> io::Result<[u8; CHALLENGE_BYTES]> {
+    random()
+}
+
+/// Reads the whole buffer, or fails when the time is over, however slowly bytes come.
+fn read_until(stream: &mut UnixStream, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings_hold_for_one_connection_one_direction_and_one_job() {
+        let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
+        let hello = Hello { from: 1, to: 2, epoch: 3, sees: 4, process: 5 };
+        let challenge = [7; CHALLENGE_BYTES];
+        let bytes = hello.encode(&job, Speaker::Caller, &challenge);
+        assert_eq!(Hello::decode(&bytes, &job, Speaker::Caller, &challenge).unwrap(), hello);
+        let refused = |job, speaker, challenge| {
+            matches!(Hello::decode(&bytes, job, speaker, challenge), Err(HelloError::Proof))
+        };
+        assert!(refused(&other, Speaker::Caller, &challenge));
+        assert!(refused(&job, Speaker::Listener, &challenge));
+        assert!(refused(&job, Speaker::Caller, &[8; CHALLENGE_BYTES]));
+        for at in 0..HELLO_BYTES {
+            let mut bytes = bytes;
+            bytes[at] ^= 1;
+            assert!(Hello::decode(&bytes, &job, Speaker::Caller, &challenge).is_err(), "byte {at}");
+        }
+    }
+}

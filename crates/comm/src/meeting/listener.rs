@@ -1,0 +1,218 @@
+//! The sockets of a rank, and those who come there.
+
+use std::collections::VecDeque;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::hello::{self, CHALLENGE_BYTES, HELLO_BYTES, Hello, HelloError, Speaker};
+use super::place::{SocketPlace, socket_name};
+use super::socket::{self, Connection, Credentials, read_some};
+use crate::board::{Board, MediumKind, Slot};
+use crate::job::Job;
+
+/// How many may be here that have not said yet who they are. Where more come, the one that has been here
+/// longest goes.
+const MOST_STRANGERS: usize = 32;
+
+/// How long one may be here without saying it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The sockets at which a rank is reached.
+#[derive(Debug)]
+pub struct Meeting {
+    job: Job,
+    slot: Slot,
+    sockets: Vec<(SocketPlace, UnixListener)>,
+    refused: Vec<(SocketPlace, io::Error)>,
+    strangers: VecDeque<Stranger>,
+    stop: Arc<OwnedFd>,
+}
+
+/// Someone who has connected and not said yet who it is.
+#[derive(Debug)]
+struct Stranger {
+    stream: UnixStream,
+    place: SocketPlace,
+    credentials: Credentials,
+    challenge: [u8; CHALLENGE_BYTES],
+    said: Vec<u8>,
+    since: Instant,
+}
+
+/// Ends a wait in [`Meeting::arrival`] from another thread.
+#[derive(Debug, Clone)]
+pub struct Stop(Arc<OwnedFd>);
+
+impl Stop {
+    /// Ends it, and all that follow.
+    pub fn stop(&self) {
+        // A counter that is full is not zero either.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Meeting {
+    /// Listens in each folder that has the rank's board, and at an abstract name.
+    ///
+    /// # Errors
+    /// When the system gives no descriptor. That a socket cannot be had is a fact, see
+    /// [`refused`](Self::refused).
+    pub fn open(job: &Job, board: &Board) -> io::Result<Self> {
+        let slot = board.slot().clone();
+        let name = socket_name(job, slot.epoch, slot.rank);
+        let folders = board.media().filter_map(|medium| match medium {
+            MediumKind::Folder(folder) => Some(SocketPlace::Folder(folder)),
+            MediumKind::SystemV => None,
+        });
+        let (mut sockets, mut refused) = (Vec::new(), Vec::new());
+        for place in folders.chain([SocketPlace::Abstract]) {
+            match socket::listen(&place, &name) {
+                Ok(listener) => sockets.push((place, listener)),
+                Err(error) => refused.push((place, error)),
+            }
+        }
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(Self { job: job.clone(), slot, sockets, refused, strangers: VecDeque::new(), stop })
+    }
+
+    /// Where nobody can come, and why.
+    pub fn refused(&self) -> &[(SocketPlace, io::Error)] {
+        &self.refused
+    }
+
+    /// What ends [`arrival`](Self::arrival).
+    pub fn stopper(&self) -> Stop {
+        Stop(Arc::clone(&self.stop))
+    }
+
+    /// The next rank that has come and proved who it is, or who came instead; `None` when the wait was ended.
+    pub fn arrival(&mut self) -> Option<Result<Connection, HelloError>> {
+        loop {
+            let first_ready = self.wait()?;
+            if let Some(at) = first_ready {
+                let outcome = self.hear(at);
+                if let Some(outcome) = outcome {
+                    return Some(outcome);
+                }
+            }
+            if let Some(refusal) = self.admit() {
+                return Some(Err(refusal));
+            }
+            self.strangers.retain(|stranger| stranger.since.elapsed() < PATIENCE);
+        }
+    }
+
+    /// Waits until something happens. Says which stranger has said something; `None` outside when the wait
+    /// was ended.
+    fn wait(&self) -> Option<Option<usize>> {
+        let strangers = self.strangers.iter().map(|stranger| stranger.stream.as_fd());
+        let listeners = self.sockets.iter().map(|(_, listener)| listener.as_fd());
+        let all = core::iter::once(self.stop.as_fd()).chain(strangers).chain(listeners);
+        let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let oldest = self.strangers.front().map(|stranger| PATIENCE.saturating_sub(stranger.since.elapsed()));
+        let patience = oldest.and_then(|left| (left + Duration::from_millis(1)).try_into().ok());
+        if poll(&mut polled, patience.as_ref()).is_err() {
+            // It was interrupted.
+            return Some(None);
+        }
+        let ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        if ready(&polled[0]) {
+            return None;
+        }
+        Some(polled[1..=self.strangers.len()].iter().position(ready))
+    }
+
+    /// Lets those in who have come.
+    fn admit(&mut self) -> Option<HelloError> {
+        for (place, listener) in &self.sockets {
+            let Ok((stream, _)) = listener.accept() else { continue };
+            match greet(stream, place) {
+                Ok(stranger) => {
+                    if self.strangers.len() == MOST_STRANGERS {
+                        self.strangers.pop_front();
+                    }
+                    self.strangers.push_back(stranger);
+                }
+                // It has gone again.
+                Err(HelloError::Io(_)) => {}
+                Err(error) => return Some(error),
+            }
+        }
+        None
+    }
+
+    /// Hears what a stranger has said, and answers when that is all.
+    fn hear(&mut self, at: usize) -> Option<Result<Connection, HelloError>> {
+        let stranger = self.strangers.get_mut(at)?;
+        let mut bytes = [0; HELLO_BYTES];
+        let missing = HELLO_BYTES - stranger.said.len();
+        match read_some(&mut stranger.stream, &mut bytes[..missing]) {
+            Ok(None) => return None,
+            Ok(Some(count)) if count > 0 => {
+                stranger.said.extend_from_slice(&bytes[..count]);
+                if stranger.said.len() < HELLO_BYTES {
+                    return None;
+                }
+            }
+            // It has gone again, as one does that only looks whether somebody listens.
+            Ok(Some(_)) | Err(_) => {
+                self.strangers.remove(at);
+                return None;
+            }
+        }
+        let stranger = self.strangers.remove(at)?;
+        match self.answer(stranger) {
+            Err(HelloError::Io(_)) => None,
+            outcome => Some(outcome),
+        }
+    }
+
+    fn answer(&self, stranger: Stranger) -> Result<Connection, HelloError> {
+        let Stranger { mut stream, place, credentials, challenge, said, .. } = stranger;
+        let bytes = core::array::from_fn(|at| said[at]);
+        let Hello { from, to, epoch, sees, process } =
+            Hello::decode(&bytes, &self.job, Speaker::Caller, &challenge)?;
+        let own = &self.slot;
+        if (to, epoch) != (own.rank, own.epoch) || self.job.check(from).is_err() {
+            return Err(HelloError::Rank { from, to, epoch });
+        }
+        let seen = credentials.process;
+        let answer =
+            Hello { from: own.rank, to: from, epoch, sees: seen.unwrap_or(0), process: own.identity.process };
+        stream.set_nonblocking(false)?;
+        // It fits into the socket's buffer, which is empty.
+        stream.write_all(&answer.encode(&self.job, Speaker::Listener, &challenge))?;
+        Ok(Connection { stream, place, peer: from, process, seen, sees: Some(sees).filter(|pid| *pid != 0) })
+    }
+}
+
+/// Lets a process of this user in, and tells it what to prove.
+fn greet(mut stream: UnixStream, place: &SocketPlace) -> Result<Stranger, HelloError> {
+    let credentials = Credentials::of(&stream)?.of_this_user().map_err(HelloError::User)?;
+    stream.set_nonblocking(true)?;
+    let challenge = hello::challenge()?;
+    stream.write_all(&challenge)?;
+    let since = Instant::now();
+    Ok(Stranger {
+        stream,
+        place: place.clone(),
+        credentials,
+        challenge,
+        said: Vec::with_capacity(HELLO_BYTES),
+        since,
+    })
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        let name = socket_name(&self.job, self.slot.epoch, self.slot.rank);
+        for (place, _) in &self.sockets {
+            socket::forget(place, &name);
+        }
+    }
+}

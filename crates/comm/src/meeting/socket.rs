@@ -1,0 +1,229 @@
+//! A connected Unix socket between two ranks.
+
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::geteuid;
+
+use super::place::SocketPlace;
+use crate::board::open_folder;
+
+/// The longest path of a socket, without the zero at its end.
+const LONGEST_PATH: usize = 107;
+
+/// Bytes that go with a descriptor.
+pub const MESSAGE_BYTES: usize = 16;
+
+/// A connection to another rank of this host, both ends of which know who the other is.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) stream: UnixStream,
+    /// Where it was made.
+    pub place: SocketPlace,
+    /// The rank at the other end.
+    pub peer: u32,
+    /// The peer's process number.
+    pub process: u64,
+    /// The process id by which the peer is seen from here, if it is.
+    pub seen: Option<u32>,
+    /// The process id by which this process is seen from there, if it is.
+    pub sees: Option<u32>,
+}
+
+impl Connection {
+    /// Sends a message of [`MESSAGE_BYTES`], and a copy of a descriptor with it.
+    ///
+    /// # Errors
+    /// When the peer has gone, or does not read.
+    pub fn send(&self, message: &[u8; MESSAGE_BYTES], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors = descriptor.map(|descriptor| [descriptor]);
+        if let Some(descriptors) = &descriptors {
+            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let sent = loop {
+            match sendmsg(&self.stream, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::INTR) => {}
+                sent => break sent?,
+            }
+        };
+        (&self.stream).write_all(&message[sent..])
+    }
+
+    /// Receives a message and the descriptor that came with it, if one did; `None` when the peer has gone.
+    /// Descriptors beyond one message's are closed.
+    ///
+    /// # Errors
+    /// When nothing comes in time (see [`set_patience`](Self::set_patience)), or the peer ends in the middle
+    /// of a message.
+    pub fn receive(&self) -> io::Result<Option<([u8; MESSAGE_BYTES], Option<OwnedFd>)>> {
+        let mut message = [0; MESSAGE_BYTES];
+        let (mut filled, mut descriptor) = (0, None);
+        while filled < MESSAGE_BYTES {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut message[filled..])];
+            let received =
+                match recvmsg(self.stream.as_fd(), &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(rustix::io::Errno::CONNRESET | rustix::io::Errno::PIPE) => return Ok(None),
+                    received => received?,
+                };
+            for part in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(mut descriptors) = part {
+                    descriptor = descriptors.next().or(descriptor);
+                }
+            }
+            match received.bytes {
+                0 if filled == 0 => return Ok(None),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => filled += count,
+            }
+        }
+        Ok(Some((message, descriptor)))
+    }
+
+    /// For how long [`receive`](Self::receive) waits at most; for ever with `None`.
+    ///
+    /// # Errors
+    /// When the time is zero.
+    pub fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(patience)
+    }
+
+    /// Whether the peer has ended, or closed the connection. Does not wait.
+    pub fn has_ended(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [0_u8; 1];
+        match rustix::net::recv(&self.stream, &mut byte[..], flags) {
+            Ok((count, _)) => count == 0,
+            Err(error) => !matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR),
+        }
+    }
+
+    /// Whether this process may take descriptors out of the peer's by itself (`pidfd_getfd`), which also says
+    /// whether it may read its memory (`process_vm_readv`): the kernel asks the same of both.
+    ///
+    /// # Errors
+    /// Why not, as the system says it.
+    pub fn may_reach_into(&self) -> io::Result<()> {
+        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+        let pid = self.seen.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+        let process =
+            rustix::process::pidfd_open(pid.ok_or_else(gone)?, rustix::process::PidfdFlags::empty())?;
+        // SAFETY: numbers alone. A descriptor of this number is open nowhere, so that there is nothing to
+        // close.
+        let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), libc::c_int::MAX, 0) };
+        debug_assert!(taken < 0, "no process has that many descriptors");
+        match io::Error::last_os_error() {
+            // What was missing is the descriptor alone.
+            error if error.raw_os_error() == Some(libc::EBADF) => Ok(()),
+            error => Err(error),
+        }
+    }
+}
+
+/// Who is at the other end of a socket, as the kernel says it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Credentials {
+    user: u32,
+    /// The process, where this PID namespace has a number for it.
+    pub(super) process: Option<u32>,
+}
+
+impl Credentials {
+    pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
+        // rustix has a type for this that cannot say that the process is not seen.
+        let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes of the structure, all of whose values are numbers.
+        let status = unsafe {
+            let value = (&raw mut found).cast();
+            libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, value, &raw mut length)
+        };
+        if status < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { user: found.uid, process: u32::try_from(found.pid).ok().filter(|pid| *pid != 0) })
+    }
+
+    /// The same, if it is a process of this user.
+    ///
+    /// # Errors
+    /// The other user's number.
+    pub(super) fn of_this_user(self) -> Result<Self, u32> {
+        if self.user == geteuid().as_raw() { Ok(self) } else { Err(self.user) }
+    }
+}
+
+/// The path by which a socket in a folder is named: through the open folder where the name would be too long.
+fn path(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<OwnedFd>)> {
+    let path = folder.join(name);
+    if path.as_os_str().len() <= LONGEST_PATH {
+        return Ok((path, None));
+    }
+    let opened = open_folder(folder).map_err(io::Error::other)?;
+    Ok((PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd())).join(name), Some(opened)))
+}
+
+/// Connects to a socket.
+pub(super) fn connect(place: &SocketPlace, name: &str) -> io::Result<UnixStream> {
+    match place {
+        SocketPlace::Folder(folder) => {
+            let (path, _open) = path(folder, name)?;
+            UnixStream::connect(path)
+        }
+        SocketPlace::Abstract => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?),
+    }
+}
+
+/// Listens at a socket; one of the same name that nobody listens at any more is taken away.
+pub(super) fn listen(place: &SocketPlace, name: &str) -> io::Result<UnixListener> {
+    let listener = match place {
+        SocketPlace::Folder(folder) => {
+            let (path, _open) = path(folder, name)?;
+            match UnixListener::bind(&path) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(&path).is_err() =>
+                {
+                    std::fs::remove_file(&path)?;
+                    UnixListener::bind(&path)?
+                }
+                bound => bound?,
+            }
+        }
+        SocketPlace::Abstract => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?,
+    };
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Takes a socket's name away.
+pub(super) fn forget(place: &SocketPlace, name: &str) {
+    if let SocketPlace::Folder(folder) = place
+        && let Ok((path, _open)) = path(folder, name)
+    {
+        // It may be gone with its folder.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Reads what there is, without waiting.
+pub(super) fn read_some(stream: &mut UnixStream, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    match stream.read(bytes) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        outcome => outcome.map(Some),
+    }
+}

@@ -1,0 +1,188 @@
+//! When does a rank that moves to another place go on?
+//!
+//! Moving has four steps, and nothing of an old place may be used in the new one: the rank *announces* that
+//! it moves and starts nothing new; what is under way is *drained*; all ranks *detect* each other again on
+//! boards of the next epoch; messages *go on*. This is the decision alone, for one rank: which messages may
+//! start, and which step comes next.
+
+use thiserror::Error;
+
+/// What may not be done now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum MoveError {
+    /// A second move before the first one's end.
+    #[error("a move was asked for while another is under way, in epoch {0}: wait until it has ended")]
+    UnderWay(u32),
+    /// Detection before everything is drained.
+    #[error("{under_way} messages of epoch {epoch} are under way still: detection must wait for them")]
+    NotDrained {
+        /// The epoch that is to end.
+        epoch: u32,
+        /// Messages of it.
+        under_way: u64,
+    },
+    /// Nothing was announced.
+    #[error("a move is to be ended in epoch {0} that has not begun")]
+    NotBegun(u32),
+}
+
+/// Where a rank is between two places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Messages start and end.
+    Running,
+    /// Messages end.
+    Draining,
+    /// None are under way, and the boards of the next epoch are read.
+    Detecting,
+}
+
+/// The epoch of a rank and what is under way in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Epoch {
+    number: u32,
+    step: Step,
+    under_way: u64,
+    /// Messages that wait for the next epoch.
+    waiting: u64,
+}
+
+/// Whether a message may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Now, in this epoch; its end is told with [`Epoch::end`].
+    Now(u32),
+    /// When [`Epoch::detected`] says that it may.
+    Later,
+}
+
+impl Default for Epoch {
+    fn default() -> Self {
+        Self { number: 0, step: Step::Running, under_way: 0, waiting: 0 }
+    }
+}
+
+impl Epoch {
+    /// The epoch's number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether a message may start now.
+    pub fn start(&mut self) -> Start {
+        if self.step == Step::Running {
+            self.under_way += 1;
+            Start::Now(self.number)
+        } else {
+            self.waiting += 1;
+            Start::Later
+        }
+    }
+
+    /// A message of this epoch has come to its end, well or not. Says whether that was the last one that a
+    /// move waited for.
+    pub fn end(&mut self) -> bool {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.drained_now()
+    }
+
+    /// Begins a move. Says whether nothing is under way, so that detection may begin at once.
+    ///
+    /// # Errors
+    /// When one is under way.
+    pub fn begin_move(&mut self) -> Result<bool, MoveError> {
+        if self.step != Step::Running {
+            return Err(MoveError::UnderWay(self.number));
+        }
+        self.step = Step::Draining;
+        Ok(self.drained_now())
+    }
+
+    fn drained_now(&mut self) -> bool {
+        let drained = self.step == Step::Draining && self.under_way == 0;
+        if drained {
+            self.step = Step::Detecting;
+        }
+        drained
+    }
+
+    /// The ranks have found each other in the next epoch. Says how many messages have waited for that: they
+    /// start now.
+    ///
+    /// # Errors
+    /// When there is no move, or something of the old epoch is under way.
+    pub fn detected(&mut self) -> Result<u64, MoveError> {
+        match self.step {
+            Step::Running => Err(MoveError::NotBegun(self.number)),
+            Step::Draining => Err(MoveError::NotDrained { epoch: self.number, under_way: self.under_way }),
+            Step::Detecting => {
+                self.number = self.number.wrapping_add(1);
+                self.step = Step::Running;
+                let waiting = core::mem::take(&mut self.waiting);
+                self.under_way = waiting;
+                Ok(waiting)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_under_way_ends_in_its_epoch_and_the_rest_starts_in_the_next() {
+        let mut epoch = Epoch::default();
+        assert_eq!(epoch.start(), Start::Now(0));
+        assert_eq!(epoch.begin_move(), Ok(false));
+        assert_eq!(epoch.begin_move(), Err(MoveError::UnderWay(0)));
+        assert_eq!(epoch.start(), Start::Later);
+        assert_eq!(epoch.detected(), Err(MoveError::NotDrained { epoch: 0, under_way: 1 }));
+        assert!(epoch.end());
+        assert_eq!(epoch.detected(), Ok(1));
+        assert_eq!((epoch.number(), epoch.start()), (1, Start::Now(1)));
+        assert_eq!(epoch.detected(), Err(MoveError::NotBegun(1)));
+    }
+
+    #[test]
+    fn with_nothing_under_way_detection_begins_at_once() {
+        let mut epoch = Epoch::default();
+        assert_eq!(epoch.begin_move(), Ok(true));
+        assert_eq!(epoch.detected(), Ok(0));
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order, no message is forgotten and none starts between two epochs.
+        #[test]
+        fn no_message_is_lost(steps in proptest::collection::vec(0..4_u8, 0..200)) {
+            let mut epoch = Epoch::default();
+            let (mut started, mut ended, mut asked) = (0_u64, 0_u64, 0_u64);
+            for step in steps {
+                match step {
+                    0 => {
+                        asked += 1;
+                        match epoch.start() {
+                            Start::Now(number) => {
+                                prop_assert_eq!(number, epoch.number());
+                                started += 1;
+                            }
+                            Start::Later => {}
+                        }
+                    }
+                    1 if ended < started => {
+                        epoch.end();
+                        ended += 1;
+                    }
+                    2 => { let _ = epoch.begin_move(); }
+                    _ => if let Ok(waiting) = epoch.detected() {
+                        prop_assert_eq!(started, ended);
+                        started += waiting;
+                    }
+                }
+                prop_assert_eq!(asked, started + epoch.waiting);
+                prop_assert_eq!(epoch.under_way, started - ended);
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What lies between two ranks? Plain data, which is all that channels and the scheduler are told.
+
+use core::fmt;
+
+use crate::board::{MediumKind, Seen, Slot};
+use crate::identity::{Identity, shared};
+use crate::meeting::{Connection, MeetingError, SocketPlace};
+
+/// How near two ranks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// One process.
+    SameProcess,
+    /// Two processes that share all namespaces.
+    SameContainer,
+    /// Two containers of one host.
+    SameHost,
+    /// Not on this host, as far as any board tells.
+    OtherHost,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SameProcess => "in the same process",
+            Self::SameContainer => "in the same container",
+            Self::SameHost => "in another container of this host",
+            Self::OtherHost => "on another host, or where no board shows it",
+        })
+    }
+}
+
+/// How far apart the processors of two ranks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Distance {
+    /// They share NUMA nodes.
+    SameNode,
+    /// They have other nodes of one socket.
+    SameSocket,
+    /// They have other sockets.
+    OtherSocket,
+    /// One of them does not know where it runs.
+    Unknown,
+}
+
+/// How a file descriptor gets from one rank to the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DescriptorWay {
+    /// Over a Unix socket.
+    Socket(SocketPlace),
+    /// One process may take it from the other (`pidfd_getfd`).
+    Taken,
+    /// It is there: one process.
+    Same,
+}
+
+impl fmt::Display for DescriptorWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(place) => place.fmt(f),
+            Self::Taken => f.write_str("pidfd_getfd"),
+            Self::Same => f.write_str("one process"),
+        }
+    }
+}
+
+/// How two ranks come to share memory of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryWay {
+    /// A memfd, whose descriptor gets across.
+    Descriptor(DescriptorWay),
+    /// A file in a folder that both see.
+    File(MediumKind),
+    /// A System V segment.
+    SystemV,
+}
+
+impl fmt::Display for MemoryWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Descriptor(way) => write!(f, "a descriptor by {way}"),
+            Self::File(folder) => write!(f, "a file in {folder}"),
+            Self::SystemV => f.write_str("a System V segment"),
+        }
+    }
+}
+
+/// How two ranks reach each other over a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkWay {
+    /// They have one network namespace.
+    Same,
+    /// Each has addresses; whether they lead to each other is found out by trying.
+    Addresses,
+}
+
+/// Whether two processes have process ids for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visibility {
+    /// One PID namespace.
+    Same,
+    /// The peer's is below this one's: it is seen from here, and does not see this process.
+    FromHere,
+    /// This one's is below the peer's.
+    FromThere,
+    /// Neither sees the other.
+    Hidden,
+}
+
+/// What lies between this rank and another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// How near they are.
+    pub place: Place,
+    /// How far apart their processors are.
+    pub distance: Distance,
+    /// The media in which both have been met.
+    pub media: Vec<MediumKind>,
+    /// Whether they have process ids for each other.
+    pub processes: Visibility,
+    /// How a descriptor gets across, or why none does.
+    pub descriptors: Result<DescriptorWay, String>,
+    /// How they share host memory, or why they cannot.
+    pub memory: Result<MemoryWay, String>,
+    /// Whether one may read the other's memory, or why not.
+    pub reach_into: Result<(), String>,
+    /// How they reach each other over a network, or why they cannot.
+    pub network: Result<NetworkWay, String>,
+}
+
+/// What came of an attempt to meet: process ids by which the two see each other, and what else they may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Met {
+    /// Where.
+    pub at: SocketPlace,
+    /// The peer's process id as it is seen from here.
+    pub seen: Option<u32>,
+    /// This process's as it is seen from there.
+    pub sees: Option<u32>,
+    /// Whether this process may take descriptors out of the peer's, or why not.
+    pub reach_into: Result<(), String>,
+}
+
+impl Met {
+    /// What a connection tells.
+    pub fn of(outcome: &Result<Connection, Vec<MeetingError>>) -> Result<Self, String> {
+        match outcome {
+            Ok(connection) => Ok(Self {
+                at: connection.place.clone(),
+                seen: connection.seen,
+                sees: connection.sees,
+                reach_into: connection.may_reach_into().map_err(|error| error.to_string()),
+            }),
+            Err(failures) => Err(failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+        }
+    }
+}
+
+impl Pair {
+    /// What lies between this rank and a peer that a board has shown (or none has).
+    pub fn of(own: &Slot, peer: Option<&Seen>, met: Result<Met, String>) -> Self {
+        let Some(peer) = peer else { return Self::far() };
+        let (here, there) = (&own.identity, &peer.slot.identity);
+        if here.process == there.process {
+            return Self::one_process(here);
+        }
+        let met_processes = met.as_ref().ok().map(|met| (met.seen.is_some(), met.sees.is_some()));
+        let descriptors = match &met {
+            Ok(met) => Ok(DescriptorWay::Socket(met.at.clone())),
+            Err(why) => Err(why.clone()),
+        };
+        Self {
+            place: if here.namespaces.all_shared(&there.namespaces) {
+                Place::SameContainer
+            } else {
+                Place::SameHost
+            },
+            distance: distance(here, there),
+            media: peer.media.clone(),
+            processes: visibility(here, there, met_processes),
+            memory: memory(&descriptors, &peer.media),
+            descriptors,
+            reach_into: met.and_then(|met| met.reach_into),
+            network: network(here, there),
+        }
+    }
+
+    /// A peer that no board has shown.
+    fn far() -> Self {
+        let why = || "no board shows it".to_owned();
+        Self {
+            place: Place::OtherHost,
+            distance: Distance::Unknown,
+            media: Vec::new(),
+            processes: Visibility::Hidden,
+            descriptors: Err(why()),
+            memory: Err(why()),
+            reach_into: Err(why()),
+            network: Ok(NetworkWay::Addresses),
+        }
+    }
+
+    fn one_process(here: &Identity) -> Self {
+        Self {
+            place: Place::SameProcess,
+            distance: distance(here, here),
+            media: Vec::new(),
+            processes: Visibility::Same,
+            descriptors: Ok(DescriptorWay::Same),
+            memory: Ok(MemoryWay::Descriptor(DescriptorWay::Same)),
+            reach_into: Ok(()),
+            network: Ok(NetworkWay::Same),
+        }
+    }
+}
+
+/// By what launchers and kernels say: sets of nodes that meet, then sets of sockets.
+fn distance(here: &Identity, there: &Identity) -> Distance {
+    let (a, b) = (here.cores, there.cores);
+    let known = |one: u64, two: u64| one != 0 && two != 0;
+    if known(a.nodes, b.nodes) && a.nodes & b.nodes != 0 {
+        Distance::SameNode
+    } else if known(a.sockets, b.sockets) {
+        if a.sockets & b.sockets != 0 { Distance::SameSocket } else { Distance::OtherSocket }
+    } else {
+        Distance::Unknown
+    }
+}
+
+fn visibility(here: &Identity, there: &Identity, met: Option<(bool, bool)>) -> Visibility {
+    if shared(here.namespaces.pid, there.namespaces.pid) {
+        return Visibility::Same;
+    }
+    match met {
+        Some((true, false)) => Visibility::FromHere,
+        Some((false, true)) => Visibility::FromThere,
+        // Of two namespaces one cannot be above and below the other.
+        Some((true, true) | (false, false)) | None => Visibility::Hidden,
+    }
+}
+
+/// A descriptor is best: nothing has a name that could be left behind.
+fn memory(descriptors: &Result<DescriptorWay, String>, media: &[MediumKind]) -> Result<MemoryWay, String> {
+    match descriptors {
+        Ok(way) => Ok(MemoryWay::Descriptor(way.clone())),
+        Err(why) => {
+            let file = media.iter().find(|medium| matches!(medium, MediumKind::Folder(_)));
+            let way = file.cloned().map(MemoryWay::File);
+            way.or_else(|| media.contains(&MediumKind::SystemV).then_some(MemoryWay::SystemV))
+                .ok_or_else(|| why.clone())
+        }
+    }
+}
+
+fn network(here: &Identity, there: &Identity) -> Result<NetworkWay, String> {
+    if shared(here.namespaces.net, there.namespaces.net) {
+        return Ok(NetworkWay::Same);
+    }
+    match (here.has_address, there.has_address) {
+        (true, true) => Ok(NetworkWay::Addresses),
+        (true, false) => Err("its network namespace has no address but its own loopback's".to_owned()),
+        (false, true) => Err("this network namespace has no address but its own loopback's".to_owned()),
+        (false, false) => Err("both network namespaces have no address but their own loopback's".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{Cores, Namespaces};
+
+    fn identity(process: u64, namespaces: Namespaces) -> Identity {
+        Identity {
+            process,
+            pid: 1,
+            boot: 1,
+            namespaces,
+            cores: Cores::default(),
+            container: None,
+            has_address: false,
+            gpus: None,
+        }
+    }
+
+    fn slot(identity: Identity) -> Slot {
+        Slot { rank: 0, epoch: 0, identity, segment: None }
+    }
+
+    const ALL: Namespaces = Namespaces { pid: 1, ipc: 1, net: 1, mnt: 1, user: 1, uts: 1 };
+
+    fn folder() -> MediumKind {
+        MediumKind::Folder("/dev/shm".into())
+    }
+
+    fn pair(namespaces: Namespaces, media: Vec<MediumKind>, met: Result<Met, String>) -> Pair {
+        let peer = Seen { slot: slot(identity(2, namespaces)), media };
+        Pair::of(&slot(identity(1, ALL)), Some(&peer), met)
+    }
+
+    #[test]
+    fn whoever_no_board_shows_is_far() {
+        let pair = Pair::of(&slot(identity(1, ALL)), None, Err("no".into()));
+        assert_eq!(pair.place, Place::OtherHost);
+        assert!(pair.memory.is_err() && pair.descriptors.is_err());
+    }
+
+    #[test]
+    fn ranks_of_one_process_share_everything() {
+        let peer = Seen { slot: slot(identity(1, ALL)), media: vec![folder()] };
+        let pair = Pair::of(&slot(identity(1, ALL)), Some(&peer), Err("not tried".into()));
+        assert_eq!((pair.place, pair.descriptors), (Place::SameProcess, Ok(DescriptorWay::Same)));
+    }
+
+    #[test]
+    fn without_a_socket_memory_goes_by_file_and_then_by_segment() {
+        let no_socket = || Err("refused".to_owned());
+        let media = vec![MediumKind::SystemV, folder()];
+        assert_eq!(pair(ALL, media, no_socket()).memory, Ok(MemoryWay::File(folder())));
+        let other = Namespaces { mnt: 2, ..ALL };
+        let by_segment = pair(other, vec![MediumKind::SystemV], no_socket());
+        assert_eq!((by_segment.place, by_segment.memory), (Place::SameHost, Ok(MemoryWay::SystemV)));
+        assert_eq!(pair(ALL, Vec::new(), no_socket()).memory, Err("refused".to_owned()));
+    }
+
+    #[test]
+    fn process_ids_are_seen_from_above() {
+        let below = Namespaces { pid: 2, ..ALL };
+        let met = |seen, sees| Ok(Met { at: SocketPlace::Abstract, seen, sees, reach_into: Ok(()) });
+        let processes = |seen, sees| pair(below, Vec::new(), met(seen, sees)).processes;
+        assert_eq!(processes(Some(7), None), Visibility::FromHere);
+        assert_eq!(processes(None, Some(7)), Visibility::FromThere);
+        assert_eq!(processes(None, None), Visibility::Hidden);
+        assert_eq!(pair(ALL, Vec::new(), Err("no".into())).processes, Visibility::Same);
+    }
+
+    #[test]
+    fn nodes_come_before_sockets() {
+        let with = |nodes, sockets| Identity {
+            cores: Cores { nodes, sockets, ..Cores::default() },
+            ..identity(1, ALL)
+        };
+        let between = |a: (u64, u64), b: (u64, u64)| distance(&with(a.0, a.1), &with(b.0, b.1));
+        assert_eq!(between((1, 1), (3, 1)), Distance::SameNode);
+        assert_eq!(between((1, 1), (2, 1)), Distance::SameSocket);
+        assert_eq!(between((1, 1), (2, 2)), Distance::OtherSocket);
+        assert_eq!(between((0, 1), (0, 1)), Distance::SameSocket);
+        assert_eq!(between((1, 0), (2, 1)), Distance::Unknown);
+    }
+}

@@ -1,0 +1,345 @@
+//! Which channels two ranks have in containers that share more or less, for each kind of pair that engines
+//! and launchers make.
+//!
+//! Containers are made with `unshare`, so this needs root, and namespaces that a sandbox may not give; where
+//! it cannot be had, the output says so. Rank 0 serves in container A, and rank 1 looks at it from container
+//! B (`examples/rank_in_container.rs`).
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use causeway_comm::Job;
+
+/// What a container has for itself, as arguments of `unshare`.
+const HOST_NAME: &[&str] = &["--uts"];
+const ENGINE: &[&str] = &["--uts", "--ipc", "--pid", "--net", "--mount-proc"];
+const HOST_IPC: &[&str] = &["--uts", "--pid", "--net", "--mount-proc"];
+const HOST_IPC_PID: &[&str] = &["--uts", "--net"];
+const HOST_PID: &[&str] = &["--uts", "--net", "--ipc"];
+const OWN_USER: &[&str] = &["--user", "--map-root-user", "--uts"];
+
+/// What is mounted at `/dev/shm`.
+#[derive(Clone, Copy)]
+enum Shm {
+    Host,
+    Own,
+    /// A volume that both containers have.
+    Volume,
+}
+
+struct Container {
+    unshared: &'static [&'static str],
+    shm: Shm,
+}
+
+/// What they have in common: a folder on a volume, and with the names of folders the places of their boards.
+struct Host {
+    volume: tempfile::TempDir,
+    nonce: String,
+}
+
+impl Host {
+    /// None where containers cannot be made here, which the output says.
+    fn new() -> Option<Self> {
+        let mut tried = Command::new("unshare");
+        tried.args(ENGINE).args(["--user", "--map-root-user", "--mount", "--fork", "true"]);
+        let can = tried.output().is_ok_and(|output| output.status.success());
+        if !rustix::process::geteuid().is_root() || !can {
+            eprintln!("not tested: this needs root, and unshare with namespaces of every kind");
+            return None;
+        }
+        let volume = tempfile::tempdir().unwrap();
+        for folder in ["share", "shm"] {
+            std::fs::create_dir(volume.path().join(folder)).unwrap();
+        }
+        let nonce = format!("{:032x}", u128::from_le_bytes(Job::random_nonce().unwrap()));
+        Some(Self { volume, nonce })
+    }
+
+    /// A folder that all containers see.
+    fn shared(&self) -> String {
+        self.volume.path().join("share").to_str().unwrap().to_owned()
+    }
+
+    /// A rank in a container, with boards in these places.
+    fn rank(&self, container: &Container, rank: u32, places: &str, what: &[&str]) -> Command {
+        let volume = self.volume.path().join("shm");
+        let mount = match container.shm {
+            Shm::Host => "true".to_owned(),
+            Shm::Own => "mount -t tmpfs tmpfs /dev/shm".to_owned(),
+            Shm::Volume => format!("mount --bind {} /dev/shm", volume.display()),
+        };
+        let mut command = Command::new("unshare");
+        command.args(container.unshared).args(["--mount", "--fork", "--kill-child", "sh", "-c"]);
+        command.arg(format!("hostname container-{rank}; {mount} && exec \"$@\"")).arg("sh").arg(program());
+        command.args([&self.nonce, &rank.to_string(), "2", places]).args(what);
+        command
+    }
+
+    /// What rank 1 in B says of rank 0 in A, a line each.
+    fn between(&self, a: &Container, b: &Container, places: &str) -> Vec<String> {
+        let serving = Serving::start(self.rank(a, 0, places, &["serve"]));
+        let output = self.rank(b, 1, places, &["meet", "0"]).output().unwrap();
+        drop(serving);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        said.lines().map(str::to_owned).collect()
+    }
+}
+
+/// The rank that serves, until this value goes.
+struct Serving(Child);
+
+impl Serving {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = said.any(|line| line.unwrap() == "ready");
+        // What it says later is nobody's concern, and must not end it.
+        std::thread::spawn(move || said.count());
+        assert!(ready, "the rank that serves did not come up");
+        Self(child)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // Its standard input ends, and so does it.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+fn program() -> PathBuf {
+    // Cargo puts examples beside the folder of the test programs.
+    let tests = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let program = tests.parent().unwrap().join("examples").join("rank_in_container");
+    assert!(program.exists(), "build the example first: cargo build --examples -p causeway-comm");
+    program
+}
+
+const HIDDEN: &str = "the processes are in PID namespaces that hide them from each other, where handles of \
+                      cudaIPC cannot be opened";
+const NO_BAR: &str = "the GPU's BAR cannot be mapped: there is no /dev/gdrdrv";
+const ON_ONE_HOST: &str = "both ranks are on one host, where `loopback` goes through a card";
+const NO_CARD: &str = "there is no RDMA device at both ends: this host has none";
+const OTHER_HOST: &str = "the peer is on another host, or no board shows it";
+const NO_NETWORK: &str =
+    "no network joins the ranks: both network namespaces have no address but their own loopback's";
+
+/// The lines of the channels ipc, vmm, staged, bar, rdma, loopback, tcp on one host.
+fn on_one_host(ipc: &str, vmm: &str, staged: &str, tcp: &str) -> Vec<String> {
+    let outcomes = [
+        ("ipc", ipc),
+        ("vmm", vmm),
+        ("staged", staged),
+        ("bar", NO_BAR),
+        ("rdma", ON_ONE_HOST),
+        ("loopback", NO_CARD),
+        ("tcp", tcp),
+    ];
+    outcomes.map(|(channel, outcome)| format!("channel {channel}: {outcome}")).to_vec()
+}
+
+fn channels(said: &[String]) -> Vec<String> {
+    said.iter().filter(|line| line.starts_with("channel ")).cloned().collect()
+}
+
+#[track_caller]
+fn says(said: &[String], line: &str) {
+    assert!(said.iter().any(|said| said == line), "{line:?} is missing in {said:#?}");
+}
+
+/// What every pair says that has met over a socket.
+#[track_caller]
+fn met_in(said: &[String], folder: &str) {
+    says(said, "local count 2 order Some(1)");
+    says(said, "place in another container of this host");
+    says(said, "descriptor came whole");
+    says(said, "lives true ended false");
+    says(said, &format!("memory a descriptor by a socket in {folder}"));
+}
+
+fn both(unshared: &'static [&'static str], shm: Shm) -> [Container; 2] {
+    [Container { unshared, shm }, Container { unshared, shm }]
+}
+
+/// All places that a rank looks at: the shared folder, `/dev/shm`, System V memory.
+fn everywhere(host: &Host) -> String {
+    format!("{}:/dev/shm:sysv", host.shared())
+}
+
+#[test]
+fn row_1_only_the_host_name_differs() {
+    let Some(host) = Host::new() else { return };
+    let [a, b] = both(HOST_NAME, Shm::Host);
+    let said = host.between(&a, &b, &everywhere(&host));
+    met_in(&said, &host.shared());
+    says(&said, &format!("media {}, /dev/shm, System V memory", host.shared()));
+    says(&said, "processes Same");
+    says(&said, "reach into yes");
+    assert_eq!(channels(&said), on_one_host("yes", "yes", "yes", "yes"));
+}
+
+#[test]
+fn row_2_as_an_engine_makes_them() {
+    let Some(host) = Host::new() else { return };
+    let [a, b] = both(ENGINE, Shm::Own);
+    let said = host.between(&a, &b, &everywhere(&host));
+    met_in(&said, &host.shared());
+    says(&said, &format!("media {}", host.shared()));
+    says(&said, "processes Hidden");
+    says(&said, "reach into No such process (os error 3)");
+    assert_eq!(channels(&said), on_one_host(HIDDEN, "yes", "yes", NO_NETWORK));
+    // Without the folder they do not find each other, and say so.
+    let said = host.between(&a, &b, "/dev/shm:sysv");
+    says(&said, "local count 1 order Some(0)");
+    let far = ["ipc", "vmm", "staged", "bar"].map(|channel| format!("channel {channel}: {OTHER_HOST}"));
+    let rest = [
+        format!("channel rdma: {NO_CARD}"),
+        format!("channel loopback: {OTHER_HOST}"),
+        // Whether it leads anywhere is found out by trying.
+        "channel tcp: yes".to_owned(),
+    ];
+    assert_eq!(channels(&said), [far.to_vec(), rest.to_vec()].concat());
+}
+
+#[test]
+fn row_3_host_ipc_and_shm_with_own_pid_and_net() {
+    let Some(host) = Host::new() else { return };
+    let [a, b] = both(HOST_IPC, Shm::Host);
+    for places in ["/dev/shm", "/dev/shm:sysv"] {
+        let said = host.between(&a, &b, places);
+        met_in(&said, "/dev/shm");
+        says(&said, "processes Hidden");
+        assert_eq!(channels(&said), on_one_host(HIDDEN, "yes", "yes", NO_NETWORK));
+    }
+    // The IPC namespace alone carries no descriptors; abstract sockets belong to the network namespaces.
+    let said = host.between(&a, &b, "sysv");
+    says(&said, "local count 2 order Some(1)");
+    says(&said, "media System V memory");
+    says(&said, "memory a System V segment");
+    let no_socket = "no descriptor gets from one rank to the other: rank 0 has no socket that could be reached: the \
+                     boards on which it was met are in no folder, and its network namespace is another one";
+    assert_eq!(channels(&said), on_one_host(HIDDEN, no_socket, "yes", NO_NETWORK));
+}
+
+#[test]
+fn row_4_host_ipc_shm_and_pid_with_own_net() {
+    let Some(host) = Host::new() else { return };
+    let [a, b] = both(HOST_IPC_PID, Shm::Host);
+    let said = host.between(&a, &b, &everywhere(&host));
+    met_in(&said, &host.shared());
+    says(&said, "processes Same");
+    says(&said, "reach into yes");
+    assert_eq!(channels(&said), on_one_host("yes", "yes", "yes", NO_NETWORK));
+}
+
+#[test]
+fn row_5_host_pid_with_own_ipc_net_and_shm() {
+    let Some(host) = Host::new() else { return };
+    let [a, b] = both(HOST_PID, Shm::Own);
+    let said = host.between(&a, &b, &everywhere(&host));
+    met_in(&said, &host.shared());
+    says(&said, &format!("media {}", host.shared()));
+    says(&said, "reach into yes");
+    assert_eq!(channels(&said), on_one_host("yes", "yes", "yes", NO_NETWORK));
+}
+
+#[test]
+fn row_6_own_ipc_pid_and_net_with_a_volume_as_shm() {
+    let Some(host) = Host::new() else { return };
+    let [a, b] = both(ENGINE, Shm::Volume);
+    let said = host.between(&a, &b, "/dev/shm:sysv");
+    met_in(&said, "/dev/shm");
+    says(&said, "media /dev/shm");
+    says(&said, "processes Hidden");
+    assert_eq!(channels(&said), on_one_host(HIDDEN, "yes", "yes", NO_NETWORK));
+}
+
+#[test]
+fn rows_7_and_8_with_user_namespaces() {
+    let Some(host) = Host::new() else { return };
+    let plain = Container { unshared: HOST_NAME, shm: Shm::Host };
+    for a in [plain, Container { unshared: OWN_USER, shm: Shm::Host }] {
+        let said = host.between(&a, &Container { unshared: OWN_USER, shm: Shm::Host }, &everywhere(&host));
+        met_in(&said, &host.shared());
+        says(&said, "processes Same");
+        says(&said, "reach into Operation not permitted (os error 1)");
+        assert_eq!(channels(&said), on_one_host("yes", "yes", "yes", "yes"));
+    }
+}
+
+#[test]
+fn row_9_a_container_and_its_host() {
+    let Some(host) = Host::new() else { return };
+    let container = Container { unshared: ENGINE, shm: Shm::Own };
+    let outside = Container { unshared: HOST_NAME, shm: Shm::Host };
+    let no_network =
+        "no network joins the ranks: its network namespace has no address but its own loopback's";
+    let seen = host.between(&container, &outside, &everywhere(&host));
+    met_in(&seen, &host.shared());
+    says(&seen, "processes FromHere");
+    says(&seen, "reach into yes");
+    let unseen = host.between(&outside, &container, &everywhere(&host));
+    met_in(&unseen, &host.shared());
+    says(&unseen, "processes FromThere");
+    let with = |tcp: &str| on_one_host("yes", "yes", "yes", tcp);
+    let this_has_none = no_network.replace("its network", "this network");
+    // A test machine may itself be without a network.
+    assert!(channels(&seen) == with(no_network) || channels(&seen) == with(NO_NETWORK), "{seen:#?}");
+    assert!(
+        channels(&unseen) == with(&this_has_none) || channels(&unseen) == with(NO_NETWORK),
+        "{unseen:#?}"
+    );
+}
+
+#[test]
+fn another_user_does_not_get_in_even_with_the_nonce() {
+    let Some(host) = Host::new() else { return };
+    // Everybody may enter the folder, as with /dev/shm.
+    let mode = |path: &Path, mode| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(host.volume.path(), 0o755);
+    mode(&host.volume.path().join("share"), 0o1777);
+    let rank = |rank: &str, what: &[&str]| {
+        let mut command = Command::new(program());
+        command.args([&host.nonce, rank, "2", &host.shared()]).args(what);
+        command
+    };
+    let serving = Serving::start(rank("0", &["serve"]));
+    let output = rank("1", &["meet", "0"]).uid(65_000).gid(65_000).output();
+    let Ok(output) = output else {
+        eprintln!("not tested: another user cannot start {}", program().display());
+        return;
+    };
+    drop(serving);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success() && said.contains("belongs to another user"), "{said}");
+}
+
+#[test]
+fn a_rank_that_is_killed_is_noticed() {
+    let Some(host) = Host::new() else { return };
+    let [a, b] = both(ENGINE, Shm::Own);
+    let mut serving = Serving::start(host.rank(&a, 0, &host.shared(), &["serve"]));
+    // The rank itself gets its signal from the kernel, when the process that made its container has ended.
+    serving.0.kill().unwrap();
+    serving.0.wait().unwrap();
+    let ended = format!("disbelieved 0 on {}: its process has ended", host.shared());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let output = host.rank(&b, 1, &host.shared(), &["meet", "0"]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        if said.contains("local count 1") && said.contains(&ended) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{said}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
