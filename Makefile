@@ -17,7 +17,7 @@ help:
 	@echo 'make bench       measure calls, copies and frames with the software GPU, over TCP and shared memory (see causeway bench --help)'
 	@echo 'make lint        formatting, clippy, documentation, licences and advisories of the dependencies'
 	@echo 'make programs    compile the CUDA test programs into build/cuda, and the applications'
-	@echo 'make apps        compile the applications of bench/apps into build/apps; bench/apps/run.py measures them'
+	@echo 'make apps        compile the applications of bench/apps into build/apps; python3 tools/gpu_test/apps measures them'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
 	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python, the yardstick and the applications'
 	@echo '                 natively and through Causeway; PARTS="programs model servers python counts yardstick apps" picks parts'

@@ -41,12 +41,13 @@ strip "$bundle/yardstick/cuda_bench"
 gcc -O2 -s -static -pthread bench/yardstick/tcp_lanes.c -o "$bundle/yardstick/tcp_lanes"
 gcc -O2 -s -pthread bench/device_caches.c -o "$bundle/device_caches" -ldl
 
-cp bench/apps/*.py "$bundle/apps/"
 for program in build/apps/*; do
     if [ -f "$program" ]; then install -s "$program" "$bundle/apps/programs/"; fi
 done
 
-cp scripts/gpu-test.sh scripts/{gpu_*,requirements,training_steps,yardstick}.py "$bundle/"
+cp -r tools/gpu_test "$bundle/"
+mv "$bundle/gpu_test/gpu-test.sh" "$bundle/"
+rm -rf "$bundle"/gpu_test/{tests,__pycache__,*/__pycache__}
 cp -r tests/python "$bundle/"
 
 # Most of the programs hold a runtime of their own, the same in each of them: packed together they are a tenth.

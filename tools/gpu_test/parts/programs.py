@@ -1,11 +1,13 @@
-"""The programs of tests/cuda, natively and through Causeway: each must do what its row in programs.txt says."""
+"""The programs of tests/cuda, natively and through Causeway: each must do what its row in programs.txt
+says."""
 
 import os
 import pathlib
 import re
 import time
 
-from gpu_harness import BUNDLE, Running, run
+from gpu_test.bundle import BUNDLE
+from gpu_test.commands import Running, run
 
 PROGRAM_LIMIT_S = 60
 # So many answers that differ are shown.
@@ -60,15 +62,16 @@ def differing(native, remote, patterns):
     if len(native) != len(remote):
         return f"it gave {len(remote)} answers, and {len(native)} natively"
     wrong = []
-    for here, there in zip(native, remote):
+    for here, there in zip(native, remote, strict=True):
         what = here.split(" = ")[0]
         if here != there and not any(matches(what, pattern) for pattern in patterns):
             wrong.append(f"natively {here!r}, through Causeway {there!r}")
     return "\n".join(wrong[:MOST_SHOWN]) or None
 
 
-def read_programs():
-    for line in (BUNDLE / "programs.txt").read_text().splitlines():
+def parse_programs(text):
+    """The rows of programs.txt, a program for each variant."""
+    for line in text.splitlines():
         words = line.split()
         if words and not words[0].startswith("#"):
             name, variants, needs, expects, *arguments = words
@@ -78,41 +81,38 @@ def read_programs():
 
 def library_path():
     """The runtimes of the bundle first, then the toolkit's folder for NVRTC."""
-    folders = [str(BUNDLE / "lib"), "/usr/local/cuda/lib64"]
-    return ":".join(folders + [f for f in [os.environ.get("LD_LIBRARY_PATH")] if f])
+    folders = [str(BUNDLE / "lib"), "/usr/local/cuda/lib64", os.environ.get("LD_LIBRARY_PATH")]
+    return ":".join(filter(None, folders))
 
 
 def has_nvrtc():
+    """Whether there is NVIDIA's run-time compiler, which is no part of the bundle."""
     folders = [pathlib.Path(folder) for folder in library_path().split(":")]
     return any(list(folder.glob("libnvrtc.so.1[23]")) for folder in folders)
 
 
 def run_programs(session):
-    """Runs all programs both ways; returns (passed, failed)."""
+    """Runs all programs both ways."""
     report, server = session.report, session.server
     environment = {"LD_LIBRARY_PATH": library_path()}
     deadline = time.monotonic() + PART_LIMIT_S
-    passed, complaints = 0, []
 
     def judge(program, way, outcomes):
-        nonlocal passed
-        wrong = next((c for c in map(program.complaint, outcomes) if c), None)
+        wrong = next(filter(None, map(program.complaint, outcomes)), None)
         seconds = max(outcome.seconds for outcome in outcomes)
-        if wrong is None:
-            passed += 1
-            return f"ok {seconds:.2f} s"
-        complaints.append(f"{program.title}, {way}: {wrong}")
-        return f"FAIL {seconds:.2f} s"
+        good = report.judge(f"{program.title}, {way}", wrong, seconds)
+        return f"{'ok' if good else 'FAIL'} {seconds:.2f} s"
 
     report.table(program=36, native=12, remote=12)
-    for program in read_programs():
+    for program in parse_programs((BUNDLE / "programs.txt").read_text()):
         if not session.wants(program.title):
             continue
         if time.monotonic() > deadline:
-            complaints.append(f"{program.title}: not run, the part's time was up")
+            report.failed(program.title, "not run, the part's time was up")
             continue
         if program.needs == "nvrtc" and not has_nvrtc():
             report.row(program.title, "no NVRTC here", "skipped")
+            report.skipped(program.title, "there is no NVRTC here")
             continue
         columns = {"native": "-"}
         for way, wrap in session.ways():
@@ -126,12 +126,10 @@ def run_programs(session):
         report.row(program.title, columns["native"], columns["remote"])
         if program.needs == "twice":
             at_once = [Running(server.command(program.command), environment) for _ in range(2)]
-            column = judge(program, "remote, two at once", [running.wait(PROGRAM_LIMIT_S) for running in at_once])
-            report.row(program.title + ", two at once", "-", column)
-    if server.deaths:
-        complaints.append(f"the server died {server.deaths} times and was restarted")
-    report.line()
-    for complaint in complaints:
-        report.line(f"FAIL {complaint}")
-    report.data["programs"] = {"passed": passed, "failed": complaints}
-    return passed, len(complaints)
+            outcomes = [running.wait(PROGRAM_LIMIT_S) for running in at_once]
+            report.row(f"{program.title}, two at once", "-", judge(program, "remote, two at once", outcomes))
+    session.report_deaths()
+    report.list_failures()
+    passed, _ = report.counts("programs")
+    failed = [f"{case.name}: {case.failure}" for case in report.failures()]
+    report.data["programs"] = {"passed": passed, "failed": failed}

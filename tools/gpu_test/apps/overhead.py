@@ -22,7 +22,8 @@ def sizes_of(runs, app):
 
 
 def mean_overhead(runs, app, way):
-    """The mean over all sizes of the median over all rounds, in percent; None where there is nothing to compare."""
+    """The mean over all sizes of the median over all rounds, in percent; None where there is nothing to
+    compare."""
     of_sizes = [overheads(runs, app, size, way) for size in sizes_of(runs, app)]
     return statistics.mean(map(statistics.median, of_sizes)) if of_sizes and all(of_sizes) else None
 
@@ -55,7 +56,10 @@ def table(*rows):
     """A Markdown table; the first row is its head."""
     rows = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
     return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 
 
@@ -64,7 +68,11 @@ def application_table(results, application):
     runs, app = results.runs, application.name
     remote = [way for way in results.ways if way != "native"]
     compared = remote if "native" in results.ways else []
-    head = [application.size, *(f"{way}, ms" for way in results.ways), *(f"overhead, {way}" for way in compared)]
+    head = [
+        application.size,
+        *(f"{way}, ms" for way in results.ways),
+        *(f"overhead, {way}" for way in compared),
+    ]
     head += [f"setup, {way}, ms" for way in results.ways]
     rows = [head]
     for size in sizes_of(runs, app):
@@ -80,7 +88,8 @@ def application_table(results, application):
 
 
 def judgements(results):
-    """(application, way, required and measured percent or None, met) for each requirement on a way that was run."""
+    """(application, way, required and measured percent or None, met) for each requirement on a way that was
+    run."""
     for app, by_way in REQUIRED.items():
         for way, required in by_way.items():
             if way in results.ways and any(run["app"] == app for run in results.runs):
@@ -93,21 +102,29 @@ def requirements_table(results):
     rows = [["mean overhead", "required", "measured", "verdict"]]
     for app, way, required, measured, met in judgements(results):
         verdict = {None: "unknown", True: "met", False: "MISSED"}[met]
-        rows.append([f"{app}, {way}", f"<= {required} %", "-" if measured is None else f"{measured:+.1f} %", verdict])
+        shown = "-" if measured is None else f"{measured:+.1f} %"
+        rows.append([f"{app}, {way}", f"<= {required} %", shown, verdict])
     return table(*rows) if len(rows) > 1 else []
 
 
 def markdown(results, applications, judge):
-    """All tables, as lines; with `judge` that of the requirements too, which say nothing about small sizes."""
+    """All tables, as lines; with `judge` that of the requirements too, which say nothing about small
+    sizes."""
     rounds = "One round" if results.rounds == 1 else f"Medians of {results.rounds} rounds"
     lines = [
-        f"{rounds}, in which the ways follow each other; times include the transfers. Overhead is remote / native - 1 "
-        "within a round: the median and the spread. Setup is what comes before the first run: context, library, memory.",
+        f"{rounds}, in which the ways follow each other; times include the transfers. Overhead is remote / "
+        "native - 1 within a round: the median and the spread. Setup is what comes before the first run: "
+        "context, library, memory.",
     ]
     for application in applications:
         if any(run["app"] == application.name for run in results.runs):
             published = f" Published for rCUDA: {application.published}." if application.published else ""
-            lines += ["", f"**{application.title}.**{published}", "", *application_table(results, application)]
+            lines += [
+                "",
+                f"**{application.title}.**{published}",
+                "",
+                *application_table(results, application),
+            ]
     required = requirements_table(results)
     if judge and required:
         lines += ["", "What must hold:", "", *required]

@@ -1,14 +1,16 @@
-"""`causeway bench` over each module of the fabric, each in turns with the native GPU and beside what plain TCP carries, and which of
-the required figures are met.
+"""`causeway bench` over each module of the fabric, each in turns with the native GPU and beside what plain
+TCP carries, and which of the required figures are met.
 
-A program uses one module. Measured in turns with the other one, the threads that a copy over TCP leaves awake for some milliseconds
-were in the way of the copy over shared memory behind it: 16 MiB to the device 51.7 GB/s instead of 53.3 (2026-11-23)."""
+A program uses one module. Measured in turns with the other one, the threads that a copy over TCP leaves awake
+for some milliseconds were in the way of the copy over shared memory behind it: 16 MiB to the device 51.7 GB/s
+instead of 53.3 (2026-11-23)."""
 
 import json
 import os
 import statistics
 
-from gpu_harness import BUNDLE, CAUSEWAY, run
+from gpu_test.bundle import BUNDLE, CAUSEWAY
+from gpu_test.commands import run
 
 # Each command is ended when it takes longer than it should; comparing plans over TCP takes some minutes.
 COMMAND_LIMIT_S = 400
@@ -19,8 +21,8 @@ SIZES = [64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB]
 # A short look compares the adaptive choice with these alone.
 QUICK_PLANS = ["1x256K, 1 lane, 1 thread", "8x1M, 8 lanes, 8 threads", "8x8M, 8 lanes, 4 threads"]
 
-# Single copies over TCP differ by a tenth, and five percent are to be told from none. The turns of the eleven targets of a module are
-# balanced after every 22 repetitions.
+# Single copies over TCP differ by a tenth, and five percent are to be told from none. The turns of the eleven
+# targets of a module are balanced after every 22 repetitions.
 PLAN_REPETITIONS = ["--repetitions", "176", "--budget", "5"]
 
 # What Causeway uses for large copies over TCP, so that plain TCP is measured with the same.
@@ -29,26 +31,29 @@ TCP_CHUNK = MIB
 
 
 class Results:
-    """What `causeway bench` wrote, by module, target, case and quantity; each module has native figures of its own run."""
+    """What `causeway bench` wrote, by module, target, case and quantity; each module has native figures of
+    its own run."""
 
     def __init__(self):
         self.medians = {}
 
     def add(self, module, path):
+        """Takes the medians of a file."""
         run = json.loads(path.read_text())
         names = ["remote" if target["place"] == "server" else "native" for target in run["targets"]]
         for case in run["cases"]:
-            key = (case.get("path") or case.get("wait") or case["case"], case.get("bytes") or case.get("arguments"))
-            for name, outcome in zip(names, case["outcomes"]):
+            what = case.get("path") or case.get("wait") or case["case"]
+            key = (what, case.get("bytes") or case.get("arguments"))
+            for name, outcome in zip(names, case["outcomes"], strict=True):
                 figures = (outcome or {}).get("measured")
-                if figures:
-                    for quantity in ("done_us", "returned_us", "gb_per_s"):
-                        if figures[quantity]:
-                            self.medians[module, name, *key, quantity] = figures[quantity]["median"]
+                for quantity in ("done_us", "returned_us", "gb_per_s") if figures else ():
+                    if figures[quantity]:
+                        self.medians[(module, name, *key, quantity)] = figures[quantity]["median"]
 
     def get(self, module, target, what, size, quantity):
-        """One median of a module's run, of the native GPU or the remote one; None where it was not measured. The time until the call returns is that until it is done where a call cannot
-        return earlier."""
+        """One median of a module's run, of the native GPU or the remote one; None where it was not measured.
+
+        The time until the call returns is that until it is done where a call cannot return earlier."""
         value = self.medians.get((module, target, what, size, quantity))
         if value is None and quantity == "returned_us":
             return self.medians.get((module, target, what, size, "done_us"))
@@ -60,33 +65,39 @@ class Judge:
 
     def __init__(self, report, results, plain_tcp):
         self.report, self.results, self.plain_tcp = report, results, plain_tcp
-        self.met = self.missed = 0
         self.rows = []
 
     def row(self, figure, module, required, limit, measured, unit, at_least):
         """One row; `limit` is a number, or None where what it depends on was not measured."""
         verdict = "unknown"
         if limit is not None and measured is not None:
-            holds = measured >= limit if at_least else measured <= limit
-            verdict = "met" if holds else "MISSED"
-            self.met, self.missed = self.met + holds, self.missed + (not holds)
+            verdict = "met" if (measured >= limit if at_least else measured <= limit) else "MISSED"
         shown = "-" if measured is None else f"{measured:.4g} {unit}"
         bound = required if limit is None else f"{required} = {limit:.4g} {unit}"
         self.report.row(figure, module, bound, shown, verdict)
-        self.rows.append(
-            {"figure": figure, "module": module, "required": required, "limit": limit, "measured": measured, "verdict": verdict}
-        )
+        name = f"{figure}, {module}"
+        if verdict == "unknown":
+            self.report.skipped(name, "what it depends on was not measured")
+        else:
+            self.report.judge(name, None if verdict == "met" else f"{shown}; required are {bound}")
+        row = {"figure": figure, "module": module, "required": required, "limit": limit}
+        self.rows.append({**row, "measured": measured, "verdict": verdict})
 
     def rate(self, figure, module, what, size, factor, of):
         """A rate that must be at least so many times the native one, or that of plain TCP."""
-        base = self.plain_tcp if of == "plain TCP" else self.results.get(module, "native", what, size, "gb_per_s")
+        base = (
+            self.plain_tcp
+            if of == "plain TCP"
+            else self.results.get(module, "native", what, size, "gb_per_s")
+        )
         limit = None if base is None else factor * base
         measured = self.results.get(module, "remote", what, size, "gb_per_s")
         self.row(figure, module, f">= {factor:g} x {of}", limit, measured, "GB/s", True)
 
     def more(self, figure, module, what, more):
         """The time of a call that must be at most so much longer than the native one."""
-        native, remote = (self.results.get(module, target, what, None, "returned_us") for target in ("native", "remote"))
+        native = self.results.get(module, "native", what, None, "returned_us")
+        remote = self.results.get(module, "remote", what, None, "returned_us")
         limit = None if native is None else native + more
         self.row(figure, module, f"<= native + {more} us", limit, remote, "us", False)
 
@@ -99,13 +110,18 @@ def judge_all(judge, modules):
         for words, direction in both:
             for size in (size for size in SIZES if size >= 16 * MIB):
                 what = f"pinned copy {words}, {size // MIB} MiB"
-                judge.rate(what, module, f"pinned_{direction}", size, *((0.98, "native") if shm else (0.9, "plain TCP")))
+                required = (0.98, "native") if shm else (0.9, "plain TCP")
+                judge.rate(what, module, f"pinned_{direction}", size, *required)
             pageable = f"pageable_{direction}"
-            judge.rate(f"pageable copy {words}, 256 MiB", module, pageable, 256 * MIB, 2.0 if shm else 1.3, "native")
+            judge.rate(
+                f"pageable copy {words}, 256 MiB", module, pageable, 256 * MIB, 2.0 if shm else 1.3, "native"
+            )
             judge.rate(f"pageable copy {words}, 1 MiB", module, pageable, MIB, 1.3 if shm else 0.5, "native")
             what = f"16 asynchronous pinned copies {words}, 16 MiB"
             asynchronous = f"async_{direction}"
-            judge.rate(what, module, asynchronous, 16 * MIB, *((0.98, "native") if shm else (0.85, "plain TCP")))
+            judge.rate(
+                what, module, asynchronous, 16 * MIB, *((0.98, "native") if shm else (0.85, "plain TCP"))
+            )
             if shm:
                 call = judge.results.get(module, "remote", asynchronous, 16 * MIB, "returned_us")
                 judge.row(f"{what}, a call", module, "<= 0.5 us", 0.5, call, "us", False)
@@ -129,9 +145,11 @@ def judge_pipeline(judge, path):
 
 
 def measure_plain_tcp(session):
-    """GB/s that plain TCP carries over loopback with as many connections and the same chunks; None when it fails."""
-    outcome = run([BUNDLE / "yardstick" / "tcp_lanes", TCP_LANES, TCP_CHUNK, (1 if session.quick else 4) << 30], 120)
-    if outcome.status != 0:
+    """GB/s that plain TCP carries over loopback with as many connections and the same chunks; None when it
+    fails."""
+    total = (1 if session.quick else 4) << 30
+    outcome = run([BUNDLE / "yardstick" / "tcp_lanes", TCP_LANES, TCP_CHUNK, total], 120)
+    if not session.report.judge("plain TCP", None if outcome.status == 0 else outcome.reason()):
         session.report.line(f"FAIL plain TCP: {outcome.reason()}")
         return None
     session.report.line(f"Plain TCP: {'; '.join(outcome.output.splitlines())}")
@@ -139,28 +157,28 @@ def measure_plain_tcp(session):
 
 
 def measure(report, words):
-    """Runs `causeway bench` and reports what it says; whether it succeeded."""
+    """Runs `causeway bench` and reports what it says."""
     outcome = run([CAUSEWAY, "bench", *words], COMMAND_LIMIT_S, {"CAUSEWAY_CACHE_DIR": ""})
     for line in outcome.errors.splitlines():
         report.line(line)
-    report.line()
-    report.line("```")
-    report.line(outcome.output.rstrip())
-    report.line("```")
-    if outcome.status != 0:
-        report.line(f"FAIL causeway bench {' '.join(map(str, words))}: {outcome.ending()}")
-    return outcome.status == 0
+    for line in ("", "```", outcome.output.rstrip(), "```"):
+        report.line(line)
+    name = f"causeway bench {' '.join(map(str, words))}"
+    if not report.judge(name, None if outcome.status == 0 else outcome.ending(), outcome.seconds):
+        report.line(f"FAIL {name}: {outcome.ending()}")
 
 
 def run_bench(session):
-    """Measures and judges; returns (passed, failed): commands that succeeded and requirements that are met, and the others."""
+    """Measures and judges: commands that succeed and requirements that are met have passed."""
     report = session.report
     folder = report.folder / "bench"
     session.server.revive()
     common = ["--on", session.server.address]
     common += ["--native"] if session.native else []
     common += ["--quick"] if session.quick else []
-    fixed = [word for plan in QUICK_PLANS for word in ("--fixed", plan)] if session.quick else PLAN_REPETITIONS
+    fixed = (
+        [word for plan in QUICK_PLANS for word in ("--fixed", plan)] if session.quick else PLAN_REPETITIONS
+    )
     sizes = ",".join(str(size) for size in SIZES)
     measurements = {
         "copy": ["copy", "--sizes", sizes, "--memory", "pageable,pinned,async,device", *common],
@@ -169,26 +187,21 @@ def run_bench(session):
         "pipeline": ["pipeline", "--sizes", "64K,1M,4M,16M,64M", *fixed, *common],
     }
     chosen = {kind: words for kind, words in measurements.items() if session.wants(kind)}
-    passed = failed = 0
     results, plain_tcps = Results(), []
     for module in session.modules:
         for kind, words in chosen.items():
-            # What plain TCP carries on a shared machine has been seen to go from 41 to 29 GB/s within two minutes: it is measured
-            # before and after what is compared with it.
+            # What plain TCP carries on a shared machine has been seen to go from 41 to 29 GB/s within two
+            # minutes: it is measured before and after what is compared with it.
             is_compared = (module, kind) == ("tcp", "copy")
             plain_tcps += [measure_plain_tcp(session)] if is_compared else []
             path = folder / module / f"{kind}.json"
             path.unlink(missing_ok=True)
-            if measure(report, [*words, "--via", module, "--out", folder / module]):
-                passed += 1
-            else:
-                failed += 1
+            measure(report, [*words, "--via", module, "--out", folder / module])
             if path.exists() and kind != "pipeline":
                 results.add(module, path)
             plain_tcps += [measure_plain_tcp(session)] if is_compared else []
-    measured = [rate for rate in plain_tcps if rate is not None]
-    passed, failed = passed + len(measured), failed + len(plain_tcps) - len(measured)
-    plain_tcp = statistics.mean(measured) if measured else None
+    rates = [rate for rate in plain_tcps if rate is not None]
+    plain_tcp = statistics.mean(rates) if rates else None
     report.line()
     report.line("What must hold, by medians.")
     report.table(figure=52, module=6, required=36, measured=14, verdict=8)
@@ -197,5 +210,5 @@ def run_bench(session):
     for path in (folder / module / "pipeline.json" for module in session.modules):
         if path.exists() and "pipeline" in chosen:
             judge_pipeline(judge, path)
-    report.data["bench"] = {"plain_tcp_gb_per_s": plain_tcp, "cores": os.cpu_count(), "requirements": judge.rows}
-    return passed + judge.met, failed + judge.missed
+    requirements = {"plain_tcp_gb_per_s": plain_tcp, "cores": os.cpu_count(), "requirements": judge.rows}
+    report.data["bench"] = requirements

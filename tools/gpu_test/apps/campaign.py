@@ -3,20 +3,18 @@
 import json
 import os
 import pathlib
-import signal
 import site
-import subprocess
 import time
 from dataclasses import dataclass, field
 
-HERE = pathlib.Path(__file__).resolve().parent
-TREE = HERE.parents[1]
+from gpu_test.bundle import BUNDLE, TREE
+from gpu_test.commands import run
 
 # A program that runs longer than this hangs.
 PROGRAM_LIMIT_S = 120
 
-# Results of one size that differ by more than this share are not the same. The programs check their results themselves, and more
-# sharply: this is to see that all ways were given the same work.
+# Results of one size that differ by more than this share are not the same. The programs check their results
+# themselves, and more sharply: this is to see that all ways were given the same work.
 SAME_CHECKSUM = 1e-3
 
 
@@ -30,7 +28,8 @@ class Way:
 
 @dataclass
 class Results:
-    """What was measured: one entry for each size that a program measured, and a sentence for each thing that went wrong."""
+    """What was measured: one entry for each size that a program measured, and a sentence for each thing that
+    went wrong."""
 
     ways: list[str]
     rounds: int = 0
@@ -39,57 +38,48 @@ class Results:
 
 
 def remote_ways(causeway, address, transports):
-    """The ways through Causeway: one for each transport, or one over that which Causeway chooses if none is named."""
-    run = (str(causeway), "run", "--on", address)
+    """The ways through Causeway: one for each transport, or one over that which Causeway chooses if none is
+    named."""
+    prefix = (str(causeway), "run", "--on", address)
     if not transports:
-        return [Way("remote", (*run, "--"))]
-    return [Way(via, (*run, "--via", via, "--")) for via in transports]
+        return [Way("remote", (*prefix, "--"))]
+    return [Way(via, (*prefix, "--via", via, "--")) for via in transports]
 
 
 def environment():
-    """The variables with which programs find the CUDA runtime, cuBLAS and cuFFT: beside them, in a toolkit, or in Python's packages."""
-    folders = [TREE / "build/cuda/lib", HERE.parent / "lib", pathlib.Path("/usr/local/cuda/lib64")]
+    """The variables with which programs find the CUDA runtime, cuBLAS and cuFFT: beside them, in a toolkit,
+    or in Python's packages."""
+    folders = [TREE / "build/cuda/lib", BUNDLE / "lib", pathlib.Path("/usr/local/cuda/lib64")]
     for packages in [*site.getsitepackages(), site.getusersitepackages()]:
         folders += sorted(pathlib.Path(packages).glob("nvidia/*/lib"))
-    path = [str(folder) for folder in folders if folder.is_dir()] + list(filter(None, [os.environ.get("LD_LIBRARY_PATH")]))
-    return {**os.environ, "LD_LIBRARY_PATH": ":".join(path)}
+    path = [str(folder) for folder in folders if folder.is_dir()]
+    return {"LD_LIBRARY_PATH": ":".join([*path, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])}
 
 
 def run_program(command, variables):
     """The JSON lines that a program prints, and why it failed, or None."""
     try:
-        process = subprocess.Popen(
-            command,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        outcome = run(command, PROGRAM_LIMIT_S, variables)
     except OSError as error:
         return [], f"cannot be started: {error.strerror}"
-    try:
-        output, errors = process.communicate(timeout=PROGRAM_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    if outcome.timed_out:
         return [], f"was still running after {PROGRAM_LIMIT_S} s"
     try:
-        lines = [json.loads(line) for line in output.splitlines()]
+        lines = [json.loads(line) for line in outcome.output.splitlines()]
     except ValueError:
-        return [], f"printed what is not JSON: {output.strip()}"
-    if process.returncode != 0:
-        return lines, f"ended with status {process.returncode}: {errors.strip() or 'it did not say why'}"
+        return [], f"printed what is not JSON: {outcome.output.strip()}"
+    if outcome.status != 0:
+        said = outcome.errors.strip() or "it did not say why"
+        return lines, f"ended with status {outcome.status}: {said}"
     return lines, None
 
 
 def run_campaign(applications, scale, ways, programs, tell=print):
-    """Runs all applications each way, round by round, until there are enough rounds or time is up; `tell` hears how far it is.
+    """Runs all applications each way, round by round, until there are enough rounds or time is up; `tell`
+    hears how far it is.
 
-    In a round the ways of one application follow each other at once, since the speed of shared machines varies from minute to
-    minute, and each round begins with another way. What has failed is not run again."""
+    In a round the ways of one application follow each other at once, since the speed of shared machines
+    varies from minute to minute, and each round begins with another way. What has failed is not run again."""
     results = Results([way.name for way in ways])
     variables = environment()
     start = time.monotonic()
@@ -105,7 +95,8 @@ def run_campaign(applications, scale, ways, programs, tell=print):
                 way = ways[(number + turn) % len(ways)]
                 if (application.name, way.name) in broken:
                     continue
-                command = [*way.prefix, str(programs / application.name), *application.arguments[scale.name].split()]
+                arguments = application.arguments[scale.name].split()
+                command = [*way.prefix, programs / application.name, *arguments]
                 lines, failure = run_program(command, variables)
                 results.runs += [{**line, "way": way.name, "round": number} for line in lines]
                 if failure:
@@ -121,13 +112,12 @@ def run_campaign(applications, scale, ways, programs, tell=print):
 def differing_checksums(runs):
     """A sentence for each application and size whose results are not the same every time."""
     by_size = {}
-    for run in runs:
-        by_size.setdefault((run["app"], run["size"]), []).append(run)
+    for one in runs:
+        by_size.setdefault((one["app"], one["size"]), []).append(one)
     sentences = []
     for (app, size), same in by_size.items():
-        low, high = (choose(same, key=lambda run: run["checksum"]) for choose in (min, max))
+        low, high = (choose(same, key=lambda one: one["checksum"]) for choose in (min, max))
         if high["checksum"] - low["checksum"] > SAME_CHECKSUM * abs(high["checksum"]):
-            sentences.append(
-                f"{app} at size {size}: the checksum is {low['checksum']} ({low['way']}) and {high['checksum']} ({high['way']})"
-            )
+            of_each = " and ".join(f"{one['checksum']} ({one['way']})" for one in (low, high))
+            sentences.append(f"{app} at size {size}: the checksum is {of_each}")
     return sentences

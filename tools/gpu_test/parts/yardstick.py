@@ -1,23 +1,25 @@
-"""The yardstick: cuda_bench.cu and torch_bench.py, natively and through Causeway in turns, in one table with what is required.
+"""The yardstick: cuda_bench.cu and torch_bench.py, natively and through Causeway in turns, in one table with
+what is required.
 
-Machines are shared and their speed varies from minute to minute, so each piece of the yardstick runs natively and at once
-after it remotely, over each module, and pieces are repeated in such rounds while time is left. A figure is the median over its
-rounds."""
+Machines are shared and their speed varies from minute to minute, so each piece of the yardstick runs natively
+and at once after it remotely, over each module, and pieces are repeated in such rounds while time is left. A
+figure is the median over its rounds."""
 
 import importlib.util
 import statistics
 import sys
 import time
 
-import requirements
-from gpu_harness import BUNDLE, run
+from gpu_test import requirements
+from gpu_test.bundle import BUNDLE, RUNTIME
+from gpu_test.commands import run
 
 PIECE_LIMIT_S = 120
 
 FOLDER = BUNDLE / "yardstick"
 
-# How many rounds each piece gets: as many as its figures need to be trusted, and for a short look. Pieces with no requirement
-# run last, once; `start` takes the median of three processes by itself.
+# How many rounds each piece gets: as many as its figures need to be trusted, and for a short look. Pieces
+# with no requirement run last, once; `start` takes the median of three processes by itself.
 ROUNDS = {
     "launch": (7, 3),
     "sync": (7, 3),
@@ -45,7 +47,7 @@ class Piece:
         self.command, self.environment = command, environment
         self.wanted = ROUNDS[name][1 if quick else 0]
         self.rounds = 0
-        self.failed = 0  # how many of its commands
+        self.failed = False  # whether any of its commands has
         self.seconds = 0.0  # how long the last round took
 
     def share(self):
@@ -55,12 +57,14 @@ class Piece:
     def run(self, session, figures, deadline):
         """Runs one round."""
         start = time.monotonic()
-        for way, wrap in ways(session):
+        for way, wrap in session.ways_by_module():
             limit = min(PIECE_LIMIT_S, max(1, deadline - time.monotonic()))
             outcome = run(wrap(self.command), limit, self.environment)
-            if outcome.status != 0:
-                self.failed += 1
-                session.report.line(f"FAIL {self.title}, {way}: {outcome.reason()}")
+            problem = None if outcome.status == 0 else outcome.reason()
+            name = f"{self.title}, {way}"
+            if not session.report.judge(name, problem, outcome.seconds):
+                self.failed = True
+                session.report.line(f"FAIL {name}: {problem}")
             of_this_run = {}
             for line in outcome.output.splitlines():
                 words = line.split()
@@ -84,6 +88,7 @@ class Figures:
         self.values = {}
 
     def add(self, way, name, value, unit):
+        """Takes one value."""
         self.units.setdefault(name, unit)
         self.values.setdefault(name, {}).setdefault(way, []).append(value)
 
@@ -99,6 +104,7 @@ class Figures:
         return min(values) if self.units[name] == "bool" else statistics.median(values)
 
     def cell(self, name, way):
+        """A figure with its spread, for people."""
         values, median = self.of(name, way), self.median(name, way)
         if median is None:
             return "-"
@@ -107,13 +113,13 @@ class Figures:
         return f"{median:.6g} ({min(values):.5g} to {max(values):.5g}, {len(values)})"
 
     def ratio(self, name, way):
+        """Remote over native."""
         native, remote = self.median(name, "native"), self.median(name, way)
         return f"{remote / native:.3f}" if native and remote is not None else "-"
 
 
 def write_requirements(report, figures, modules):
-    """A table of what must hold over each module; returns how many figures are met and missed."""
-    counts = {"met": 0, "MISSED": 0}
+    """A table of what must hold over each module."""
     report.line()
     report.line("What must hold. Medians; in brackets the spread and the number of runs.")
     for module in modules:
@@ -123,17 +129,20 @@ def write_requirements(report, figures, modules):
             if not figures.of(name, module):
                 continue
             verdict = requirement.verdict(figures.of(name, "native"), figures.of(name, module))
-            if verdict in counts:
-                counts[verdict] += 1
-            cells = figures.cell(name, "native"), figures.cell(name, module), figures.ratio(name, module)
-            report.row(name, *cells, requirement.text, verdict)
-    return counts["met"], counts["MISSED"]
+            native, remote = figures.cell(name, "native"), figures.cell(name, module)
+            report.row(name, native, remote, figures.ratio(name, module), requirement.text, verdict)
+            if verdict == "unknown":
+                report.skipped(f"{name}, {module}", "there is nothing to compare with")
+            else:
+                problem = f"{remote}, natively {native}; required is {requirement.text}"
+                report.judge(f"{name}, {module}", None if verdict == "met" else problem)
 
 
 def write_others(report, figures, modules):
+    """A table of the figures of which nothing is required."""
     report.line()
     report.line("Other figures.")
-    columns = {way: 34 for way in ("native", *modules)}
+    columns = dict.fromkeys(("native", *modules), 34)
     report.table(figure=34, **columns, unit=9)
     required = {requirement.figure for module in modules for requirement in requirements.BY_MODULE[module]}
     for name, unit in figures.units.items():
@@ -141,43 +150,41 @@ def write_others(report, figures, modules):
             report.row(name, *(figures.cell(name, way) for way in columns), unit)
 
 
-def ways(session):
-    """The ways in which each piece is run."""
-    return session.ways_by_module()
-
-
-def cuda_pieces(session):
-    environment = {"LD_LIBRARY_PATH": str(BUNDLE / "lib")}
-    return [Piece(s, "cuda_bench", [FOLDER / "cuda_bench", "--only", s], session.quick, environment) for s in CUDA_SECTIONS]
-
-
-def torch_pieces(session):
+def pieces(session):
+    """All pieces that can be run here."""
+    bench, torch_bench = FOLDER / "cuda_bench", FOLDER / "torch_bench.py"
+    of_cuda = [
+        Piece(name, "cuda_bench", [bench, "--only", name], session.quick, RUNTIME) for name in CUDA_SECTIONS
+    ]
     if importlib.util.find_spec("torch") is None:
-        session.report.line("skipped: torch_bench.py, since PyTorch is not installed here")
-        return []
-    bench = FOLDER / "torch_bench.py"
-    return [Piece(p, "torch_bench", [sys.executable, bench, "--only", p], session.quick) for p in TORCH_PARTS]
+        sentence = "PyTorch is not installed here"
+        session.report.line(f"skipped: torch_bench.py, since {sentence}")
+        session.report.skipped("torch_bench", sentence)
+        return of_cuda
+    command = [sys.executable, torch_bench, "--only"]
+    of_torch = [Piece(name, "torch_bench", [*command, name], session.quick) for name in TORCH_PARTS]
+    return of_cuda + of_torch
 
 
 def run_yardstick(session):
-    """Every piece once, then again those that work, the ones furthest from their number of rounds first, while there is time.
-
-    Returns (passed, failed): commands that succeeded and required figures that are met, and the others."""
-    pieces = [p for p in cuda_pieces(session) + torch_pieces(session) if session.wants(p.title) and p.wanted > 0]
+    """Every piece once, then again those that work, the ones furthest from their number of rounds first,
+    while there is time. Commands that succeed and required figures that are met have passed."""
+    report = session.report
+    wanted = [piece for piece in pieces(session) if session.wants(piece.title) and piece.wanted > 0]
     deadline = time.monotonic() + session.limit_s
     figures = Figures()
     while not session.interrupted():
         left = deadline - time.monotonic()
-        ready = [p for p in pieces if p.rounds < p.wanted and not p.failed and p.seconds * 1.2 < left]
+        unfinished = [piece for piece in wanted if piece.rounds < piece.wanted and not piece.failed]
+        ready = [piece for piece in unfinished if piece.seconds * 1.2 < left]
         if not ready or left < 0:
             break
-        min(ready, key=lambda p: p.share()).run(session, figures, deadline)
-    never = [piece.title for piece in pieces if piece.rounds == 0]
+        min(ready, key=Piece.share).run(session, figures, deadline)
+    never = [piece.title for piece in wanted if piece.rounds == 0]
+    for title in never:
+        report.failed(title, "not run, the part's time was up")
     if never:
-        session.report.line(f"FAIL not run, the part's time was up: {', '.join(never)}")
-    met, missed = write_requirements(session.report, figures, session.modules)
-    write_others(session.report, figures, session.modules)
-    session.report.data["yardstick"] = {"units": figures.units, "values": figures.values}
-    failed = sum(piece.failed for piece in pieces)
-    runs = sum(piece.rounds for piece in pieces) * len(ways(session))
-    return runs - failed + met, failed + len(never) + missed
+        report.line(f"FAIL not run, the part's time was up: {', '.join(never)}")
+    write_requirements(report, figures, session.modules)
+    write_others(report, figures, session.modules)
+    report.data["yardstick"] = {"units": figures.units, "values": figures.values}

@@ -1,8 +1,9 @@
-"""What the figures of the yardstick must be, for a client and a server on one machine, over loopback TCP and over shared memory."""
+"""What the figures of the yardstick must be, for a client and a server on one machine, over loopback TCP and
+over shared memory."""
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 # Time to the first tensor without the time of `import torch`, in milliseconds.
 START_WITHOUT_IMPORT = "start_to_first_tensor_less_import"
@@ -25,38 +26,38 @@ class Requirement:
 
 
 def at_most(figure, limit, unit="us"):
-    return Requirement(figure, f"<= {limit:g} {unit}", lambda _, remote: statistics.median(remote) <= limit, needs_native=False)
+    """A bound that needs no native figure."""
+    text = f"<= {limit:g} {unit}"
+    return Requirement(figure, text, lambda _, remote: median(remote) <= limit, needs_native=False)
 
 
 def at_most_more(figure, more, unit="us"):
-    return Requirement(
-        figure,
-        f"<= native + {more:g} {unit}",
-        lambda native, remote: statistics.median(remote) <= statistics.median(native) + more,
-    )
+    """So much more than natively."""
+    text = f"<= native + {more:g} {unit}"
+    return Requirement(figure, text, lambda native, remote: median(remote) <= median(native) + more)
 
 
 def at_most_times(figure, factor):
-    return Requirement(
-        figure, f"<= {factor:g} x native", lambda native, remote: statistics.median(remote) <= factor * statistics.median(native)
-    )
+    """So many times the native figure, of what is to be small."""
+    text = f"<= {factor:g} x native"
+    return Requirement(figure, text, lambda native, remote: median(remote) <= factor * median(native))
 
 
 def at_least_times(figure, factor):
-    return Requirement(
-        figure, f">= {factor:g} x native", lambda native, remote: statistics.median(remote) >= factor * statistics.median(native)
-    )
+    """So many times the native figure, of what is to be large."""
+    text = f">= {factor:g} x native"
+    return Requirement(figure, text, lambda native, remote: median(remote) >= factor * median(native))
 
 
 def always_true(figure):
+    """A verdict of the program itself, in every run."""
     return Requirement(figure, "1", lambda _, remote: min(remote) == 1, needs_native=False)
 
 
 def within_spread(figure):
     """The middle of the remote values lies where native values lie."""
-    return Requirement(
-        figure, "within native's spread", lambda native, remote: min(native) <= statistics.median(remote) <= max(native)
-    )
+    text = "within native's spread"
+    return Requirement(figure, text, lambda native, remote: min(native) <= median(remote) <= max(native))
 
 
 RIGHT = [

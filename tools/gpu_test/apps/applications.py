@@ -14,7 +14,8 @@ class Scale:
 
 FULL = Scale("full", rounds=5, seconds=230)
 QUICK = Scale("quick", rounds=3, seconds=85)
-# Tiny sizes and kernels of our own, for the software GPU and for tests: do the programs and the measurement work?
+# Tiny sizes and kernels of our own, for the software GPU and for tests: do the programs and the measurement
+# work?
 SMALL = Scale("small", rounds=1, seconds=600)
 
 
@@ -25,7 +26,8 @@ class Application:
     name: str  # of its file and in its output
     title: str
     size: str  # what its sizes count
-    published: str  # its overhead on a remote GPU in "Redesigning the rCUDA communication layer", if that has one like it
+    # Its overhead on a remote GPU in "Redesigning the rCUDA communication layer", if that has one like it.
+    published: str
     arguments: dict[str, str]  # for each scale; what is not given is as in the program
 
 

@@ -9,7 +9,8 @@ import sys
 import tempfile
 import time
 
-from gpu_harness import BUNDLE, Running, run
+from gpu_test.bundle import BUNDLE
+from gpu_test.commands import run
 
 FOLDER = BUNDLE / "python"
 FILE_LIMIT_S = 120
@@ -20,7 +21,17 @@ MOST_NOTES = 4  # of one file in the report; all are in its output
 SKIPPED = 77  # the exit status of a program that a package is missing for, as tests/python/checks.py has it
 
 # The slowest first, so that none of them is left alone at the end.
-SLOWEST = ["torch_compile", "transformers_static_cache", "jax_training", "nccl_two_gpus", "torch_sharing", "triton_kernels"]
+SLOWEST = [
+    "torch_compile",
+    "transformers_static_cache",
+    "jax_training",
+    "nccl_two_gpus",
+    "torch_sharing",
+    "triton_kernels",
+]
+
+# Those whose versions are told.
+PACKAGES = "torch torchvision triton jax cupy-cuda13x cupy-cuda12x numba numba-cuda transformers".split()
 
 VALUE = re.compile(r"value (\S+) (\S+) within (\S+)")
 
@@ -43,7 +54,7 @@ def run_file(name, way, wrap, folder, deadline):
             "CUPY_CACHE_DIR": os.path.join(caches, "cupy"),
         }
         limit = min(FILE_LIMIT_S, max(1, deadline - time.monotonic()))
-        outcome = Running(wrap([sys.executable, FOLDER / f"{name}.py"]), environment).wait(limit)
+        outcome = run(wrap([sys.executable, FOLDER / f"{name}.py"]), limit, environment)
     (folder / f"{name}.{way}.out").write_text(outcome.output)
     (folder / f"{name}.{way}.err").write_text(outcome.errors)
     return outcome
@@ -73,7 +84,7 @@ def agree(one, other):
 def difference(native, remote):
     """The first line in which two outputs differ, in words; None when they agree."""
     left, right = compared(native.output), compared(remote.output)
-    for one, other in zip(left, right):
+    for one, other in zip(left, right, strict=False):
         if not agree(one, other):
             return f"natively `{one[:200]}`, remotely `{other[:200]}`"
     if len(left) != len(right):
@@ -98,7 +109,8 @@ def notes(outcome):
 
 def not_supported(errors):
     """Driver functions that were asked for and are not supported, with the reason that the client gave."""
-    return {line.removeprefix("causeway: ") for line in errors.splitlines() if line.startswith("causeway: ") and "not supported" in line}
+    said = (line for line in errors.splitlines() if line.startswith("causeway: ") and "not supported" in line)
+    return {line.removeprefix("causeway: ") for line in said}
 
 
 class Pair:
@@ -109,12 +121,13 @@ class Pair:
         self.verdicts = {way: verdict(outcome) for way, outcome in outcomes.items()}
         both_ok = list(self.verdicts.values()) == ["ok", "ok"]
         self.difference = difference(outcomes["native"], outcomes["remote"]) if both_ok else None
-        self.failed = self.verdicts["remote"] == "FAIL" or "FAIL" in self.verdicts.values() or self.difference is not None
+        self.failed = "FAIL" in self.verdicts.values() or self.difference is not None
         # What is missing natively may be missing remotely, not the other way round.
         self.failed |= self.verdicts["remote"] == "skipped" and self.verdicts.get("native") == "ok"
         self.compared = "-" if not both_ok else "DIFFERS" if self.difference else "same"
 
     def cell(self, way):
+        """How one way went."""
         return f"{self.verdicts[way]} {self.outcomes[way].seconds:.1f} s" if way in self.outcomes else "-"
 
     def remarks(self):
@@ -122,7 +135,9 @@ class Pair:
         for way, outcome in self.outcomes.items():
             if self.verdicts[way] == "FAIL":
                 yield from (f"{way}: {text}" for text in complaints_of(outcome))
-            yield from (f"{way}: {line}" for line in outcome.output.splitlines() if line.startswith("skipped"))
+            yield from (
+                f"{way}: {line}" for line in outcome.output.splitlines() if line.startswith("skipped")
+            )
         if self.difference:
             yield f"differs: {self.difference}"
         native = notes(self.outcomes["native"]) if "native" in self.outcomes else []
@@ -130,34 +145,25 @@ class Pair:
         yield from (f"remote: {note}" for note in others[:MOST_NOTES])
 
     def data(self):
+        """What is kept of it."""
         return {
-            way: {"verdict": self.verdicts[way], "seconds": round(outcome.seconds, 2), "output": outcome.output.splitlines()}
+            way: {
+                "verdict": self.verdicts[way],
+                "seconds": round(outcome.seconds, 2),
+                "output": outcome.output.splitlines(),
+            }
             for way, outcome in self.outcomes.items()
         }
 
+    def tell(self, report):
+        """Reports whether it has passed."""
+        seconds = sum(outcome.seconds for outcome in self.outcomes.values())
+        report.judge(self.name, "\n".join(self.remarks()) or "failed" if self.failed else None, seconds)
 
-def run_python(session):
-    """Runs all files both ways; returns (passed, failed)."""
-    report, server = session.report, session.server
-    folder = report.folder / "python"
-    folder.mkdir(exist_ok=True)
-    deadline = time.monotonic() + PART_LIMIT_S
-    names = files(session.wants)
-    report.line(f"Each file runs for {FILE_LIMIT_S} s at most, {AT_ONCE} at a time. Python {sys.version.split()[0]}; {versions()}")
-    report.table(file=28, native=16, remote=16, compared=10)
-    pairs = []
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        started = {
-            name: {way: pool.submit(run_file, name, way, wrap, folder, deadline) for way, wrap in session.ways()} for name in names
-        }
-        for name in names:
-            pair = Pair(name, {way: future.result() for way, future in started[name].items()})
-            report.row(name, pair.cell("native"), pair.cell("remote"), pair.compared)
-            pairs.append(pair)
-    report.line()
-    for pair in pairs:
-        for remark in pair.remarks():
-            report.line(f"- {pair.name}, {remark}")
+
+def list_refused(report, pairs):
+    """A line for each driver function that was asked for and is not supported; returns them with who
+    asked."""
     refused = {}
     for pair in pairs:
         for text in not_supported(pair.outcomes["remote"].errors):
@@ -167,18 +173,45 @@ def run_python(session):
     report.line()
     for text, where in sorted(refused.items()):
         report.line(f"- {text} ({', '.join(where)})")
-    if server.deaths:
-        report.line(f"- the server died {server.deaths} times and was restarted")
+    return refused
+
+
+def run_python(session):
+    """Runs all files both ways."""
+    report = session.report
+    folder = report.folder / "python"
+    folder.mkdir(exist_ok=True)
+    deadline = time.monotonic() + PART_LIMIT_S
+    names = files(session.wants)
+    python = f"Python {sys.version.split()[0]}; {versions()}"
+    report.line(f"Each file runs for {FILE_LIMIT_S} s at most, {AT_ONCE} at a time. {python}")
+    report.table(file=28, native=16, remote=16, compared=10)
+    pairs = []
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        ways = session.ways()
+        started = {
+            name: {way: pool.submit(run_file, name, way, wrap, folder, deadline) for way, wrap in ways}
+            for name in names
+        }
+        for name in names:
+            pair = Pair(name, {way: future.result() for way, future in started[name].items()})
+            report.row(name, pair.cell("native"), pair.cell("remote"), pair.compared)
+            pair.tell(report)
+            pairs.append(pair)
+    report.line()
+    for pair in pairs:
+        for remark in pair.remarks():
+            report.line(f"- {pair.name}, {remark}")
+    refused = list_refused(report, pairs)
+    session.report_deaths()
     report.data["python"] = {"files": {pair.name: pair.data() for pair in pairs}, "not_supported": refused}
-    failed = sum(pair.failed for pair in pairs)
-    return len(pairs) - failed, failed
 
 
 def versions():
     """The versions of the packages that matter here."""
     program = (
         "import importlib.metadata as m\n"
-        "for n in ('torch', 'torchvision', 'triton', 'jax', 'cupy-cuda13x', 'cupy-cuda12x', 'numba', 'numba-cuda', 'transformers'):\n"
+        f"for n in {PACKAGES!r}:\n"
         "    try: print(n, m.version(n))\n"
         "    except m.PackageNotFoundError: pass\n"
     )

@@ -1,7 +1,8 @@
-"""How often the client waits for the server: in one training step, and from a program's start to its first kernel.
+"""How often the client waits for the server: in one training step, and from a program's start to its first
+kernel.
 
-The counts come from the file that CAUSEWAY_STATS names. What one step costs is the difference between a program of n + 1 steps and one
-of n steps, so that start and end count for nothing."""
+The counts come from the file that CAUSEWAY_STATS names. What one step costs is the difference between a
+program of n + 1 steps and one of n steps, so that start and end count for nothing."""
 
 import collections
 import json
@@ -9,7 +10,8 @@ import pathlib
 import sys
 import tempfile
 
-from gpu_harness import BUNDLE, run
+from gpu_test.bundle import BUNDLE, RUNTIME
+from gpu_test.commands import run
 
 LIMIT_S = 120
 STEPS = 5
@@ -17,11 +19,11 @@ STEPS = 5
 # Calls that carry code to the server, which may wait for its bytes.
 LOADING = ("cuLibraryLoad", "cuModuleLoad")
 
-TRAINING = [sys.executable, BUNDLE / "training_steps.py"]
+TRAINING = [sys.executable, pathlib.Path(__file__).resolve().parents[1] / "training_steps.py"]
 FIRST_KERNEL_OF_TORCH = [sys.executable, "-c", "import torch; torch.ones(1, device='cuda')"]
 
 
-class NoCounts(Exception):
+class NoCountsError(Exception):
     """The program left no counts; the message says how it ended."""
 
 
@@ -29,16 +31,16 @@ def counts_of(session, command):
     """The counts that a program left behind."""
     with tempfile.TemporaryDirectory(prefix="gpu-test-") as folder:
         path = pathlib.Path(folder) / "counts.json"
-        environment = {"CAUSEWAY_STATS": str(path), "LD_LIBRARY_PATH": str(BUNDLE / "lib")}
-        outcome = run(session.server.command(command), LIMIT_S, environment)
+        outcome = run(session.server.command(command), LIMIT_S, RUNTIME | {"CAUSEWAY_STATS": str(path)})
         if outcome.status != 0 or not path.exists():
-            raise NoCounts(outcome.reason())
+            raise NoCountsError(outcome.reason())
         return json.loads(path.read_text())
 
 
 def waiting_calls(counts):
     """How often each entry point waited."""
-    return collections.Counter({name: kinds["called"] for name, kinds in counts["calls"].items() if "called" in kinds})
+    calls = counts["calls"].items()
+    return collections.Counter({name: kinds["called"] for name, kinds in calls if "called" in kinds})
 
 
 def named(calls):
@@ -52,8 +54,8 @@ def count_training_step(session):
     more = counts_of(session, [*TRAINING, STEPS + 1])
     calls = waiting_calls(more)
     calls.subtract(waiting_calls(fewer))
-    total = more["local"] - fewer["local"], more["posted"] - fewer["posted"]
-    return more["waits"] - fewer["waits"], f"{named(+calls)}; besides {total[0]} local and {total[1]} posted calls"
+    local, posted = more["local"] - fewer["local"], more["posted"] - fewer["posted"]
+    return more["waits"] - fewer["waits"], f"{named(+calls)}; besides {local} local and {posted} posted calls"
 
 
 def count_first_kernel(session, command):
@@ -66,27 +68,27 @@ def count_first_kernel(session, command):
 
 
 def run_counts(session):
-    """Counts and compares with what is required; returns (passed, failed)."""
+    """Counts and compares with what is required."""
     report = session.report
+    first_kernel = [BUNDLE / "programs" / "first_kernel"]
     measured = [
         ("training step", 4, lambda: count_training_step(session)),
-        ("first kernel, CUDA program", 5, lambda: count_first_kernel(session, [BUNDLE / "programs" / "first_kernel"])),
+        ("first kernel, CUDA program", 5, lambda: count_first_kernel(session, first_kernel)),
         ("first kernel, PyTorch", 5, lambda: count_first_kernel(session, FIRST_KERNEL_OF_TORCH)),
     ]
     report.line("Waits for the server, without those that carry code.")
     report.table(what=28, waits=6, allowed=8, verdict=8, calls_that_waited=80)
-    passed = failed = 0
     for title, allowed, count in measured:
         if not session.wants(title):
             continue
         try:
             waits, calls = count()
-        except NoCounts as reason:
+        except NoCountsError as reason:
             report.row(title, "-", allowed, "FAIL", reason)
-            failed += 1
+            report.failed(title, reason)
             continue
-        met = waits <= allowed
+        met = report.judge(
+            title, None if waits <= allowed else f"{waits} waits of {allowed} allowed: {calls}"
+        )
         report.row(title, waits, allowed, "met" if met else "MISSED", calls)
         report.data.setdefault("counts", {})[title] = {"waits": waits, "allowed": allowed, "calls": calls}
-        passed, failed = passed + met, failed + (not met)
-    return passed, failed

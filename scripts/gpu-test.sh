@@ -1,3 +1,0 @@
-#!/usr/bin/env bash
-# Runs from the bundle on a machine with a GPU: gpu-test.sh [PART...]; see gpu_test.py beside it.
-exec python3 "$(dirname "$0")/gpu_test.py" "$@"

@@ -1,0 +1,54 @@
+"""What is a part given: ways to run a command, and what of it is wanted?"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpu_test.commands import run
+from gpu_test.report import Report
+from gpu_test.server import Server
+
+# Modules of the fabric that two ends on one machine can use.
+MODULES = ("tcp", "shm")
+
+
+@dataclass
+class Session:
+    """What a part is given."""
+
+    report: Report
+    server: Server
+    native: bool  # whether this machine has a GPU of its own to compare with
+    quick: bool  # fewer repetitions, for a short look
+    chosen: list[str] = field(default_factory=list)  # words of which a title must contain one; empty for all
+    modules: tuple[str, ...] = (
+        MODULES  # what is measured over each module of the fabric is measured over these
+    )
+    limit_s: float = 560  # a part that repeats what it measures does so for as long as this
+    interrupted: Callable[[], bool] = lambda: False  # whether it is to end at once, and to say what it has
+
+    def wants(self, title):
+        """Whether something with this title was asked for."""
+        return not self.chosen or any(word in title for word in self.chosen)
+
+    def ways(self):
+        """Pairs of a name and the function that makes a command run that way."""
+        return [*self.native_way(), ("remote", self.server.command)]
+
+    def ways_by_module(self):
+        """As `ways`, with one remote way for each module, named by it."""
+        remote = ((via, functools.partial(self.server.command, via=via)) for via in self.modules)
+        return [*self.native_way(), *remote]
+
+    def native_way(self):
+        """The way that uses this machine's own GPU, if there is one."""
+        return [("native", list)] if self.native else []
+
+    def gpus(self):
+        """How many GPUs this machine has."""
+        return len(run(["nvidia-smi", "-L"], 30).output.splitlines()) if self.native else 0
+
+    def report_deaths(self):
+        """A failure if the server had to be restarted."""
+        if self.server.deaths:
+            self.report.failed("server", f"it died {self.server.deaths} times and was restarted")

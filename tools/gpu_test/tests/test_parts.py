@@ -1,0 +1,128 @@
+"""Tests of what the parts conclude from what programs say."""
+
+import contextlib
+import io
+import pathlib
+import tempfile
+import unittest
+
+from gpu_test import requirements
+from gpu_test.cli import read_parts
+from gpu_test.commands import Outcome
+from gpu_test.parts.bench import MIB, Judge, Results, judge_all
+from gpu_test.parts.counts import waiting_calls
+from gpu_test.parts.programs import differing, matches, parse_programs
+from gpu_test.parts.python import Pair, difference, verdict
+from gpu_test.parts.servers import rates
+from gpu_test.parts.yardstick import Figures
+from gpu_test.report import Report
+
+
+def ended(status=0, output="", errors=""):
+    return Outcome(status, output, errors, 0.1)
+
+
+class CommandLine(unittest.TestCase):
+    def test_words_behind_a_part_choose_from_it(self):
+        parts = read_parts(["programs", "errors", "streams", "nvml"])
+        self.assertEqual(parts, [("programs", ["errors", "streams"]), ("nvml", [])])
+        with self.assertRaisesRegex(ValueError, "no part is called errors"):
+            read_parts(["errors"])
+
+
+class Programs(unittest.TestCase):
+    def program(self, row):
+        return next(parse_programs(row))
+
+    def test_a_row_is_a_program_for_each_variant(self):
+        text = "# name variants needs expects arguments\n\nadd static,shared - pass 3 4\n"
+        self.assertEqual([p.title for p in parse_programs(text)], ["add 3 4", "add.shared 3 4"])
+
+    def test_each_expectation_is_told_from_its_opposite(self):
+        passing = self.program("add static - pass")
+        self.assertIsNone(passing.complaint(ended(output="x\nPASS add\n")))
+        self.assertIsNotNone(passing.complaint(ended(output="PASS add\nx\n")))
+        self.assertIsNotNone(passing.complaint(ended(1, "PASS add\n")))
+        self.assertIsNotNone(passing.complaint(Outcome(0, "PASS add\n", "", 1.0, timed_out=True)))
+        signal = self.program("add static - signal=6")
+        self.assertIsNone(signal.complaint(ended(-6)))
+        self.assertIsNone(signal.complaint(ended(134)))
+        self.assertIsNotNone(signal.complaint(ended(0)))
+        self.assertIsNone(self.program("add static - exit=3").complaint(ended(3)))
+
+    def test_answers_may_differ_where_a_pattern_says_so(self):
+        self.assertTrue(matches("clock of device 0", "clock*"))
+        self.assertFalse(matches("a clock", "clock*"))
+        native, remote = "clock = 1\nname = x\n", "clock = 2\nname = y\n"
+        self.assertEqual(
+            differing(native, remote, ["clock"]), "natively 'name = x', through Causeway 'name = y'"
+        )
+        self.assertIsNone(differing(native, remote, ["*"]))
+        self.assertIn("1 answers, and 2 natively", differing(native, "clock = 2\n", ["*"]))
+
+
+class PythonFiles(unittest.TestCase):
+    def test_values_agree_within_what_they_allow(self):
+        native = ended(output="# a note\nvalue loss 1.00 within 0.01\nok\n")
+        self.assertIsNone(difference(native, ended(output="value loss 1.005 within 0.01\nok\n")))
+        self.assertIn("loss", difference(native, ended(output="value loss 1.2 within 0.01\nok\n")))
+        self.assertEqual(
+            difference(native, ended(output="value loss 1 within 0.01\n")), "natively 2 lines, remotely 1"
+        )
+
+    def test_a_file_fails_that_is_skipped_remotely_alone(self):
+        self.assertEqual([verdict(ended(status)) for status in (0, 77, 1)], ["ok", "skipped", "FAIL"])
+        self.assertTrue(Pair("f", {"native": ended(), "remote": ended(77)}).failed)
+        self.assertFalse(Pair("f", {"native": ended(77), "remote": ended(77)}).failed)
+        self.assertFalse(Pair("f", {"remote": ended()}).failed)
+        self.assertTrue(Pair("f", {"native": ended(output="1"), "remote": ended(output="2")}).failed)
+
+
+class Figured(unittest.TestCase):
+    def test_rates_leave_out_the_first_line(self):
+        output = "to_device_0 1 to_device_1 1\n" + "to_device_0 3000 to_device_1 4000\n" * 3
+        self.assertEqual(rates(output), [3.0, 4.0])
+        self.assertIsNone(rates(""))
+
+    def test_calls_that_wait_are_counted(self):
+        counts = {"calls": {"cuInit": {"called": 2, "local": 1}, "cuLaunchKernel": {"posted": 5}}}
+        self.assertEqual(waiting_calls(counts), {"cuInit": 2})
+
+    def test_requirements_compare_medians(self):
+        more = requirements.at_most_more("x", 3)
+        self.assertEqual(more.verdict([10, 11, 90], [14, 14, 15]), "met")
+        self.assertEqual(more.verdict([10, 11, 90], [15]), "MISSED")
+        self.assertEqual(more.verdict([], [15]), "unknown")
+        self.assertEqual(requirements.at_most("x", 1).verdict([], [1]), "met")
+        self.assertEqual(requirements.always_true("x").verdict([], [1, 0]), "MISSED")
+        self.assertEqual(requirements.within_spread("x").verdict([1, 3], [2, 9, 0]), "met")
+        self.assertEqual(requirements.at_least_times("x", 0.5).verdict([4], [1]), "MISSED")
+
+    def test_a_verdict_counts_as_its_worst(self):
+        figures = Figures()
+        for value in (1, 0, 1):
+            figures.add("tcp", "all_correct", value, "bool")
+            figures.add("tcp", "time", value, "us")
+        self.assertEqual((figures.median("all_correct", "tcp"), figures.median("time", "tcp")), (0, 1))
+        self.assertEqual(figures.ratio("time", "tcp"), "-")
+
+
+class Bench(unittest.TestCase):
+    def test_rates_are_judged_and_what_is_unknown_does_not_count(self):
+        results = Results()
+        for target, rate in (("native", 50.0), ("remote", 49.5)):
+            results.medians["shm", target, "pinned_to_device", 16 * MIB, "gb_per_s"] = rate
+            results.medians["shm", target, "pinned_to_device", 64 * MIB, "gb_per_s"] = (
+                rate if target == "native" else 40
+            )
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            report = Report(pathlib.Path(folder))
+            report.table(figure=52, module=6, required=36, measured=14, verdict=8)
+            judge = Judge(report, results, None)
+            judge_all(judge, ["shm"])
+            report.file.close()
+        self.assertEqual(report.counts(), (1, 1))
+        verdicts = {row["figure"]: row["verdict"] for row in judge.rows}
+        self.assertEqual(verdicts["pinned copy to the device, 16 MiB"], "met")
+        self.assertEqual(verdicts["pinned copy to the device, 64 MiB"], "MISSED")
+        self.assertEqual(verdicts["launch, synchronise"], "unknown")
