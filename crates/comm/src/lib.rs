@@ -13,6 +13,8 @@
 //! | [`meeting`] | How does one rank reach another of its host: sockets, descriptors, process ids?    |
 //! | [`pair`]    | What lies between two ranks? Plain data, pure.                                     |
 //! | [`channels`]| Which ways does a message have between them? Pure.                                |
+//! | [`tracer`]  | Is the traffic with a peer bound by latency or by bandwidth? Pure.                 |
+//! | [`scheduler`]| Which channel does a message take, and why? Pure.                                 |
 //! | [`moving`]  | When does a rank that moves to another place go on? Pure.                          |
 
 pub mod board;
@@ -22,9 +24,13 @@ pub mod job;
 pub mod meeting;
 pub mod moving;
 pub mod pair;
+pub mod scheduler;
+pub mod tracer;
 
 pub use board::{Board, BoardError, Scan, Seen};
 pub use channels::Channel;
 pub use identity::Identity;
 pub use job::Job;
 pub use pair::Pair;
+pub use scheduler::Scheduler;
+pub use tracer::Tracer;
