@@ -35,7 +35,9 @@ fn every_application_runs_over_every_transport_and_is_in_the_report() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let report = folder.path().join("report");
     let mut command = python(folder.path());
-    command.args(["gpu_test/apps", "--small", "--no-native", "--gpu", "cpu", "--causeway"]).arg(built::causeway());
+    command
+        .args(["gpu_test/apps", "--small", "--no-native", "--gpu", "cpu", "--causeway"])
+        .arg(built::causeway());
     command.arg("--programs").arg(applications_folder()).arg("--report").arg(&report);
     run(&mut command, LIMIT).must_succeed();
 
