@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Formatting, clippy and documentation with warnings denied, what the dependencies are (deny.toml), whether rooms use only
-# what is below them (layers.toml), and the Python programs (ruff.toml). Runs all, fails if any fails.
+# what is below them (layers.toml), the book and all links between documents, and the Python programs (ruff.toml). Runs
+# all, fails if any fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/wheels.sh
@@ -40,6 +41,14 @@ fi
 # Which rooms may use which, and which crates.
 step python3 -m unittest discover --quiet --start-directory tools/layers
 step python3 tools/layers
+# Links between documents, pictures and figures that are made from texts, and the book.
+for tool in check_links diagrams performance; do
+    step python3 -m unittest discover --quiet --start-directory tools/$tool
+done
+step python3 tools/check_links
+step python3 tools/diagrams --check
+step python3 tools/performance --check
+step scripts/book.sh
 step python3 -m unittest discover --quiet --start-directory tools/gpu_test/tests --top-level-directory tools
 # Much of the Python runs on machines with a GPU only; a slip of the pen is found here (ruff.toml).
 step ruff check --quiet --no-cache .

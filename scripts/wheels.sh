@@ -55,7 +55,10 @@ install_wheels() {
         "$python" -m zipfile -e "$wheel" "$unpacking"
     done
     rm -r "$unpacking/wheels"
-    "$finish" "$unpacking"
+    if ! "$finish" "$unpacking"; then
+        rm -rf "$unpacking"
+        return 1
+    fi
     echo "$*" >"$unpacking/.installed"
     rm -rf "$folder"
     mv "$unpacking" "$folder"
