@@ -3,10 +3,12 @@
 //! The handshake is made here step by step from the parts of `causeway-wire` and `causeway-fabric`, so that a test can
 //! leave it at any point and go on with whatever bytes it likes, encrypted where the server demands a key.
 
+use causeway_access::Target;
 use causeway_api::coverage::FINGERPRINT;
-use causeway_fabric::tcp::channel::Connection;
-use causeway_fabric::tcp::noise::{Handshake, MESSAGE_SIZE};
-use causeway_fabric::{Target, describe_process, dial_here};
+use causeway_connection::channel::Connection;
+use causeway_connection::dial_here;
+use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
+use causeway_fabric::describe_process;
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{

@@ -1,9 +1,9 @@
 //! A session in which a test sends commands as it likes, well formed or not.
 
 use crate::hostile::{self, PATIENCE};
+use causeway_access::Target;
 use causeway_api::calls::Call;
-use causeway_fabric::Target;
-use causeway_fabric::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
 use causeway_wire::codec::{Decode as _, Decoder, Encode as _};
 use causeway_wire::frame::{FrameReader, MAX_BODY};
 use causeway_wire::message::{ClientMessage, Command, Messages, WorkerMessage};

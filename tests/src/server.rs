@@ -2,8 +2,8 @@
 
 use crate::built;
 use crate::process::{Outcome, Running, eventually};
-use causeway_fabric::Target;
-use causeway_fabric::keys::file;
+use causeway_access::Target;
+use causeway_access::keys::file;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! A relay between clients and a server that keeps a record of what goes through it.
 
-use causeway_fabric::{Target, dial_here};
+use causeway_access::Target;
+use causeway_connection::dial_here;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! Who may use a server, who may not, and what the network and other users of the machine get to see of keys and bytes.
 
-use causeway_fabric::Key;
-use causeway_fabric::Target;
+use causeway_access::Key;
+use causeway_access::Target;
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Outcome, Running, run};

@@ -4,8 +4,8 @@
 //! their own are kept and replayed: whole connections in `tests/corpus`, and those that the fuzz targets start from in
 //! `crates/wire/tests/corpus`.
 
+use causeway_access::Target;
 use causeway_api::coverage::FUNCTIONS;
-use causeway_fabric::Target;
 use causeway_tests::built::{self, cuda_program};
 use causeway_tests::client::through_run;
 use causeway_tests::hostile::{self, Random};

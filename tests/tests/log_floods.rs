@@ -1,7 +1,7 @@
 //! Is the log of a server bounded, whatever callers do, and does it say what is missing?
 
-use causeway_fabric::Key;
-use causeway_fabric::tcp::noise::Handshake;
+use causeway_access::Key;
+use causeway_connection::noise::Handshake;
 use causeway_tests::hostile;
 use causeway_tests::process::eventually;
 use causeway_tests::server::Server;

@@ -1,8 +1,8 @@
 //! Can what a peer says of itself do anything to the terminal or the log of the other end?
 
 use causeway_api::snapshot::{Device, Snapshot};
-use causeway_fabric::exchange::Exchange;
-use causeway_fabric::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
+use causeway_connection::exchange::Exchange;
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::hostile;

@@ -1,6 +1,6 @@
 //! Do connections come about as they should, and do those that must not come about end with a clear sentence?
 
-use causeway_fabric::{Key, Target};
+use causeway_access::{Key, Target};
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::hostile;

@@ -3,10 +3,11 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use causeway_access::Target;
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::{Device, Snapshot};
 use causeway_doctor::print::binary;
-use causeway_fabric::{ConnectError, Session, Target, connect, describe_process};
+use causeway_fabric::{ConnectError, Session, connect, describe_process};
 use causeway_wire::codec::{DecodeError, Decoder};
 use clap::Args;
 use thiserror::Error;

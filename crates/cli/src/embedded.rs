@@ -4,10 +4,11 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use causeway_access::local::SOCKET_PREFIX;
+use causeway_access::target::random_bytes;
+use causeway_access::{Key, Target, private_folder};
 use causeway_api::coverage::FINGERPRINT;
-use causeway_fabric::shm::join::SOCKET_PREFIX;
-use causeway_fabric::target::random_bytes;
-use causeway_fabric::{Key, Target, Via, ViaChoice, private_folder};
+use causeway_fabric::{Via, ViaChoice};
 use causeway_server::broker::{Access, Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
 use thiserror::Error;
 

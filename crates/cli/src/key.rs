@@ -4,8 +4,8 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use causeway_fabric::keys::file::{self, KeyFileError, Line};
-use causeway_fabric::{DEFAULT_PORT, Target, TargetError};
+use causeway_access::keys::file::{self, KeyFileError, Line};
+use causeway_access::{DEFAULT_PORT, Target, TargetError};
 use clap::{Args, Subcommand};
 use thiserror::Error;
 use zeroize::Zeroizing;

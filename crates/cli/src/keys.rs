@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use causeway_fabric::keys::file::{self, KeyFileError, Line};
-use causeway_fabric::keys::{self, ServersError};
-use causeway_fabric::{Target, private_folder};
+use causeway_access::keys::file::{self, KeyFileError, Line};
+use causeway_access::keys::{self, ServersError};
+use causeway_access::{Target, private_folder};
 use ring::digest::{SHA256, digest};
 use thiserror::Error;
 
@@ -91,7 +91,7 @@ fn forget_old(folder: &Path, age: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_fabric::Key;
+    use causeway_access::Key;
 
     #[test]
     fn neither_arguments_nor_environment_hold_a_key_and_the_file_does() {

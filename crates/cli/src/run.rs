@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use causeway_fabric::awake::{self, BadCores};
 use causeway_fabric::between::{self, BetweenServers, UnknownBetween};
-use causeway_fabric::pipeline::{PipelineError, Table, VARIABLE};
+use causeway_pipeline::{PipelineError, Table, VARIABLE};
+use causeway_sync::awake::{self, BadCores};
 use clap::Args;
 use thiserror::Error;
 

@@ -5,15 +5,15 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use causeway_access::keys::file::{self, KeyFileError};
+use causeway_access::{DEFAULT_PORT, Endpoint, Target, TargetError};
 use causeway_api::coverage::FINGERPRINT;
-use causeway_fabric::awake::{self, BadCores};
-use causeway_fabric::keys::file::{self, KeyFileError};
-use causeway_fabric::{DEFAULT_PORT, Endpoint, Target, TargetError};
 use causeway_server::broker::heartbeat::{HungWorker, Patience};
 use causeway_server::broker::{
     Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER, GpuChoice, PeerRange,
     StartError,
 };
+use causeway_sync::awake::{self, BadCores};
 use clap::Args;
 use nix::unistd::{Group, User};
 use thiserror::Error;

@@ -4,8 +4,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use causeway_fabric::keys::{self, ServersError};
-use causeway_fabric::{ConnectError, ConnectOptions, Target, ViaChoice, check};
+use causeway_access::Target;
+use causeway_access::keys::{self, ServersError};
+use causeway_fabric::{ConnectError, ConnectOptions, ViaChoice, check};
 use clap::Args;
 use thiserror::Error;
 

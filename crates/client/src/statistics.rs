@@ -4,8 +4,8 @@ pub mod copies;
 
 use crate::abi::entry::Carried;
 use causeway_api::coverage::FUNCTIONS;
-use causeway_fabric::pipeline::Direction;
 use causeway_fabric::{Counters, Reason, Via};
+use causeway_pipeline::Direction;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -3,7 +3,7 @@
 use crate::facts::{CudaDevice, DriverAnswer, Feature, Live, PathMtu, Verbs};
 use causeway_gpu::Gpu as _;
 use causeway_gpu::driver::{Driver, LoadError};
-use causeway_verbs::{Device, DeviceError, Libraries};
+use causeway_ibverbs::{Device, DeviceError, Libraries};
 use core::error::Error as _;
 use core::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create, statvfs};

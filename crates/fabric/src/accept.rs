@@ -16,10 +16,10 @@ use causeway_wire::handshake::{
 };
 use thiserror::Error;
 
-use crate::target::Key;
-use crate::tcp::channel::{Connection, HandshakeReadError};
-use crate::tcp::noise::{Handshake, MESSAGE_SIZE, WrongKey};
-use crate::tcp::socket::tune;
+use causeway_access::target::Key;
+use causeway_connection::channel::{Connection, HandshakeReadError};
+use causeway_connection::noise::{Handshake, MESSAGE_SIZE, WrongKey};
+use causeway_connection::socket::tune;
 
 /// What an authenticated caller wants.
 #[derive(Debug)]
@@ -242,7 +242,7 @@ pub fn greet_local(
         let refusal = Answer::Refused { text: text.into() };
         // The caller may be gone already; the reason is reported either way.
         let _ = caller.connection.send_handshake(|out| refusal.encode(out));
-        crate::tcp::channel::end_after_last_words(caller.connection.socket());
+        causeway_connection::channel::end_after_last_words(caller.connection.socket());
         return Err(AcceptError::NotAllowed);
     }
     Ok(caller)
@@ -339,5 +339,5 @@ fn refuse(connection: &Connection, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
     // The caller may be gone already; it is turned away either way.
     let _ = write(connection, &bytes);
-    crate::tcp::channel::end_after_last_words(connection.socket());
+    causeway_connection::channel::end_after_last_words(connection.socket());
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::link::{Address, LinkError, Order, Sending, Shared, spawn_or_lose};
 use crate::staging::{Copy, Piece};
-use crate::{awake, delays};
+use causeway_sync::{awake, delays};
 
 /// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling, carrying and emptying overlap.
 const LONG_STEP: usize = 4 << 20;

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use crate::link::{Awaited, LinkError, Shared};
 pub(crate) use crate::link::{Order, Pending, Sending};
-use crate::shm::SealedMemory;
 use crate::staging::{Piece, Region};
-use crate::tcp::channel::{Connection, shut_down};
 use crate::verbs::state::State;
 use crate::via::Via;
+use causeway_connection::channel::{Connection, shut_down};
+use causeway_memory::SealedMemory;
 
 /// The direction to the peer of an ordered stream of bytes.
 pub(crate) trait SendMessages: Send {

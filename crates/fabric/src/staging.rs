@@ -8,7 +8,8 @@ use causeway_wire::chunk::ChunkHeader;
 use crossbeam_channel::Sender as QueueEnd;
 
 use crate::link::{ChunkAddress, LinkError, Place, Shared, count};
-use crate::{copiers, delays};
+use causeway_memory::copiers;
+use causeway_sync::delays;
 
 /// Copies up to this many bytes are made by the thread that finds the piece: 25 us of one thread. Another one would take
 /// longer pieces over while this one is back for the next.

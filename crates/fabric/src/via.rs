@@ -133,12 +133,6 @@ pub fn explain_no_shm(locality: &Locality, boot_id: &str, error: &JoinError) -> 
     }
 }
 
-/// What this machine's kernel calls its current life; empty when it cannot be read.
-pub fn boot_id() -> String {
-    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    read.map(|text| text.trim().to_owned()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,10 +8,11 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use causeway_access::{Key, Target};
+use causeway_connection::channel::{Connection, handshake_frame};
+use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
 use causeway_fabric::accept::{AcceptError, Patience, Request, greet, greet_local};
-use causeway_fabric::tcp::channel::{Connection, handshake_frame};
-use causeway_fabric::tcp::noise::{Handshake, MESSAGE_SIZE};
-use causeway_fabric::{ConnectError, ConnectOptions, Key, Target, connect, describe_process};
+use causeway_fabric::{ConnectError, ConnectOptions, connect, describe_process};
 use causeway_wire::handshake::{
     JoinHello, LaneToken, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SessionId,
 };
@@ -116,7 +117,7 @@ fn ask_at_socket(trusted: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Req
         greeted.map(|caller| caller.request)
     });
     let server = Target::unix(format!("@{name}"));
-    let mut stream = causeway_fabric::dial_here(&server.endpoint, PATIENCE).unwrap();
+    let mut stream = causeway_connection::dial_here(&server.endpoint, PATIENCE).unwrap();
     let preface = Preface::by_key(Protection::Unprotected).to_bytes();
     stream.write_all(&[preface.to_vec(), handshake_frame(encode)].concat()).unwrap();
     let outcome = greeted.join().unwrap();

@@ -8,8 +8,9 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_access::Key;
 use causeway_fabric::{
-    Carriage, ConnectOptions, Destination, Key, LinkError, TransferError, connect, describe_process,
+    Carriage, ConnectOptions, Destination, LinkError, TransferError, connect, describe_process,
 };
 use causeway_wire::handshake::Protection;
 use common::{FINGERPRINT, Pair, events, listen, pattern, target};

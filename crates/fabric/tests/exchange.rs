@@ -4,8 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use causeway_fabric::exchange::ExchangeError;
-use causeway_fabric::{ConnectOptions, Key, connect_monitor, describe_process};
+use causeway_access::Key;
+use causeway_connection::exchange::ExchangeError;
+use causeway_fabric::{ConnectOptions, connect_monitor, describe_process};
 use causeway_wire::handshake::Protection;
 use common::{FINGERPRINT, listen, pattern, target};
 

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_fabric::{
-    Awaited, ChooseMemory, Destination, LinkError, LinkEvents, Meanwhile, Receiver, TransferError, awake,
+    Awaited, ChooseMemory, Destination, LinkError, LinkEvents, Meanwhile, Receiver, TransferError,
 };
+use causeway_sync::awake;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::Protection;
 use causeway_wire::message::{ClientMessage, CommandHead, Messages, begin_command};

@@ -11,9 +11,9 @@ use std::time::Duration;
 use causeway_fabric::accept::{Patience, Request, greet, greet_local};
 use causeway_fabric::shm::layout::{Layout, RING, SLOT, STAGING_LIMITS};
 use causeway_fabric::{
-    ConnectError, ConnectOptions, Destination, Link, LinkError, SealedMemory, Via, ViaChoice, connect,
-    describe_process,
+    ConnectError, ConnectOptions, Destination, Link, LinkError, Via, ViaChoice, connect, describe_process,
 };
+use causeway_memory::SealedMemory;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{Answer, LaneToken, Locality, Protection, SessionId, SharedMemory, Welcome};
 use causeway_wire::message::ClientMessage;
@@ -218,7 +218,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A server that goes as far as its part of the joining says and no further; afterwards it serves over TCP.
 fn half_hearted(
-    join: impl FnOnce(causeway_fabric::tcp::channel::Connection) + Send + 'static,
+    join: impl FnOnce(causeway_connection::channel::Connection) + Send + 'static,
 ) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -249,7 +249,7 @@ fn half_hearted(
 
 #[test]
 fn where_memory_cannot_be_shared_the_session_goes_on_over_tcp_and_says_why() {
-    type Join = Box<dyn FnOnce(causeway_fabric::tcp::channel::Connection) + Send>;
+    type Join = Box<dyn FnOnce(causeway_connection::channel::Connection) + Send>;
     let refuses = |text: &'static str| -> Join {
         Box::new(move |mut beside| {
             beside.send_handshake(|out| Answer::Refused { text: text.into() }.encode(out)).unwrap();

@@ -2,13 +2,13 @@
 
 mod common;
 
+use causeway_access::target::ticket_id;
+use causeway_access::{Key, Target};
+use causeway_connection::channel::Connection;
+use causeway_connection::dial_here;
+use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
 use causeway_fabric::accept::{AcceptError, Caller, Request, greet};
-use causeway_fabric::target::ticket_id;
-use causeway_fabric::tcp::channel::Connection;
-use causeway_fabric::tcp::noise::{Handshake, MESSAGE_SIZE};
-use causeway_fabric::{
-    ConnectError, ConnectOptions, Key, PeerAddress, Target, Via, ViaChoice, connect_peer, dial_here,
-};
+use causeway_fabric::{ConnectError, ConnectOptions, PeerAddress, Via, ViaChoice, connect_peer};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
     Answer, LaneToken, Locality, Opening, PREFACE_SIZE, PeerHello, Preface, Protection, Secret, SessionId,

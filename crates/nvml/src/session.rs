@@ -6,12 +6,13 @@
 
 use crate::log::{self, Level};
 use crate::servers::Servers;
+use causeway_access::Target;
+use causeway_access::keys;
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::nvml::request::{Call, Given, Outcome};
 use causeway_api::nvml::status::{self, Status};
-use causeway_fabric::exchange::Exchange;
-use causeway_fabric::keys;
-use causeway_fabric::{ConnectOptions, Target, connect_monitor, describe_process};
+use causeway_connection::exchange::Exchange;
+use causeway_fabric::{ConnectOptions, connect_monitor, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
 use core::cell::RefCell;
 use core::time::Duration;

@@ -6,8 +6,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use causeway_fabric::exchange::Exchange;
-use causeway_fabric::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
+use causeway_connection::exchange::Exchange;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::diagnosis::{MOST_QUESTIONS, Question};
 use causeway_wire::handshake::Answer;

@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_fabric::exchange::Exchange;
-use causeway_fabric::tcp::channel::{Connection, end_after_last_words};
-use causeway_fabric::threads;
+use causeway_connection::channel::{Connection, end_after_last_words};
+use causeway_connection::exchange::Exchange;
 use causeway_gpu::driver::Driver;
 use causeway_gpu::monitor::library::Library;
 use causeway_gpu::monitor::software::Software;
 use causeway_gpu::monitor::{Monitor, OwnProcess, answer};
+use causeway_sync::threads;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::Answer;
 use causeway_wire::text::Printable;

@@ -8,7 +8,9 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::{ConnectError, Key, Session, Target, Via, dial_here};
+use causeway_access::{Key, Target};
+use causeway_connection::dial_here;
+use causeway_fabric::{ConnectError, Session, Via};
 use causeway_server::broker::heartbeat::{HungAction, HungWorker, Patience};
 use causeway_server::broker::{Broker, BrokerConfig, RunningBroker};
 use parking_lot::{Mutex, MutexGuard};

@@ -8,9 +8,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_access::{Endpoint, Key, Target};
+use causeway_connection::{Dial, dial_here};
 use causeway_fabric::{
-    ConnectError, ConnectOptions, Destination, Dial, Endpoint, Key, LinkError, LinkEvents, Target, Via,
-    ViaChoice, connect, dial_here,
+    ConnectError, ConnectOptions, Destination, LinkError, LinkEvents, Via, ViaChoice, connect,
 };
 use causeway_server::broker::{Access, Broker, BrokerConfig, RunningBroker, StartError};
 use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, Preface, Protection, VersionRange};
@@ -162,12 +163,12 @@ fn lanes_need_the_token_of_their_session() {
     let answer = |token: LaneToken, lane: u32| {
         let mut stream = TcpStream::connect(address_of(&broker)).unwrap();
         let hello = LaneHello { session: session.welcome.session, token, lane };
-        let frame = causeway_fabric::tcp::channel::handshake_frame(|out| Opening::encode_lane(&hello, out));
+        let frame = causeway_connection::channel::handshake_frame(|out| Opening::encode_lane(&hello, out));
         stream.write_all(&Preface::by_key(Protection::Unprotected).to_bytes()).unwrap();
         stream.write_all(&frame).unwrap();
         let mut answer = [0; 8];
         stream.read_exact(&mut answer).unwrap();
-        let mut connection = causeway_fabric::tcp::channel::Connection::new(stream, None);
+        let mut connection = causeway_connection::channel::Connection::new(stream, None);
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
         let body = connection.receive_handshake(1 << 16, deadline).unwrap();
         // A lane that closes ends its session, so the connection is kept.
@@ -275,6 +276,6 @@ fn a_key_file_that_is_deleted_lets_nobody_in_any_more() {
     std::fs::remove_file(&path).unwrap();
     assert!(refusal(open(&old, "echo")).contains("the key is not this server's"));
     assert_echo(&mut session, b"what has begun goes on");
-    let new = Target { key: Some(causeway_fabric::keys::file::load(&path).unwrap()), ..old };
+    let new = Target { key: Some(causeway_access::keys::file::load(&path).unwrap()), ..old };
     assert_echo(&mut open(&new, "echo").unwrap(), b"with the new key");
 }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_fabric::pipeline::{PipelineError, Table};
 use causeway_fabric::{Via, ViaChoice};
 use causeway_measure::case::{ARGUMENTS, Case, Direction, Path, Wait};
 use causeway_measure::pipeline::FIXED;
 use causeway_measure::plan::Plan;
 use causeway_measure::results::Kind;
 use causeway_measure::sizes::Sizes;
+use causeway_pipeline::{PipelineError, Table};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::server::KeyArguments;

@@ -14,7 +14,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use causeway_fabric::keys::ServersError;
+use causeway_access::keys::ServersError;
 use causeway_measure::files::{self, FilesError};
 use causeway_measure::protocol::MessageError;
 use causeway_measure::results::Run;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
-use causeway_fabric::pipeline::VARIABLE as PIPELINE;
-use causeway_fabric::{Target as Server, check};
+use causeway_access::Target as Server;
+use causeway_fabric::check;
 use causeway_measure::results::{Kind, Run};
 use causeway_measure::run::Group;
 use causeway_measure::target::{Place, Target};
+use causeway_pipeline::VARIABLE as PIPELINE;
 use causeway_wire::handshake::Protection;
 
 use super::BenchError;

@@ -2,13 +2,14 @@
 //!
 //! A session with each server is opened, and each worker connects to each other one, as it would for a program.
 
+use causeway_access::Target;
 use causeway_api::calls::{self, Call};
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::sys::CUresult;
 use causeway_api::types::PeerWay;
 use causeway_doctor::judge::between::Between;
 use causeway_fabric::between::{BetweenServers, LinkVia};
-use causeway_fabric::{Link, Receiver, Target, ViaChoice, connect, describe_process};
+use causeway_fabric::{Link, Receiver, ViaChoice, connect, describe_process};
 use causeway_wire::codec::{Decode as _, Decoder};
 use causeway_wire::handshake::Locality;
 use causeway_wire::message::{CommandHead, Messages, WorkerMessage, begin_command};

@@ -6,13 +6,14 @@ mod way;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use causeway_access::Target;
+use causeway_access::keys::ServersError;
 use causeway_doctor::judge::between::{self as between_servers, Between};
 use causeway_doctor::judge::problems;
 use causeway_doctor::judge::way::{self as ways, Way};
 use causeway_doctor::read::NOT_FORWARDED;
 use causeway_doctor::{Facts, Finding, examine, judge, print};
-use causeway_fabric::keys::ServersError;
-use causeway_fabric::{Target, ViaChoice};
+use causeway_fabric::ViaChoice;
 use clap::Args;
 use serde_json::json;
 use thiserror::Error;

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use causeway_access::Target;
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::Snapshot;
+use causeway_connection::exchange::Exchange;
 use causeway_doctor::Facts;
 use causeway_doctor::judge::way::Way;
-use causeway_fabric::exchange::Exchange;
-use causeway_fabric::{ConnectOptions, Target, ViaChoice, connect, connect_diagnosis, describe_process};
+use causeway_fabric::{ConnectOptions, ViaChoice, connect, connect_diagnosis, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::diagnosis::Question;
 

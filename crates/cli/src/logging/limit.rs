@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::threads;
+use causeway_sync::threads;
 use causeway_wire::text::{LONGEST, printable};
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};

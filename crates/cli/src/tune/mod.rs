@@ -14,12 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use causeway_fabric::pipeline::profile::{self, FORM, Pair};
-use causeway_fabric::pipeline::{
+use causeway_fabric::describe_process;
+use causeway_measure::child::tuner::{Tuner, TunerError};
+use causeway_pipeline::profile::{self, FORM, Pair};
+use causeway_pipeline::{
     Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table,
 };
-use causeway_fabric::{awake, describe_process};
-use causeway_measure::child::tuner::{Tuner, TunerError};
+use causeway_sync::awake;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;

@@ -4,8 +4,8 @@
 
 use core::ops::Range;
 
-use causeway_fabric::pipeline::{Change, Direction, Module, Plan, Rule};
 use causeway_measure::statistics::Summary;
+use causeway_pipeline::{Change, Direction, Module, Plan, Rule};
 
 /// What a plan must be better by than the built-in one, or noise would be kept.
 const LEAST_GAIN: f64 = 1.03;
@@ -129,7 +129,7 @@ pub fn rule(module: Module, direction: Direction, step: &Step, plan: Plan) -> Ru
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_fabric::pipeline::built_in;
+    use causeway_pipeline::built_in;
 
     #[test]
     fn every_size_is_served_by_one_step() {
@@ -184,7 +184,7 @@ mod tests {
         let plan = built_in(Module::Shm, Direction::FromDevice, 1 << 20);
         for step in &steps {
             let text = rule(Module::Shm, Direction::FromDevice, step, plan).to_string();
-            let table = causeway_fabric::pipeline::Table::parse(&text).unwrap();
+            let table = causeway_pipeline::Table::parse(&text).unwrap();
             assert_eq!(table.plan(Module::Shm, Direction::FromDevice, step.bytes), plan);
         }
     }

@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use causeway_fabric::pipeline::{Direction, Measured, Profile, Size};
+use causeway_pipeline::{Direction, Measured, Profile, Size};
 
 /// Letters of the longest bar.
 const WIDTH: usize = 30;
@@ -87,8 +87,8 @@ fn age(age: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_fabric::pipeline::Module;
-    use causeway_fabric::pipeline::profile::{FORM, Pair};
+    use causeway_pipeline::Module;
+    use causeway_pipeline::profile::{FORM, Pair};
 
     #[test]
     fn a_profile_is_drawn_with_bars_and_gains() {

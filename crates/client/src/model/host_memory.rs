@@ -10,7 +10,7 @@ use crate::remote::registered;
 use crate::remote::visible;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
-use causeway_fabric::pages::{self, Access};
+use causeway_memory::pages::{self, Access};
 use core::ffi::c_void;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The windows: addresses that both this process and the worker keep for memory that host and device share.
 
 use crate::log::info;
-use causeway_fabric::SealedMemory;
+use causeway_memory::SealedMemory;
 use core::ffi::c_void;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use crate::model::host_memory;
 use causeway_api::types::Region;
-use causeway_fabric::copiers;
-use causeway_fabric::pipeline::{Piece, Shape};
+use causeway_memory::copiers;
+use causeway_pipeline::{Piece, Shape};
 
 /// Memory of the program of up to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ unsafe impl Sync for HostRegion {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_fabric::pipeline::cut;
+    use causeway_pipeline::cut;
 
     #[test]
     fn rows_and_slices_are_packed_and_unpacked() {

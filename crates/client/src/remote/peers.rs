@@ -3,13 +3,13 @@
 use crate::environment;
 use crate::log::{error, info};
 use crate::remote::session::{Session, with};
+use causeway_access::target::random_bytes;
 use causeway_api::calls;
 use causeway_api::handle::{Handle, MOST_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_fabric::Via;
 use causeway_fabric::between::{self, BetweenServers};
-use causeway_fabric::target::random_bytes;
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 

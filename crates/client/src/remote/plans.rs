@@ -1,13 +1,13 @@
 //! Which plan does a copy of the program get?
 //!
 //! What `CAUSEWAY_PIPELINE` says comes first, then what `causeway tune` has measured for this server, then the built-in
-//! table; see [`causeway_fabric::pipeline`].
+//! table; see [`causeway_pipeline`].
 
 use crate::environment;
 use crate::log::{error, info};
 use crate::remote::session;
-use causeway_fabric::pipeline::profile::{self, Pair};
-use causeway_fabric::pipeline::{Direction, Module, Plan, Profile, Table, VARIABLE, for_distance};
+use causeway_pipeline::profile::{self, Pair};
+use causeway_pipeline::{Direction, Module, Plan, Profile, Table, VARIABLE, for_distance};
 use core::ffi::{CStr, c_char, c_int};
 use parking_lot::RwLock;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 
 use crate::environment;
 use crate::submit::copy::HostRegion;
-use causeway_fabric::pipeline::Direction;
 use causeway_fabric::{Counters, Via};
+use causeway_pipeline::Direction;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -7,10 +7,10 @@ use causeway_wire::text::Printable;
 use thiserror::Error;
 
 use super::ConnectOptions;
-use crate::target::Target;
-use crate::tcp::channel::HandshakeReadError;
-use crate::tcp::socket::DialError;
 use crate::via::Via;
+use causeway_access::target::Target;
+use causeway_connection::channel::HandshakeReadError;
+use causeway_connection::socket::DialError;
 
 /// Why a client got no session.
 #[derive(Debug, Error)]

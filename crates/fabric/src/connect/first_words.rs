@@ -7,12 +7,16 @@ use causeway_wire::codec::Decoder;
 use causeway_wire::handshake::{Answer, LaneToken, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Secret};
 use causeway_wire::text::Printable;
 
-use super::dial::dial;
 use super::error::explain;
 use super::{ConnectError, ConnectOptions};
-use crate::target::{Key, Target, ticket_id};
-use crate::tcp::channel::{Connection, handshake_frame};
-use crate::tcp::noise::{Handshake, MESSAGE_SIZE};
+use std::net::TcpStream;
+
+use causeway_access::Endpoint;
+use causeway_access::target::{Key, Target, ticket_id};
+use causeway_connection::channel::{Connection, handshake_frame};
+use causeway_connection::dial_here;
+use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
+use causeway_connection::socket::DialError;
 
 /// What a caller proves itself with where the server demands it.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +101,13 @@ pub(super) fn authenticate(
     let stream = clear.socket().try_clone().map_err(failed)?;
     let keys = handshake.finish(preface.protection == Protection::Authenticated);
     Ok(Connection::new(stream, Some(keys)))
+}
+
+/// Connects to a server, or has it done.
+fn dial(endpoint: &Endpoint, options: &ConnectOptions) -> Result<TcpStream, DialError> {
+    let Some(dialer) = &options.dialer else { return dial_here(endpoint, options.connect_timeout) };
+    let made = dialer.dial(endpoint, options.connect_timeout);
+    made.map(TcpStream::from).map_err(|cause| DialError::Other { target: endpoint.to_string(), cause })
 }
 
 /// Reads the server's answer to the first words.

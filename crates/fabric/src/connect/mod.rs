@@ -1,6 +1,5 @@
 //! How a client gets a session.
 
-mod dial;
 mod error;
 mod first_words;
 mod lanes;
@@ -17,25 +16,25 @@ use causeway_wire::handshake::{
 };
 use causeway_wire::text::Printable;
 
-use crate::awake;
-use crate::exchange::Exchange;
 use crate::link::{Link, Receiver};
 use crate::shm::join::join;
 use crate::shm::staging;
-use crate::target::Target;
-use crate::tcp::channel::Connection;
-use crate::tcp::socket::round_trip;
-use crate::verbs::{self, join::chance};
+use crate::verbs;
+use crate::verbs::join::chance;
 use crate::via::{self, Reason, Via, ViaChoice};
+use causeway_access::target::Target;
+use causeway_connection::channel::Connection;
+use causeway_connection::exchange::Exchange;
+use causeway_connection::socket::round_trip;
+use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::lanes::{MOST_FOR_DISTANCE, lanes_for};
+use causeway_sync::awake;
 use error::{misunderstood, not_via};
 use first_words::{Proof, authenticate, open};
-use lanes::{MOST_FOR_DISTANCE, Purpose, lanes_asked_for, lanes_for};
+use lanes::{Purpose, lanes_asked_for};
 
-pub(crate) use dial::reach;
-pub use dial::{Dial, dial_here};
 pub use error::ConnectError;
-pub use lanes::{DEFAULT_LANES, MOST_LANES};
-pub(crate) use lanes::{LaneDialer, is_long, lanes_by_distance};
+pub(crate) use lanes::LaneDialer;
 pub use options::ConnectOptions;
 pub use peer::{PeerAddress, PeerLink, connect_peer};
 
@@ -124,7 +123,7 @@ fn establish(
                 return Ok((link, receiver, tried));
             }
             Err(error) => {
-                let text = via::explain_no_shm(&welcome.locality, &via::boot_id(), &error);
+                let text = via::explain_no_shm(&welcome.locality, &causeway_access::local::boot_id(), &error);
                 tried.push(Reason { via: Via::Shm, text });
             }
         }

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ConnectError;
 use super::error::not_via;
 use super::lanes::lanes_asked_for;
-use super::{ConnectError, Dial};
-use crate::target::{Endpoint, Target};
 use crate::verbs::join::chance;
 use crate::via::{Via, ViaChoice};
+use causeway_access::target::{Endpoint, Target};
+use causeway_connection::Dial;
 
 /// How long a client waits for what, and which ways it takes.
 #[derive(Debug, Clone)]

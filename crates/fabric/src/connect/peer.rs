@@ -9,15 +9,16 @@ use causeway_wire::handshake::{JoinHello, LaneToken, Locality, Opening, PeerHell
 
 use super::error::not_via;
 use super::first_words::Proof;
-use super::lanes::{LaneDialer, Purpose, lanes_for, open_lane};
+use super::lanes::{LaneDialer, Purpose, open_lane};
 use super::{ConnectError, ConnectOptions, join_over_verbs};
-use crate::awake;
 use crate::link::{Link, Receiver};
 use crate::shm::join::join;
 use crate::shm::staging;
-use crate::target::Target;
-use crate::tcp::socket::round_trip;
 use crate::via::{self, Reason, Via, ViaChoice};
+use causeway_access::target::Target;
+use causeway_connection::socket::round_trip;
+use causeway_pipeline::lanes::lanes_for;
+use causeway_sync::awake;
 
 /// Where the other worker is.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ pub fn connect_peer(
                 return Ok(PeerLink { link, receiver, reasons });
             }
             Err(error) => {
-                let text = via::explain_no_shm(&address.locality, &via::boot_id(), &error);
+                let text = via::explain_no_shm(&address.locality, &causeway_access::local::boot_id(), &error);
                 tried.push(Reason { via: Via::Shm, text });
             }
         }

@@ -20,9 +20,9 @@ use causeway_wire::frame::{FrameHeader, FrameKind, HEADER_SIZE, MAX_MESSAGE};
 use parking_lot::Mutex;
 
 use super::{LinkError, Shared, count};
-use crate::awake;
 use crate::module::SendMessages;
-use crate::threads;
+use causeway_sync::awake;
+use causeway_sync::threads;
 
 /// A batch of this many bytes leaves at once.
 const FULL: usize = 64 << 10;

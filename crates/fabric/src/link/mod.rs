@@ -37,13 +37,15 @@ use std::thread::ThreadId;
 use causeway_wire::sequence::Sequencer;
 use parking_lot::Mutex;
 
-use crate::connect::{LaneDialer, MOST_LANES};
+use crate::connect::LaneDialer;
 use crate::module::{Memory, Parts};
-use crate::shm::SealedMemory;
 use crate::staging::{Lease, Piece, Region};
-use crate::tcp::channel::Connection;
+use crate::tcp;
 use crate::via::Via;
-use crate::{tcp, threads};
+use causeway_connection::channel::Connection;
+use causeway_memory::SealedMemory;
+use causeway_pipeline::MOST_LANES;
+use causeway_sync::threads;
 
 pub use counters::Counters;
 pub(crate) use counters::{AtomicCounters, count};
@@ -218,7 +220,7 @@ impl Link {
     }
 
     /// Somebody begins to wait for what the peer will say or send. The thread that receives it is woken if it sleeps, to be
-    /// awake when it comes, which makes sense where it [looks](crate::awake) then; one that is about to sleep may be missed. Never
+    /// awake when it comes, which makes sense where it [looks](causeway_sync::awake) then; one that is about to sleep may be missed. Never
     /// blocks.
     pub fn rouse(&self, awaited: Awaited) {
         self.0.memory.rouse(awaited);

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use causeway_verbs::{MemoryRegion, RegisterError};
+use causeway_ibverbs::{MemoryRegion, RegisterError};
 use causeway_wire::lent::LentMemory;
 use thiserror::Error;
 

@@ -6,8 +6,8 @@ use causeway_wire::compressed::decompress;
 use causeway_wire::frame::{Frame, FrameKind, FrameReader, MAX_BODY};
 
 use super::{LinkError, Shared, count};
-use crate::awake::{self, Looking};
 use crate::module::ReceiveMessages;
+use causeway_sync::awake::{self, Looking};
 
 /// Fruitless spins in a row after which spinning is tried only now and then.
 const SPINS_IN_VAIN: u32 = 8;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::receiver::{Meanwhile, Receiver};
-use crate::awake::Looking;
+use causeway_sync::awake::Looking;
 
 /// The receiving end of a link, for a thread that receives and for guests.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What is sent as a transfer, how, and until when is its memory in use?
 
 use super::LinkError;
-use crate::pipeline::Plan;
+use causeway_pipeline::Plan;
 
 /// How a transfer is carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

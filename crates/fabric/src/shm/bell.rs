@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::thread::Timespec;
 use rustix::thread::futex;
 
-use crate::awake;
+use causeway_sync::awake;
 
 /// Nobody sleeps, and what the word's owner does takes its time.
 pub(super) const BUSY: u32 = 0;

@@ -13,7 +13,7 @@ use super::side::Peer;
 use super::transfers::{Role, parts};
 use crate::link::{Destination, Link, LinkError, LinkEvents};
 use crate::staging::Lease;
-use crate::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
 
 struct TakesAll(Mutex<Vec<Lease>>);
 

@@ -20,19 +20,19 @@ use causeway_wire::handshake::{
 
 use super::JoinError;
 use super::layout::Layout;
-use super::segment::{SealedMemory, Segment, SegmentError};
+use super::segment::{Segment, SegmentError};
 use super::side::{Message, Peer, Said};
 use super::transfers::{Role, parts};
-use crate::connect::{ConnectOptions, reach};
+use crate::connect::ConnectOptions;
 use crate::link::{Link, Receiver};
-use crate::target::Endpoint;
-use crate::tcp::channel::{Connection, HandshakeReadError, handshake_frame};
+use causeway_access::local::SOCKET_PREFIX;
+use causeway_access::target::Endpoint;
+use causeway_connection::channel::{Connection, HandshakeReadError, handshake_frame};
+use causeway_connection::dial::reach;
+use causeway_memory::SealedMemory;
 
 /// How long either end waits for the other at each step.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What the names of all sockets of servers begin with. A server cannot make a client speak to any other socket.
-pub const SOCKET_PREFIX: &str = "causeway-";
 
 /// Memory that both processes have mapped, and the connection beside it.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ fn introduce(
     peer.set_patience(Some(PATIENCE))?;
     let memory = match peer.receive() {
         Ok(Some((Message { said: Said::Memory, .. }, Some(descriptor)))) => {
-            SealedMemory::check(descriptor, layout.bytes() as u64)?
+            SealedMemory::check(descriptor, layout.bytes() as u64).map_err(SegmentError::Memory)?
         }
         Ok(Some((Message { said: Said::Memory, .. }, None))) => {
             return Err(JoinError::Protocol("no descriptor came with the memory".to_owned()));

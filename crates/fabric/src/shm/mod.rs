@@ -47,7 +47,7 @@ use std::io;
 use causeway_wire::text::Printable;
 use thiserror::Error;
 
-pub use segment::{SealedMemory, SegmentError};
+pub use segment::SegmentError;
 
 /// How a peer broke the rules of the shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

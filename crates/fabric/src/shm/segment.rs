@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::AsRawFd as _;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use causeway_memory::sealed::{SealedMemory, SealedMemoryError};
 use thiserror::Error;
 
 use super::layout::{BadLayout, Direction, LINE, Layout, Parts, Word};
@@ -12,85 +12,15 @@ use super::layout::{BadLayout, Direction, LINE, Layout, Parts, Word};
 /// Why memory of another process is not mapped.
 #[derive(Debug, Error)]
 pub enum SegmentError {
-    /// The other process could take pages away, which would end this one.
-    #[error("the memory is not sealed against being cut short")]
-    NotSealed,
-    /// It is smaller or larger than was said.
-    #[error("the memory has {found} bytes instead of {expected}")]
-    WrongSize {
-        /// Bytes that were announced.
-        expected: u64,
-        /// Bytes that there are.
-        found: u64,
-    },
+    /// It is none that can be taken, or cannot be had.
+    #[error(transparent)]
+    Memory(#[from] SealedMemoryError),
     /// The parts are of no possible size.
     #[error(transparent)]
     Layout(#[from] BadLayout),
     /// It is too large to be charged to this process.
     #[error("{0}")]
     NotAllowed(String),
-    /// The system refuses it.
-    #[error("memory of {bytes} bytes cannot be shared: {cause}")]
-    System {
-        /// How large it is.
-        bytes: u64,
-        /// What the system said.
-        cause: io::Error,
-    },
-}
-
-/// Memory of another process that stays as long as it is: a memfd whose size is sealed.
-#[derive(Debug)]
-pub struct SealedMemory {
-    descriptor: OwnedFd,
-    bytes: u64,
-}
-
-impl SealedMemory {
-    /// Makes such memory.
-    pub fn new(name: &str, bytes: u64) -> Result<Self, SegmentError> {
-        let make = || -> Result<OwnedFd, rustix::io::Errno> {
-            let descriptor = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-            ftruncate(&descriptor, bytes)?;
-            fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-            Ok(descriptor)
-        };
-        let descriptor = make().map_err(|cause| SegmentError::System { bytes, cause: cause.into() })?;
-        Ok(Self { descriptor, bytes })
-    }
-
-    /// Checks what another process has sent: only a sealed descriptor of exactly `bytes` is taken.
-    pub fn check(descriptor: OwnedFd, bytes: u64) -> Result<Self, SegmentError> {
-        let needed = SealFlags::SHRINK | SealFlags::GROW;
-        // What cannot be sealed at all says so with an error.
-        if !fcntl_get_seals(&descriptor).is_ok_and(|seals| seals.contains(needed)) {
-            return Err(SegmentError::NotSealed);
-        }
-        let system = |cause: rustix::io::Errno| SegmentError::System { bytes, cause: cause.into() };
-        let found = fstat(&descriptor).map_err(system)?.st_size as u64;
-        if found == bytes {
-            Ok(Self { descriptor, bytes })
-        } else {
-            Err(SegmentError::WrongSize { expected: bytes, found })
-        }
-    }
-
-    /// Its size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Its descriptor.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd as _;
-        self.descriptor.as_fd()
-    }
-}
-
-impl From<SealedMemory> for OwnedFd {
-    fn from(memory: SealedMemory) -> Self {
-        memory.descriptor
-    }
 }
 
 /// The mapped memory of a link. It goes when nobody uses any part of it any more.
@@ -125,7 +55,7 @@ fn map_for_huge_pages(memory: &SealedMemory, bytes: usize) -> io::Result<*mut li
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: what is replaced are addresses that were kept just now; the descriptor has as many bytes, and its size is sealed.
-    let start = unsafe { libc::mmap(wanted, bytes, access, flags, memory.descriptor.as_raw_fd(), 0) };
+    let start = unsafe { libc::mmap(wanted, bytes, access, flags, memory.descriptor().as_raw_fd(), 0) };
     if start == libc::MAP_FAILED {
         let cause = io::Error::last_os_error();
         // SAFETY: kept above, and not used.
@@ -155,15 +85,16 @@ impl Segment {
     pub(super) fn map(memory: &SealedMemory, layout: Layout) -> Result<Self, SegmentError> {
         let bytes = layout.bytes();
         if memory.bytes() != bytes as u64 {
-            return Err(SegmentError::WrongSize { expected: bytes as u64, found: memory.bytes() });
+            let (expected, found) = (bytes as u64, memory.bytes());
+            return Err(SealedMemoryError::WrongSize { expected, found }.into());
         }
-        let system = |cause| SegmentError::System { bytes: bytes as u64, cause };
+        let system = |cause| SealedMemoryError::System { bytes: bytes as u64, cause };
         let start = map_for_huge_pages(memory, bytes).map_err(system)?;
         let parts = [Direction::Up, Direction::Down].map(|direction| layout.parts(direction));
         let segment = Self { start: start.cast(), bytes, layout, parts };
         // SAFETY: the mapping was just made. A forked child must not have a part in the session.
         if unsafe { libc::madvise(start, bytes, libc::MADV_DONTFORK) } != 0 {
-            return Err(system(io::Error::last_os_error()));
+            return Err(system(io::Error::last_os_error()).into());
         }
         // SAFETY: as above. Advice that the system does not take changes nothing.
         unsafe { libc::madvise(start, bytes, libc::MADV_HUGEPAGE) };
@@ -217,22 +148,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_sealed_memory_of_the_right_size_is_taken() {
+    fn only_memory_of_the_size_of_its_layout_is_mapped() {
         let layout = Layout::halves(0);
         let (_segment, memory) = Segment::create(layout).unwrap();
-        let copy = || memory.descriptor.try_clone().unwrap();
-        let bytes = memory.bytes();
-        let checked = SealedMemory::check(copy(), bytes).unwrap();
-        assert!(Segment::map(&checked, layout).is_ok());
-        assert!(Segment::map(&checked, Layout::halves(8 << 20)).is_err());
-        let other = SealedMemory::check(copy(), bytes + 1);
-        assert!(matches!(other, Err(SegmentError::WrongSize { .. })));
-        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&unsealed, bytes).unwrap();
-        assert!(matches!(SealedMemory::check(unsealed, bytes), Err(SegmentError::NotSealed)));
-        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        assert!(matches!(SealedMemory::check(file, bytes), Err(SegmentError::NotSealed)));
-        assert!(ftruncate(&memory.descriptor, 0).is_err(), "what is sealed cannot be cut short");
+        assert!(Segment::map(&memory, layout).is_ok());
+        assert!(Segment::map(&memory, Layout::halves(8 << 20)).is_err());
     }
 
     #[test]

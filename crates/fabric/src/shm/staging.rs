@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::layout::{DEFAULT_STAGING, Layout, STAGING_LIMITS};
-use crate::pipeline::Size;
+use causeway_pipeline::Size;
 
 /// The worker makes the arena at most this part of its cgroup's limit, and a client accepts twice as much.
 const PART: u64 = 8;

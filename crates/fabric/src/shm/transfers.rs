@@ -17,20 +17,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::Violation;
 use super::arena::{Borrower, Lender, region};
 use super::bell::{self, ASLEEP, BUSY};
 use super::layout::{Direction, Word};
 use super::messages::{Receiving, Sending};
-use super::segment::{SealedMemory, Segment};
+use super::segment::Segment;
 use super::side::{Message, Peer, Said};
-use super::{SegmentError, Violation};
 use crate::line::{self, Line, Staged};
 use crate::link::{Awaited, DescriptorError, LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
 use crate::staging::{Piece, Region, deliver};
-use crate::tcp::channel::Connection;
-use crate::threads;
 use crate::via::Via;
+use causeway_connection::channel::Connection;
+use causeway_memory::sealed::{SealedMemory, SealedMemoryError};
+use causeway_sync::threads;
 
 /// How long the receiver of frames may be busy before another thread takes announcements in its place.
 const BUSY_FOR: Duration = Duration::from_micros(100);
@@ -303,7 +304,7 @@ impl Staged for State {
 fn checked(descriptor: Option<OwnedFd>, bytes: u64) -> Result<SealedMemory, DescriptorError> {
     let descriptor = descriptor.ok_or(DescriptorError::NotReceived)?;
     SealedMemory::check(descriptor, bytes).map_err(|error| match error {
-        SegmentError::NotSealed => DescriptorError::NotSealed,
+        SealedMemoryError::NotSealed => DescriptorError::NotSealed,
         _ => DescriptorError::WrongSize,
     })
 }

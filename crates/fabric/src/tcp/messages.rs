@@ -5,14 +5,14 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::channel::{Connection, Incoming, Outgoing};
 use super::lanes::Lanes;
-use super::socket::{LOOK_EVERY, PeerWatch, round_trip};
-use crate::awake;
 use crate::connect::LaneDialer;
-use crate::doorbell::{Doorbell, Woken};
 use crate::link::{LinkError, Shared};
 use crate::module::{Parts, ReceiveMessages, SendMessages};
+use causeway_connection::channel::{Connection, Incoming, Outgoing};
+use causeway_connection::socket::{LOOK_EVERY, PeerWatch, round_trip};
+use causeway_sync::awake;
+use causeway_sync::doorbell::{Doorbell, Woken};
 
 /// A link's parts over an authenticated command connection. `dialer` opens the lanes when the link starts; without
 /// one they are attached as they arrive.

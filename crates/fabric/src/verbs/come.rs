@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_verbs::{Completion, Outcome, Receive};
+use causeway_ibverbs::{Completion, Outcome, Receive};
 use causeway_wire::chunk::{ChunkError, ChunkHeader};
 
 use super::ends::{RECEIVE_MARK, ReceiveLayout};

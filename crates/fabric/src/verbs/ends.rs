@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use causeway_verbs::{
+use causeway_ibverbs::{
     Access, Buffer, Capacity, Completion, CompletionQueue, Description, Device, GidEntry, Libraries, Limits,
     Port, ProtectionDomain, QueuePair, Receive, RegisterError, Transport, choose, gid,
 };
@@ -66,13 +66,13 @@ pub fn port_of(device: Device, settings: &Settings) -> Result<LocalPort, JoinErr
         return Err(JoinError::OtherDevice { found: device.name().to_owned(), wanted });
     }
     let description = device.describe()?;
-    let port = description.ports.into_iter().find(|port| port.state == causeway_verbs::PortState::Active);
+    let port = description.ports.into_iter().find(|port| port.state == causeway_ibverbs::PortState::Active);
     let port = port.ok_or(JoinError::NoPort(description.name))?;
     let gid = gid::choose(port.link_layer, &port.gids, None);
     let gid = gid.or_else(|| port.gids.first().copied()).unwrap_or(GidEntry {
         index: 0,
-        gid: causeway_verbs::Gid([0; 16]),
-        kind: causeway_verbs::GidKind::Unknown,
+        gid: causeway_ibverbs::Gid([0; 16]),
+        kind: causeway_ibverbs::GidKind::Unknown,
         interface: 0,
     });
     Ok(LocalPort { device, port, gid })

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use causeway_verbs::{Completion, Receive};
+use causeway_ibverbs::{Completion, Receive};
 use causeway_wire::chunk::ChunkHeader;
 use parking_lot::MutexGuard;
 

@@ -3,7 +3,7 @@
 //! Each begins with a header of eight bytes: kind, acknowledged extras, returned credits for frames and for control messages.
 //! All numbers are little-endian.
 
-use causeway_verbs::RemoteMemory;
+use causeway_ibverbs::RemoteMemory;
 use causeway_wire::chunk::ChunkHeader;
 
 use super::Violation;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_verbs::{Receive, RemoteMemory, Transport};
+use causeway_ibverbs::{Receive, RemoteMemory, Transport};
 use causeway_wire::chunk::ChunkHeader;
 
 use super::Failure;

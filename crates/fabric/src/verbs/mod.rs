@@ -57,7 +57,7 @@ pub(crate) mod state;
 mod transfers;
 mod waiting;
 
-use causeway_verbs::{DeviceError, LoadError, ManagerError, QueuePairError, RegisterError, Status};
+use causeway_ibverbs::{DeviceError, LoadError, ManagerError, QueuePairError, RegisterError, Status};
 use causeway_wire::text::Printable;
 use thiserror::Error;
 

@@ -6,7 +6,7 @@
 use core::fmt;
 use std::time::Duration;
 
-use causeway_verbs::{Limits, PathMtu};
+use causeway_ibverbs::{Limits, PathMtu};
 use thiserror::Error;
 
 use super::credit::{EXTRA_RECEIVES, frames_of};
@@ -159,7 +159,7 @@ impl Settings {
             mtu,
             inline: u32_or(number("INLINE", 0, 1024)?, INLINE),
             signal_interval: u32_or(number("SIGNAL_INTERVAL", 1, 1024)?, SIGNAL_INTERVAL),
-            poll: poll.unwrap_or(POLL.min(crate::awake::between_commands())),
+            poll: poll.unwrap_or(POLL.min(causeway_sync::awake::between_commands())),
             staging: staging / SLOT * SLOT,
             method,
             prefers,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use causeway_verbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, RemoteMemory};
+use causeway_ibverbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, RemoteMemory};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::Failure;
@@ -24,11 +24,11 @@ use super::path::Path;
 use super::pieces::Owner;
 use super::settings::Preference;
 use super::stand_in::StandIn;
-use crate::doorbell::Doorbell;
 use crate::line::Line;
 use crate::link::LinkError;
 use crate::shm::layout::SLOT;
 use crate::shm::slots::Slots;
+use causeway_sync::doorbell::Doorbell;
 
 /// How long the end of a link waits for what has been posted.
 const LAST_WORDS: Duration = Duration::from_millis(500);

@@ -17,10 +17,10 @@ use crate::link::{Awaited, LinkError, Shared, spawn_or_lose};
 use crate::module::{Memory, Order, Parts, Sending as Sent};
 use crate::shm::layout::SLOT;
 use crate::staging::{Piece, Region};
-use crate::tcp::channel::Connection;
-use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
-use crate::threads;
 use crate::via::Via;
+use causeway_connection::channel::Connection;
+use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
+use causeway_sync::threads;
 
 /// A link's parts over queue pairs. `setup` is the connection on which they were set up; it ends with the session.
 pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::Result<(Parts, [i32; 2])> {
@@ -168,7 +168,7 @@ impl Memory for Writes {
     fn regions(&self) -> Option<[Region; 2]> {
         let State { staging, staging_slots, arena, arena_slots, .. } = &*self.0;
         Some([(staging, staging_slots), (arena, arena_slots)].map(|(buffer, slots)| {
-            let memory = Arc::<causeway_verbs::Buffer>::clone(buffer);
+            let memory = Arc::<causeway_ibverbs::Buffer>::clone(buffer);
             Region::new(buffer.as_ptr(), *slots as usize * SLOT, memory)
         }))
     }

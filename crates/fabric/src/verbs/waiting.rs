@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Failure;
 use super::state::State;
-use crate::doorbell::Woken;
 use crate::link::LinkError;
+use causeway_sync::doorbell::Woken;
 
 /// How long a thread that waits, for credits for instance, sleeps before it looks by itself: usually another one looks, and wakes it.
 /// Each time in vain is twice as long, so that a peer which stands still for a while costs no processor time.

@@ -9,16 +9,18 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_access::{Key, Target};
+use causeway_connection::exchange::Exchange;
 use causeway_fabric::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
-use causeway_fabric::exchange::Exchange;
 use causeway_fabric::shm::join::offer as offer_memory;
 use causeway_fabric::shm::layout::Layout;
 use causeway_fabric::verbs::join::offer as offer_verbs;
 use causeway_fabric::{
-    ConnectOptions, Destination, Key, Link, LinkError, LinkEvents, Receiver, SealedMemory, Session, Target,
-    Via, ViaChoice, connect, describe_process,
+    ConnectOptions, Destination, Link, LinkError, LinkEvents, Receiver, Session, Via, ViaChoice, connect,
+    describe_process,
 };
 use causeway_fabric::{DescriptorError, Lease};
+use causeway_memory::SealedMemory;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
     Answer, LaneToken, Locality, Offer, Protection, SessionId, VERSIONS, Welcome,
@@ -188,7 +190,7 @@ fn accept_all(
 
 /// A socket of this host with a name that nobody else has.
 pub fn local_socket() -> (UnixListener, String) {
-    let number = u64::from_le_bytes(causeway_fabric::target::random_bytes());
+    let number = u64::from_le_bytes(causeway_access::target::random_bytes());
     let name = format!("causeway-test-{number}");
     let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
     (UnixListener::bind_addr(&address).unwrap(), name)

@@ -6,7 +6,7 @@ use core::ptr;
 use std::ffi::CString;
 use std::path::Path;
 
-use causeway_fabric::pipeline::{Direction, Plan};
+use causeway_pipeline::{Direction, Plan};
 use libloading::Library;
 use thiserror::Error;
 

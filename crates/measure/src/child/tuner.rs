@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use causeway_fabric::pipeline::{Direction, Plan};
+use causeway_pipeline::{Direction, Plan};
 use thiserror::Error;
 
 use super::driver::{DriverError, Gpu, cuda};

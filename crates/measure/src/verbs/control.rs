@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use causeway_verbs::{Gid, RemoteEnd, RemoteMemory};
+use causeway_ibverbs::{Gid, RemoteEnd, RemoteMemory};
 use causeway_wire::text::printable;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

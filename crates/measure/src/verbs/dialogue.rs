@@ -1,6 +1,6 @@
 //! How does one message answer another?
 
-use causeway_verbs::{Completion, Outcome, SendBatch, SendRequest};
+use causeway_ibverbs::{Completion, Outcome, SendBatch, SendRequest};
 
 use super::case::{Case, Operation};
 use super::endpoint::{EndpointError, Joined, MOST_INLINE};

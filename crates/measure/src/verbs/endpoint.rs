@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use causeway_verbs::{
+use causeway_ibverbs::{
     Access, Buffer, Capacity, Completion, CompletionQueue, Device, DeviceError, GidEntry, Libraries, Limits,
     LinkLayer, LoadError, PathMtu, Port, PostError, ProtectionDomain, QueuePair, QueuePairError, Receive,
     RegisterError, RemoteEnd, RemoteMemory, Settings, Status, Transport, choose,
@@ -288,12 +288,12 @@ impl Joined<'_> {
     }
 
     /// What is sent, as a request names it.
-    pub(super) fn source(&self, bytes: u64) -> causeway_verbs::Segment {
+    pub(super) fn source(&self, bytes: u64) -> causeway_ibverbs::Segment {
         self.endpoint.buffer.region().segment(0, bytes as usize)
     }
 
     /// Where reads come, as a request names it.
-    pub(super) fn sink(&self, bytes: u64) -> causeway_verbs::Segment {
+    pub(super) fn sink(&self, bytes: u64) -> causeway_ibverbs::Segment {
         self.endpoint.buffer.region().segment(LONGEST as usize, bytes as usize)
     }
 }

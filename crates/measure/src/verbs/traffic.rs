@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use causeway_verbs::{
+use causeway_ibverbs::{
     Completion, Operation as WorkOperation, Outcome, RemoteMemory, Segment, SendBatch, SendRequest,
 };
 

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::Key;
-use causeway_fabric::keys::file::{self, KeyFileError};
+use causeway_access::Key;
+use causeway_access::keys::file::{self, KeyFileError};
 use parking_lot::Mutex;
 
 use super::origin::Origin;

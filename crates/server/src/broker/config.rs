@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_fabric::Key;
+use causeway_access::Key;
 use causeway_sandbox::Wanted;
 use thiserror::Error;
 
@@ -155,7 +155,7 @@ impl BrokerConfig {
             most_sessions_per_peer: DEFAULT_SESSIONS_PER_PEER,
             patience: Patience { silent: Duration::from_secs(60), hung: HungWorker::default() },
             client_gone_grace: Duration::from_secs(10),
-            most_lanes: causeway_fabric::MOST_LANES,
+            most_lanes: causeway_pipeline::MOST_LANES,
             socket_folder: None,
             sandbox: Wanted::default(),
         }

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use causeway_fabric::tcp::channel::Connection;
-use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_connection::channel::Connection;
+use causeway_connection::record::ConnectionKeys;
 use causeway_sandbox::Purpose;
 use causeway_wire::handshake::ClientHello;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -10,10 +10,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use causeway_fabric::shm::join::SOCKET_PREFIX;
-use causeway_fabric::target::is_address_proof;
-use causeway_fabric::tcp::socket::dial_one_of;
-use causeway_fabric::{Endpoint, Key, dial_here};
+use causeway_access::local::SOCKET_PREFIX;
+use causeway_access::target::is_address_proof;
+use causeway_access::{Endpoint, Key};
+use causeway_connection::dial_here;
+use causeway_connection::socket::dial_one_of;
 use thiserror::Error;
 
 /// The longest that a worker may have the broker wait.
@@ -127,7 +128,7 @@ pub fn dial(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_fabric::target::address_proof;
+    use causeway_access::target::address_proof;
 
     fn range(text: &str) -> PeerRange {
         text.parse().unwrap()

@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_fabric::Endpoint;
-use causeway_fabric::target::random_bytes;
-use causeway_fabric::tcp::channel::Connection;
+use causeway_access::Endpoint;
+use causeway_access::target::random_bytes;
+use causeway_connection::channel::Connection;
 use causeway_wire::handshake::{LaneToken, SessionId};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;

@@ -6,11 +6,12 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use causeway_connection::channel::{Connection, Socket, end_after_last_words};
 use causeway_fabric::shm::join::offer;
 use causeway_fabric::shm::staging;
-use causeway_fabric::tcp::channel::{Connection, Socket, end_after_last_words};
-use causeway_fabric::{Link, LinkError, Receiver, threads, verbs};
+use causeway_fabric::{Link, LinkError, Receiver, verbs};
 use causeway_sandbox::ConfinementError;
+use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{Answer, ClientHello, LaneToken, Locality, SessionId, Welcome};
 use rustix::event::{PollFd, PollFlags, poll};

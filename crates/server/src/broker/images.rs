@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-use causeway_fabric::threads;
+use causeway_sync::threads;
 use crossbeam_channel::{Sender, bounded};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 

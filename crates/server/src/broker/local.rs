@@ -11,10 +11,10 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use causeway_fabric::private_folder;
-use causeway_fabric::shm::join::SOCKET_PREFIX;
-use causeway_fabric::target::random_bytes;
-use causeway_fabric::via::boot_id;
+use causeway_access::local::SOCKET_PREFIX;
+use causeway_access::local::boot_id;
+use causeway_access::private_folder;
+use causeway_access::target::random_bytes;
 use causeway_wire::handshake::Locality;
 
 /// What the names of sockets in folders end with.

@@ -62,10 +62,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use causeway_fabric::keys::file::KeyFileError;
-use causeway_fabric::{Endpoint, Key, Target, threads};
+use causeway_access::keys::file::KeyFileError;
+use causeway_access::{Endpoint, Key, Target};
 use causeway_gpu::cpu::{InvalidOption, Options as SoftwareGpuOptions};
 use causeway_sandbox::{Mode, Plan, PlanError, Wanted, make_device_nodes};
+use causeway_sync::threads;
 use causeway_wire::handshake::Protection;
 
 pub use access::{Access, AllowedUsers};

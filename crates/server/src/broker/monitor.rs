@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use causeway_fabric::tcp::channel::Connection;
-use causeway_fabric::threads;
+use causeway_connection::channel::Connection;
 use causeway_sandbox::Purpose;
+use causeway_sync::threads;
 use causeway_wire::handshake::ClientHello;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;

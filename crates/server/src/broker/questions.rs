@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use causeway_fabric::target::address_proof;
-use causeway_fabric::{MOST_LANES, Target, threads};
+use causeway_access::Target;
+use causeway_access::target::address_proof;
+use causeway_pipeline::MOST_LANES;
+use causeway_sync::threads;
 use causeway_wire::handshake::SessionId;
 
 use super::Shared;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use causeway_fabric::MOST_LANES;
-use causeway_fabric::target::random_bytes;
-use causeway_fabric::tcp::channel::Connection;
-use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_access::target::random_bytes;
+use causeway_connection::channel::Connection;
+use causeway_connection::record::ConnectionKeys;
+use causeway_pipeline::MOST_LANES;
 use causeway_sandbox::{Place, Purpose};
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

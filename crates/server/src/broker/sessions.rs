@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_fabric::MOST_LANES;
-use causeway_fabric::target::ticket_id;
+use causeway_access::target::ticket_id;
+use causeway_pipeline::MOST_LANES;
 use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, TicketId, VerbsHello};
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, pidfd_send_signal};

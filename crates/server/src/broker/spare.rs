@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use causeway_fabric::threads;
 use causeway_sandbox::Purpose;
+use causeway_sync::threads;
 use parking_lot::Mutex;
 
 use super::config::GpuChoice;

@@ -7,8 +7,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use causeway_fabric::threads;
 use causeway_sandbox::{Plan, Purpose};
+use causeway_sync::threads;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
 

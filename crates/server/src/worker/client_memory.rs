@@ -2,8 +2,8 @@
 
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::SealedMemory;
 use causeway_gpu::{CuResult, Gpu, Staging};
+use causeway_memory::SealedMemory;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 

@@ -2,10 +2,10 @@
 //! takes it from there. They wait for the broker, so they run aside.
 
 use super::engine::{Engine, Head};
+use causeway_access::target::random_bytes;
 use causeway_api::calls::{allocation_export, allocation_import, event_export, event_import};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{AllocationProperties, ExportToken};
-use causeway_fabric::target::random_bytes;
 use causeway_gpu::CuResult;
 use causeway_wire::codec::{Decoder, Encode};
 use std::os::fd::OwnedFd;

@@ -1,6 +1,6 @@
 //! A few threads for jobs that would hold up the command stream: slow driver calls, and sending bulk data.
 
-use causeway_fabric::delays;
+use causeway_sync::delays;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Who stores what lies in bounce buffers? A thread of its own: those that receive must be back for what comes next.
 
 use crate::log::error;
-use causeway_fabric::{delays, threads};
+use causeway_sync::{delays, threads};
 use crossbeam_channel::{Sender, unbounded};
 use std::sync::LazyLock;
 

@@ -10,7 +10,7 @@ use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::statistics;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
-use causeway_fabric::threads;
+use causeway_sync::threads;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::ClientMessage;
 use crossbeam_channel::{Sender, unbounded};

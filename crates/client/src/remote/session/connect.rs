@@ -9,15 +9,16 @@ use crate::model::completion::Tickets;
 use crate::model::{context, device};
 use crate::remote::plans::{self, Plans};
 use crate::{environment, log, process};
+use causeway_access::Target;
+use causeway_access::keys;
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::handle::MOST_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::keys;
-use causeway_fabric::pipeline::Module;
-use causeway_fabric::{
-    ConnectOptions, DEFAULT_LANES, Reception, Target, Via, ViaChoice, awake, describe_process, threads,
-};
+use causeway_fabric::{ConnectOptions, Reception, Via, ViaChoice, describe_process};
+use causeway_pipeline::DEFAULT_LANES;
+use causeway_pipeline::Module;
+use causeway_sync::{awake, threads};
 use causeway_wire::codec::Decoder;
 use parking_lot::Mutex;
 use std::path::PathBuf;

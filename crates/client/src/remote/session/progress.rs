@@ -3,7 +3,8 @@
 //! It shows only when standard error is a terminal, the upload is large, and it has taken a while already; nothing of
 //! it remains on the screen.
 
-use causeway_fabric::{Link, threads};
+use causeway_fabric::Link;
+use causeway_sync::threads;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, stderr};

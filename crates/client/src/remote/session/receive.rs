@@ -11,7 +11,8 @@ use crate::remote::image::offers;
 use crate::submit::callbacks;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile, awake, delays};
+use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile};
+use causeway_sync::{awake, delays};
 use causeway_wire::message::{Messages, WorkerMessage};
 
 /// Hears from the link when it is lost.

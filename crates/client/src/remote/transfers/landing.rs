@@ -2,7 +2,9 @@
 
 use crate::model::host_writes::Bounce;
 use crate::model::transfers::{PENDING, Transfer};
-use causeway_fabric::{ChooseMemory, Destination, TransferError, copiers, delays};
+use causeway_fabric::{ChooseMemory, Destination, TransferError};
+use causeway_memory::copiers;
+use causeway_sync::delays;
 use core::ops::Range;
 use std::sync::{Arc, OnceLock};
 

@@ -10,7 +10,7 @@ use crate::submit::copy::Place;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::SealedMemory;
+use causeway_memory::SealedMemory;
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -11,7 +11,7 @@ use crate::remote::session;
 use crate::submit::callbacks::{self, Task};
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
-use causeway_fabric::pipeline::{Shape, cut};
+use causeway_pipeline::{Shape, cut};
 use std::sync::Arc;
 
 /// Bytes that are here at a time, except where a row of an array is longer.

@@ -13,8 +13,8 @@ use crate::statistics::{self, copies};
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
-use causeway_fabric::delays;
-use causeway_fabric::pipeline::{Direction, Plan};
+use causeway_pipeline::{Direction, Plan};
+use causeway_sync::delays;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

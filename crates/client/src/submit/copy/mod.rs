@@ -41,7 +41,7 @@ use crate::submit::callbacks::{self, Task};
 use crate::submit::capture;
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
-use causeway_fabric::pipeline::Direction;
+use causeway_pipeline::Direction;
 use from_device::from_device;
 use to_device::to_device;
 use within::within_device;

@@ -3,7 +3,7 @@
 use super::HostRegion;
 use crate::model::array;
 use causeway_api::types::{ArrayBox, DevicePlace, Region};
-use causeway_fabric::pipeline::{Direction, Piece, Shape, cut, cut_tapered};
+use causeway_pipeline::{Direction, Piece, Shape, cut, cut_tapered};
 use either::Either;
 
 /// A piece of a copy: its place on the device, and in the program's memory.

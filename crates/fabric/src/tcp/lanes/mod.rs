@@ -24,15 +24,17 @@ use crew::Crew;
 use ready::Ready;
 use untold::Untold;
 
-use super::channel::{Connection, Outgoing, Socket, shut_down};
 use super::schedule::{OrderId, Schedule, Task};
-use super::socket::{is_within_a_host, limit_unsent, round_trip};
-use crate::connect::{LaneDialer, MOST_LANES, is_long};
-use crate::doorbell::Doorbell;
+use crate::connect::LaneDialer;
 use crate::link::{Awaited, LinkError, Shared, count, spawn_or_lose};
 use crate::module::{Memory, Order, Pending, Sending};
 use crate::via::Via;
-use crate::{awake, delays};
+use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
+use causeway_connection::socket::{is_within_a_host, limit_unsent, round_trip};
+use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::lanes::is_long;
+use causeway_sync::doorbell::Doorbell;
+use causeway_sync::{awake, delays};
 
 /// Whoever puts a long transfer in line wakes so many of the threads that send; each of these wakes [`WAKE_AT_ONCE`], so that all
 /// are awake after the time of two wake-ups and none spends long on waking others.

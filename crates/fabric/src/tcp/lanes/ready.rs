@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::awake;
-use crate::tcp::channel::Incoming;
+use causeway_connection::channel::Incoming;
+use causeway_sync::awake;
 
 /// What is named when the link has ended.
 const OVER: u64 = u64::MAX;
@@ -137,7 +137,7 @@ fn has_bytes(incoming: &Incoming) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::channel::Connection;
+    use causeway_connection::channel::Connection;
     use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
 

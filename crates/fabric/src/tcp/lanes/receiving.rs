@@ -11,12 +11,13 @@ use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
 use super::ready::{Held, NOW};
 use super::untold::Untold;
 use super::{Lanes, Line, NotStarted};
-use crate::awake;
-use crate::connect::MOST_LANES;
 use crate::link::{Landed, LinkError, Place, Shared, count, spawn_or_lose};
-use crate::tcp::channel::{Incoming, shut_down};
-use crate::tcp::socket::{LOOK_EVERY, PeerWatch};
-use crate::{delays, past_caches};
+use causeway_connection::channel::{Incoming, shut_down};
+use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
+use causeway_memory::past_caches;
+use causeway_pipeline::MOST_LANES;
+use causeway_sync::awake;
+use causeway_sync::delays;
 
 /// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the caches of one core.
 const ASIDE: usize = 512 << 10;

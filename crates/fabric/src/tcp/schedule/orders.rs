@@ -7,7 +7,7 @@ use causeway_wire::chunk::ChunkHeader;
 
 use super::{Chunk, LaneError};
 use crate::link::{Address, Carriage, Keeper, Order};
-use crate::pipeline::chunk_bytes;
+use causeway_pipeline::chunk_bytes;
 
 /// The number of a transfer in the schedule.
 pub(crate) type OrderId = u64;

@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use causeway_verbs::{Libraries, Listener, Route};
+use causeway_ibverbs::{Libraries, Listener, Route};
 use causeway_wire::handshake::VerbsEnd;
 
 use super::description::path_settings;
 use super::ended;
-use crate::tcp::channel::Connection;
 use crate::verbs::JoinError;
 use crate::verbs::ends::{Counts, Prepared, port_of};
 use crate::verbs::settings::Settings;
+use causeway_connection::channel::Connection;
 
 /// Ports that are tried for a connection of rdma_cm. With a tenth of all ports in use, one session in 10^8 finds none.
 const MOST_PORTS: u32 = 8;
@@ -102,7 +102,7 @@ fn introduction(number: u32, secret: &[u8; 16]) -> [u8; 17] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_verbs::ManagerError;
+    use causeway_ibverbs::ManagerError;
     use std::io;
 
     fn refused(code: i32) -> JoinError {

@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use causeway_verbs::{Libraries, Transport};
+use causeway_ibverbs::{Libraries, Transport};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{Answer, VerbsEnd};
 
 use super::by_manager::connect_by_manager;
 use super::description::{bring_up, check, describe, first_packet};
 use super::{Joined, PATIENCE, assemble, ended, expect_ready, path_failed};
-use crate::tcp::channel::Connection;
 use crate::verbs::JoinError;
 use crate::verbs::ends::{Counts, Prepared, local_port};
 use crate::verbs::settings::{Method, Settings};
+use causeway_connection::channel::Connection;
 
 /// How long a client waits for an answer to its greetings. A path that carries nothing is noticed by its card sooner.
 const PATIENCE_WITH_PATH: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub fn chance_with(settings: Settings, local: Option<IpAddr>) -> Result<Chance, 
     let port = local_port(libraries, &settings, local)?;
     let is_iwarp = port.device.transport() == Transport::Iwarp;
     let by_manager = is_iwarp || settings.method == Method::Manager;
-    let is_ethernet = port.port.link_layer != causeway_verbs::LinkLayer::InfiniBand;
+    let is_ethernet = port.port.link_layer != causeway_ibverbs::LinkLayer::InfiniBand;
     Ok(Chance { libraries, settings, by_manager, is_ethernet, local })
 }
 

@@ -1,13 +1,13 @@
 //! What does an end tell the other one, and what follows for the paths between them?
 
-use causeway_verbs::{Gid, PathMtu, RemoteEnd, Settings as PathSettings};
+use causeway_ibverbs::{Gid, PathMtu, RemoteEnd, Settings as PathSettings};
 use causeway_wire::handshake::VerbsEnd;
 
 use crate::shm::layout::SLOT;
-use crate::target::random_bytes;
 use crate::verbs::JoinError;
 use crate::verbs::ends::{Memory, Prepared};
 use crate::verbs::settings::{MOST_DEPTH, MOST_QUEUE_PAIRS};
+use causeway_access::target::random_bytes;
 
 /// Reads that are under way at a time, at most: what cards of the last ten years allow.
 const MOST_READS: u32 = 16;

@@ -22,7 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_verbs::{Access, Buffer, RemoteMemory};
+use causeway_ibverbs::{Access, Buffer, RemoteMemory};
 use causeway_wire::codec::{Decode, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{Answer, VerbsEnd};
@@ -36,7 +36,7 @@ use super::path::{Path, send_layout};
 use super::state::{Materials, State};
 use super::transfers::parts;
 use crate::link::{Link, LinkError, Receiver};
-use crate::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
 
 /// How long either end waits for the whole of it. What cannot be is said at once, and the end of a process is noticed, so that
 /// this much is waited only for a machine that is busy, with the start of hundreds of sessions for instance, or for packets of

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_verbs::{Libraries, Listener, Transport};
+use causeway_ibverbs::{Libraries, Listener, Transport};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{Answer, VerbsEnd, VerbsHello};
 
 use super::by_manager::{accept_by_manager, with_other_ports};
 use super::description::{bring_up, check, describe, first_packet};
 use super::{Joined, PATIENCE, assemble, ended, expect_ready, path_failed, receive};
-use crate::target::random_bytes;
-use crate::tcp::channel::Connection;
 use crate::verbs::JoinError;
 use crate::verbs::ends::{Counts, Prepared, local_port, port_of};
 use crate::verbs::settings::Settings;
 use crate::verbs::state::State;
+use causeway_access::target::random_bytes;
+use causeway_connection::channel::Connection;
 
 /// Lets a client join over verbs on the connection that it has opened for that: the worker's part. What fails is told to the
 /// client, which then stays on TCP.
@@ -36,7 +36,7 @@ pub fn offer_with(
             let refusal = Answer::Refused { text: error.to_string().into() };
             // The client may have given up already.
             let _ = setup.send_handshake(|out| refusal.encode(out));
-            crate::tcp::channel::end_after_last_words(setup.socket());
+            causeway_connection::channel::end_after_last_words(setup.socket());
             Err(error)
         }
     }

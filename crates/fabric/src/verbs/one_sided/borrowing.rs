@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_verbs::RemoteMemory;
+use causeway_ibverbs::RemoteMemory;
 use causeway_wire::chunk::ChunkHeader;
 use causeway_wire::lent::LentMemory;
 

@@ -24,7 +24,7 @@ mod to_arena;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_verbs::{MemoryRegion, RemoteMemory, Segment};
+use causeway_ibverbs::{MemoryRegion, RemoteMemory, Segment};
 use causeway_wire::chunk::ChunkHeader;
 
 pub(super) use lending::Lendings;
@@ -34,9 +34,9 @@ use super::operation::{Operation, Then};
 use super::parts::{order, requests, split};
 use super::path::{MOST_CARRIED, Part, Said, Work};
 use super::state::State;
-use crate::delays;
 use crate::link::{LinkError, Shared, count};
 use crate::shm::layout::SLOT;
+use causeway_sync::delays;
 
 /// Longer transfers of registered memory go in pieces of this many bytes, so that the peer can go on with the first.
 const LONG_STEP: usize = 4 << 20;

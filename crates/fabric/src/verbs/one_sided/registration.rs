@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use causeway_verbs::{Access, MemoryRegion, RegisterError, Transport};
+use causeway_ibverbs::{Access, MemoryRegion, RegisterError, Transport};
 
 use crate::link::DeviceUse;
 use crate::verbs::state::State;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_verbs::{MemoryRegion, RemoteMemory};
+use causeway_ibverbs::{MemoryRegion, RemoteMemory};
 use causeway_wire::chunk::ChunkHeader;
 use parking_lot::Mutex;
 

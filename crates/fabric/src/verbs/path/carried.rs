@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use causeway_verbs::{Buffer, Segment};
+use causeway_ibverbs::{Buffer, Segment};
 
 use super::{Book, Message, Moving, Part, Path, Said};
 use crate::verbs::credit::Class;

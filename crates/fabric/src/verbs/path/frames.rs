@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use causeway_verbs::{Buffer, RemoteMemory, Segment};
+use causeway_ibverbs::{Buffer, RemoteMemory, Segment};
 use parking_lot::Mutex;
 
 use super::{Book, Part, Path, Work};

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use causeway_verbs::{
+use causeway_ibverbs::{
     Buffer, Operation as Request, PostError, QueuePair, RemoteMemory, Segment, SendBatch, SendRequest,
 };
 use parking_lot::Mutex;

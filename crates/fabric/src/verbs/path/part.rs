@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_verbs::{RemoteMemory, Segment};
+use causeway_ibverbs::{RemoteMemory, Segment};
 
 use crate::verbs::ends::FRAME_MESSAGE;
 use crate::verbs::message::{ANNOUNCEMENT, Announcement, Offer};

@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
 use causeway_fabric::verbs::join::{Chance, chance_with};
 use causeway_fabric::verbs::{JoinError, Settings};
 use causeway_fabric::{Carriage, Lease, Link, LinkError, LinkEvents, NotRegistered, Receiver, Sending};
@@ -98,7 +98,7 @@ fn settings(setting: Setting, device: Option<&str>) -> Result<Settings, JoinErro
         device: device.map(str::to_owned).or_else(|| by_user.device.clone()),
         queue_pairs: setting.queue_pairs,
         depth: setting.capacity,
-        mtu: causeway_verbs::PathMtu::from_bytes(setting.mtu),
+        mtu: causeway_ibverbs::PathMtu::from_bytes(setting.mtu),
         poll: LOOKING,
         ..by_user
     })

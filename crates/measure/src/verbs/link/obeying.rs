@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_fabric::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
 use causeway_fabric::verbs::join::offer_with;
 use causeway_fabric::{Lease, Link, LinkError, LinkEvents, Receiver, Sending};
 use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};

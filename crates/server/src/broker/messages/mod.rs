@@ -14,8 +14,8 @@ mod to_worker;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use causeway_fabric::tcp::channel::Connection;
-use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_connection::channel::Connection;
+use causeway_connection::record::ConnectionKeys;
 use causeway_sandbox::PlaceError;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use thiserror::Error;

@@ -1,6 +1,6 @@
 //! What the broker says to the process that answers monitoring sessions.
 
-use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_connection::record::ConnectionKeys;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::record;
 use causeway_wire::text::Printable;

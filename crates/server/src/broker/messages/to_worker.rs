@@ -1,6 +1,6 @@
 //! What the broker says to its workers.
 
-use causeway_fabric::tcp::record::ConnectionKeys;
+use causeway_connection::record::ConnectionKeys;
 use causeway_sandbox::Confinement;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId, VerbsHello};

@@ -4,10 +4,10 @@ use crate::worker::engine::{Engine, Head, State};
 use crate::worker::incoming::Buffer;
 use causeway_api::calls::copy_to_device;
 use causeway_api::types::Payload;
-use causeway_fabric::past_caches;
 use causeway_gpu::CuResult;
 use causeway_gpu::busy::Busy;
 use causeway_gpu::objects::Translate;
+use causeway_memory::past_caches;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -6,7 +6,7 @@ use crate::worker::incoming::Buffer;
 use causeway_api::calls::{Opcode, copy_to_device};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::types::{Payload, Region};
-use causeway_fabric::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
 use causeway_fabric::{Link, Receiver};
 use causeway_gpu::calls::*;
 use causeway_gpu::cpu::{Options, SoftwareGpu};

@@ -15,7 +15,7 @@ use causeway_api::handle::{
 };
 use causeway_api::image::Form;
 use causeway_api::types::JitOptions;
-use causeway_fabric::tcp::channel::Connection;
+use causeway_connection::channel::Connection;
 use causeway_fabric::{Link, Receiver};
 use causeway_gpu::Gpu as _;
 use causeway_gpu::calls::*;

@@ -3,8 +3,8 @@
 //! What both ends agreed on is kept as a hash of each block: a copy of all of it would take as much memory of the host, and
 //! comparing would read both.
 
-use causeway_fabric::copiers;
 use causeway_gpu::{CuResult, DeviceBytes, Gpu, Staging};
+use causeway_memory::copiers;
 use core::ops::Range;
 use std::sync::OnceLock;
 use twox_hash::XxHash3_128;

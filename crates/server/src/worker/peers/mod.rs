@@ -25,18 +25,20 @@ use super::engine::{Engine, Head};
 use super::pool::Pool;
 use crate::broker::{Exchange, PeerCaller};
 use arrivals::{Arrivals, Step};
+use causeway_access::{Endpoint, Target};
 use causeway_api::calls::{peer_connect, peer_offer};
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 use causeway_api::types::{PeerTicket, PeerWay};
+use causeway_connection::Dial;
+use causeway_connection::channel::Connection;
 use causeway_fabric::shm::{self, staging};
-use causeway_fabric::tcp::channel::Connection;
 use causeway_fabric::{
-    ConnectOptions, DeviceUse, Dial, Endpoint, Link, PeerAddress, PeerLink, Receiver, Target, Via,
-    connect_peer, threads, verbs, via,
+    ConnectOptions, DeviceUse, Link, PeerAddress, PeerLink, Receiver, Via, connect_peer, verbs, via,
 };
 use causeway_gpu::CuResult;
 use causeway_gpu::objects::Translate as _;
+use causeway_sync::threads;
 use causeway_wire::codec::Encode;
 use causeway_wire::handshake::{LaneToken, Locality, SessionId, VerbsHello};
 use causeway_wire::text::Printable;

@@ -1,0 +1,16 @@
+//! Where a server is and who may use it: connect strings, keys, and where they are kept.
+//!
+//! | Module              | Question it answers                                                   |
+//! |---------------------|-----------------------------------------------------------------------|
+//! | [`target`]          | Where is the server, and with which key?                               |
+//! | [`keys`]            | Which key is a server's, and where is it kept?                         |
+//! | [`private_folder()`] | Where are sockets and files that no other user may reach?             |
+//! | [`local`]           | Which sockets of this host are servers', and is a server on this host? |
+
+pub mod keys;
+pub mod local;
+mod private_folder;
+pub mod target;
+
+pub use private_folder::private_folder;
+pub use target::{DEFAULT_PORT, Endpoint, Key, KeyError, Target, TargetError};

@@ -1,0 +1,38 @@
+//! How is a connection to a server made, and by whom?
+
+use core::fmt::Debug;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+use crate::socket::{self, DialError};
+use causeway_access::Endpoint;
+
+/// Makes connections for a process that may not make them itself: a server's worker has its broker do it.
+pub trait Dial: Debug + Send + Sync {
+    /// A connected stream socket, within `timeout`.
+    fn dial(&self, endpoint: &Endpoint, timeout: Duration) -> io::Result<OwnedFd>;
+}
+
+/// Connects to a server from this process.
+pub fn dial_here(endpoint: &Endpoint, timeout: Duration) -> Result<TcpStream, DialError> {
+    match endpoint {
+        Endpoint::Tcp { host, port } => socket::dial(host, *port, timeout),
+        Endpoint::Unix(name) => reach(name)
+            // The standard library's type for TCP serves for any stream socket.
+            .map(TcpStream::from)
+            .map_err(|cause| DialError::NoSocket { name: name.clone(), cause }),
+    }
+}
+
+/// Connects to a Unix socket: a path, or `@` and an abstract name.
+pub fn reach(name: &str) -> io::Result<OwnedFd> {
+    let address = match name.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    UnixStream::connect_addr(&address).map(OwnedFd::from)
+}

@@ -1,0 +1,115 @@
+//! Questions and answers over one connection: what a monitoring session needs, which has no posted calls, no transfers and no
+//! threads.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::time::{Duration, Instant};
+
+use causeway_wire::frame::{FrameError, FrameHeader, FrameKind, HEADER_SIZE};
+use thiserror::Error;
+
+use crate::channel::Connection;
+use crate::socket::path_mtu;
+
+/// The longest question or answer in bytes.
+pub const LONGEST: usize = 8 << 20;
+
+/// How long the rest of a message may take once it has begun.
+const REST: Duration = Duration::from_secs(30);
+
+/// Why an exchange has ended. Nothing can be asked over it any more.
+#[derive(Debug, Error)]
+pub enum ExchangeError {
+    /// The connection failed.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The bytes are no frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The frame is not the one that comes next.
+    #[error("the peer sent a message out of turn")]
+    OutOfTurn,
+    /// The message is too long to be sent.
+    #[error("a message of {0} bytes is too long; at most {LONGEST} are accepted")]
+    TooLong(usize),
+}
+
+/// One end of a connection on which messages go to and fro.
+#[derive(Debug)]
+pub struct Exchange {
+    connection: Connection,
+    sent: u64,
+    received: u64,
+}
+
+impl Exchange {
+    /// Over an authenticated connection on which nothing else is under way.
+    pub fn new(connection: Connection) -> Self {
+        Self { connection, sent: 0, received: 0 }
+    }
+
+    /// The connection's descriptor, for a forked child that closes its copy.
+    pub fn descriptor(&self) -> RawFd {
+        self.connection.socket().as_raw_fd()
+    }
+
+    /// Bytes of the longest packet on the way to the peer, where the kernel knows.
+    pub fn path_mtu(&self) -> Option<u32> {
+        path_mtu(self.connection.socket())
+    }
+
+    /// Sends one message.
+    pub fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), ExchangeError> {
+        let mut frame = vec![0; HEADER_SIZE];
+        encode(&mut frame);
+        let length = frame.len() - HEADER_SIZE;
+        if length > LONGEST {
+            return Err(ExchangeError::TooLong(length));
+        }
+        self.sent += 1;
+        let header = FrameHeader {
+            kind: FrameKind::Messages,
+            length: length as u32,
+            sequence: self.sent,
+            acknowledgement: self.received,
+        };
+        frame[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
+        Ok(self.connection.outgoing.send(&frame)?)
+    }
+
+    /// Receives one message, which must begin within `patience`; `None` when the peer has ended the connection.
+    pub fn receive(&mut self, patience: Option<Duration>) -> Result<Option<Vec<u8>>, ExchangeError> {
+        let mut header = [0; HEADER_SIZE];
+        self.connection.socket().set_read_timeout(patience)?;
+        let begun = self.connection.incoming.receive(&mut header, true)?;
+        if begun == 0 {
+            return Ok(None);
+        }
+        let deadline = Instant::now() + REST;
+        self.connection.incoming.receive_exact(&mut header[begun..], deadline)?;
+        let header = FrameHeader::parse(&header, LONGEST)?;
+        self.received += 1;
+        if header.kind != FrameKind::Messages || header.sequence != self.received {
+            return Err(ExchangeError::OutOfTurn);
+        }
+        // The body grows as its bytes arrive, so an announced length alone costs nothing.
+        let (length, mut body) = (header.length as usize, Vec::new());
+        while body.len() < length {
+            let start = body.len();
+            body.resize((start + (64 << 10)).min(length), 0);
+            self.connection.incoming.receive_exact(&mut body[start..], deadline)?;
+        }
+        Ok(Some(body))
+    }
+
+    /// Sends a question and receives its answer, which must begin within `patience`; `None` when the peer has ended the
+    /// connection.
+    pub fn ask(
+        &mut self,
+        patience: Duration,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Option<Vec<u8>>, ExchangeError> {
+        self.send(encode)?;
+        self.receive(Some(patience))
+    }
+}

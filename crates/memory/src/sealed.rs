@@ -1,0 +1,108 @@
+//! Which memory of another process can be mapped without danger?
+//!
+//! One whose size is sealed. Of any other the owner could take pages away, which would end whoever has mapped it.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use thiserror::Error;
+
+/// Why memory of another process is not taken, or none can be made for it.
+#[derive(Debug, Error)]
+pub enum SealedMemoryError {
+    /// The other process could take pages away, which would end this one.
+    #[error("the memory is not sealed against being cut short")]
+    NotSealed,
+    /// It is smaller or larger than was said.
+    #[error("the memory has {found} bytes instead of {expected}")]
+    WrongSize {
+        /// Bytes that were announced.
+        expected: u64,
+        /// Bytes that there are.
+        found: u64,
+    },
+    /// The system refuses it.
+    #[error("memory of {bytes} bytes cannot be shared: {cause}")]
+    System {
+        /// How large it is.
+        bytes: u64,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// Memory of another process that stays as long as it is: a memfd whose size is sealed.
+#[derive(Debug)]
+pub struct SealedMemory {
+    descriptor: OwnedFd,
+    bytes: u64,
+}
+
+impl SealedMemory {
+    /// Makes such memory.
+    pub fn new(name: &str, bytes: u64) -> Result<Self, SealedMemoryError> {
+        let make = || -> Result<OwnedFd, rustix::io::Errno> {
+            let descriptor = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            ftruncate(&descriptor, bytes)?;
+            fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+            Ok(descriptor)
+        };
+        let descriptor = make().map_err(|cause| SealedMemoryError::System { bytes, cause: cause.into() })?;
+        Ok(Self { descriptor, bytes })
+    }
+
+    /// Checks what another process has sent: only a sealed descriptor of exactly `bytes` is taken.
+    pub fn check(descriptor: OwnedFd, bytes: u64) -> Result<Self, SealedMemoryError> {
+        let needed = SealFlags::SHRINK | SealFlags::GROW;
+        // What cannot be sealed at all says so with an error.
+        if !fcntl_get_seals(&descriptor).is_ok_and(|seals| seals.contains(needed)) {
+            return Err(SealedMemoryError::NotSealed);
+        }
+        let system = |cause: rustix::io::Errno| SealedMemoryError::System { bytes, cause: cause.into() };
+        let found = fstat(&descriptor).map_err(system)?.st_size as u64;
+        if found == bytes {
+            Ok(Self { descriptor, bytes })
+        } else {
+            Err(SealedMemoryError::WrongSize { expected: bytes, found })
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Its descriptor.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd as _;
+        self.descriptor.as_fd()
+    }
+}
+
+impl From<SealedMemory> for OwnedFd {
+    fn from(memory: SealedMemory) -> Self {
+        memory.descriptor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sealed_memory_of_the_right_size_is_taken() {
+        let memory = SealedMemory::new("test", 8192).unwrap();
+        let copy = || memory.descriptor.try_clone().unwrap();
+        let bytes = memory.bytes();
+        assert!(SealedMemory::check(copy(), bytes).is_ok());
+        let other = SealedMemory::check(copy(), bytes + 1);
+        assert!(matches!(other, Err(SealedMemoryError::WrongSize { .. })));
+        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, bytes).unwrap();
+        assert!(matches!(SealedMemory::check(unsealed, bytes), Err(SealedMemoryError::NotSealed)));
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        assert!(matches!(SealedMemory::check(file, bytes), Err(SealedMemoryError::NotSealed)));
+        assert!(ftruncate(&memory.descriptor, 0).is_err(), "what is sealed cannot be cut short");
+    }
+}

@@ -1,0 +1,35 @@
+//! The staging pipeline: how a copy between a program's memory and a GPU is divided, so that its stages overlap.
+//!
+//! A copy passes three stages: from the program's memory into staging, over the wire, and from staging to the GPU;
+//! from the GPU it passes them the other way. Pieces of a copy go through the stages one behind the other. How large
+//! they are, how many are under way, and how many lanes and threads work on them is a [`Plan`], which depends on the
+//! size of the copy, its direction and the module that carries it: the stages, and the observation that no single
+//! setting serves all sizes, are those of Reaño and Silla, "Redesigning the rCUDA communication layer for a better
+//! adaptation to the underlying hardware". Everything here decides and nothing here copies: no memory of a program, no
+//! socket and no clock is touched; only [`profile`] reads and writes files.
+//!
+//! | Module        | Question it answers                                                        |
+//! |---------------|----------------------------------------------------------------------------|
+//! | [`plan`]      | What is there to choose, and within which limits?                           |
+//! | [`table`]     | Which plan does a copy of this size get?                                    |
+//! | [`language`]  | How does a person write a table down (`CAUSEWAY_PIPELINE`)?                  |
+//! | [`mod@cut`]   | Which pieces has a copy, in one, two or three dimensions?                    |
+//! | [`lanes`]     | How many connections carry the transfers of a session over TCP?              |
+//! | [`profile`]   | How is what `causeway tune` has measured kept, and found again?              |
+
+pub mod cut;
+pub mod lanes;
+pub mod language;
+pub mod plan;
+pub mod profile;
+pub mod table;
+
+pub use cut::{Piece, Shape, cut, cut_tapered};
+pub use lanes::{DEFAULT_LANES, MOST_LANES};
+pub use language::PipelineError;
+pub use plan::{Direction, Module, Plan, Size, chunk_bytes};
+pub use profile::{Measured, Profile, ProfileError};
+pub use table::{Change, PAST_CACHES_UP_TO, Rule, Table, built_in, for_distance};
+
+/// The variable that holds the user's table.
+pub const VARIABLE: &str = "CAUSEWAY_PIPELINE";

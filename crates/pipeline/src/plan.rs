@@ -1,0 +1,188 @@
+//! What is there to choose about a copy, and within which limits?
+
+use core::fmt;
+
+/// The module that carries a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Module {
+    /// Connections over TCP.
+    Tcp,
+    /// Memory that both processes share, on one host.
+    Shm,
+    /// Queue pairs of an InfiniBand, RoCE or iWARP card.
+    Verbs,
+}
+
+impl Module {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Shm, Self::Verbs];
+
+    /// Its name, as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Shm => "shm",
+            Self::Verbs => "verbs",
+        }
+    }
+}
+
+impl fmt::Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The way a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the program's memory to a device.
+    ToDevice,
+    /// From a device to the program's memory.
+    FromDevice,
+}
+
+impl Direction {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::ToDevice, Self::FromDevice];
+
+    /// Its name, as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ToDevice => "to-device",
+            Self::FromDevice => "from-device",
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How a copy is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Plan {
+    /// Staging buffers: pieces that are under way at a time.
+    pub buffers: usize,
+    /// Bytes of a buffer: the most that a piece has.
+    pub buffer_bytes: usize,
+    /// Lanes that carry a piece.
+    pub lanes: usize,
+    /// Threads that copy between the program's memory and staging, where the module has such a stage.
+    pub threads: usize,
+}
+
+impl Plan {
+    /// The most buffers.
+    pub const MOST_BUFFERS: usize = 64;
+    /// The smallest buffer, in bytes. What is smaller travels with the commands.
+    pub const LEAST_BYTES: usize = 64 << 10;
+    /// The largest buffer, in bytes: the largest transfer that a worker receives into pinned memory.
+    pub const MOST_BYTES: usize = 64 << 20;
+    /// The most lanes.
+    pub const MOST_LANES: usize = crate::lanes::MOST_LANES as usize;
+    /// The most copying threads.
+    pub const MOST_THREADS: usize = 64;
+
+    /// The plan with every number at least 1 and none beyond its limit.
+    #[must_use]
+    pub fn within_limits(self) -> Self {
+        Self {
+            buffers: self.buffers.clamp(1, Self::MOST_BUFFERS),
+            buffer_bytes: self.buffer_bytes.clamp(Self::LEAST_BYTES, Self::MOST_BYTES),
+            lanes: self.lanes.clamp(1, Self::MOST_LANES),
+            threads: self.threads.clamp(1, Self::MOST_THREADS),
+        }
+    }
+}
+
+/// Bytes of a chunk, the unit in which lanes take the bytes of a transfer of `length` bytes that `lanes` lanes carry: small
+/// enough that all lanes have work until its end, large enough that the work for a chunk does not show. A quarter of a transfer
+/// is enough up to 512 KiB: what is longer is a piece of a copy as a rule, whose next piece gives the other lanes work (16 MiB from
+/// a device in pieces of 2: 28 GB/s in chunks of 256 KiB, 33 in chunks of 512; 16 cores, 2026-11-23). One that is `spread` is whole
+/// sooner when each lane has a part of it (16 MiB to a device in pieces of 2: 28.5 GB/s in chunks of 512 KiB, 31 in chunks of 256;
+/// medians of 17 rounds, the same day).
+pub fn chunk_bytes(length: usize, lanes: usize, spread: bool) -> usize {
+    const SMALLEST: usize = 256 << 10;
+    const LARGEST: usize = 1 << 20;
+    if spread {
+        let part = length.div_ceil(lanes.max(1)).clamp(SMALLEST / 2, 2 * SMALLEST);
+        return part.next_multiple_of(4 << 10);
+    }
+    let least = (length / 4).clamp(SMALLEST, 2 * SMALLEST);
+    length.div_ceil(2 * lanes.max(1)).clamp(least, LARGEST).next_multiple_of(SMALLEST)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = Size(self.buffer_bytes as u64);
+        let lanes = match self.lanes {
+            1 => "1 lane".to_owned(),
+            Self::MOST_LANES => "all lanes".to_owned(),
+            lanes => format!("{lanes} lanes"),
+        };
+        let threads =
+            if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
+        write!(f, "{}x{bytes}, {lanes}, {threads}", self.buffers)
+    }
+}
+
+/// A number of bytes as people write it: `64K`, `4M`, `1G`, or digits alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(30, "G"), (20, "M"), (10, "K")];
+        match units.iter().find(|(shift, _)| self.0 != 0 && self.0.is_multiple_of(1 << shift)) {
+            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl Size {
+    /// Reads what [`Display`](fmt::Display) writes; nothing when it is no size.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (digits, shift) = match text.char_indices().last()? {
+            (at, 'K' | 'k') => (&text[..at], 10),
+            (at, 'M' | 'm') => (&text[..at], 20),
+            (at, 'G' | 'g') => (&text[..at], 30),
+            _ => (text, 0),
+        };
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            return None;
+        }
+        digits.parse::<u64>().ok()?.checked_mul(1 << shift).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_and_read_with_units() {
+        for (bytes, text) in [(0, "0"), (1, "1"), (1000, "1000"), (64 << 10, "64K"), (5 << 30, "5G")] {
+            assert_eq!(Size(bytes).to_string(), text);
+            assert_eq!(Size::parse(text), Some(Size(bytes)));
+        }
+        assert_eq!(Size::parse("3m"), Some(Size(3 << 20)));
+        for wrong in ["", "M", "1.5M", "-1", "+1", "1MB", "99999999999G", "é"] {
+            assert_eq!(Size::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn chunks_give_every_lane_work() {
+        let chunk = |length, lanes, spread| chunk_bytes(length, lanes, spread) >> 10;
+        assert_eq!([chunk(0, 4, false), chunk(0, 4, true)], [256, 128]);
+        assert_eq!([chunk(1 << 20, 4, false), chunk(1 << 20, 4, true)], [256, 256]);
+        assert_eq!([chunk(2 << 20, 8, false), chunk(2 << 20, 8, true)], [512, 256]);
+        assert_eq!([chunk(4 << 20, 4, false), chunk(4 << 20, 4, true)], [512, 512]);
+        assert_eq!([chunk(64 << 20, 4, false), chunk(64 << 20, 4, true)], [1024, 512]);
+        assert_eq!([chunk(usize::MAX, 0, false), chunk(usize::MAX, 0, true)], [1024, 512]);
+    }
+}

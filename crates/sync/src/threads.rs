@@ -1,0 +1,63 @@
+//! Threads that live in other people's processes.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// Starts a thread named `causeway-{name}` that no signal is ever delivered to, so that the program's
+/// handlers run on the program's own threads, as they would without us.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    start(Builder::new(), name, body)
+}
+
+/// Like [`spawn`], for a thread that calls the program's own functions: it has as much stack as they are used to from
+/// the C library's threads, four times of what Rust's have.
+pub fn spawn_for_program(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    start(Builder::new().stack_size(8 << 20), name, body)
+}
+
+fn start(builder: Builder, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    // The new thread inherits the mask, so it is blocked from its first instruction on.
+    let before = block_all_signals();
+    let started = builder.name(format!("causeway-{name}")).spawn(body);
+    restore_signals(&before);
+    started
+}
+
+/// Calls `body`, which may write to a connection that has ended, so that the program hears nothing of it.
+pub fn without_sigpipe<T>(body: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    // SAFETY: sigset_t is plain data that sigemptyset fills; the other calls read or write such sets.
+    unsafe {
+        let mut pipe: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
+        let result = body();
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            // It waits for this thread by now, and must not be there when it is let in again.
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&pipe, core::ptr::null_mut(), &at_once);
+        }
+        restore_signals(&before);
+        result
+    }
+}
+
+fn block_all_signals() -> libc::sigset_t {
+    // SAFETY: sigset_t is plain data that sigfillset fills; pthread_sigmask reads one set and writes the
+    // other.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: the set was filled by pthread_sigmask; no previous mask is asked for.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, before, core::ptr::null_mut());
+    }
+}
