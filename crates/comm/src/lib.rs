@@ -13,6 +13,7 @@
 //! | [`meeting`] | How does one rank reach another of its host: sockets, descriptors, process ids?    |
 //! | [`pair`]    | What lies between two ranks? Plain data, pure.                                     |
 //! | [`channels`]| Which ways does a message have between them? Pure.                                |
+//! | [`matching`]| In what order do messages match, when some carry no bytes? Pure.                   |
 //! | [`tracer`]  | Is the traffic with a peer bound by latency or by bandwidth? Pure.                 |
 //! | [`scheduler`]| Which channel does a message take, and why? Pure.                                 |
 //! | [`moving`]  | When does a rank that moves to another place go on? Pure.                          |
@@ -21,6 +22,7 @@ pub mod board;
 pub mod channels;
 pub mod identity;
 pub mod job;
+pub mod matching;
 pub mod meeting;
 pub mod moving;
 pub mod pair;

@@ -1,0 +1,74 @@
+//! What travels in place of bytes that lie on a GPU.
+//!
+//! 61 bytes, little-endian: `CWmsg1` and two zeros, the world ranks of sender and receiver, the number of the
+//! sender's operation, the payload's bytes, 13 zeros, and a proof over all that. The length is a prime that few
+//! programs send, and the proof is made with the job's nonce: no other message is taken for a descriptor, and
+//! none of another job is.
+
+use crate::job::{Job, PROOF_BYTES};
+
+/// Bytes of a descriptor.
+pub const DESCRIPTOR_BYTES: usize = 61;
+
+const MAGIC: [u8; 8] = *b"CWmsg1\0\0";
+
+/// Bytes in front of the proof.
+const STATEMENT_BYTES: usize = DESCRIPTOR_BYTES - PROOF_BYTES;
+
+/// Word of a message that the receiver fetches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Descriptor {
+    /// The rank that sends, in the job.
+    pub from: u32,
+    /// The rank for which it is.
+    pub to: u32,
+    /// The number of the sender's operation, which it never gives again.
+    pub operation: u64,
+    /// Bytes of the payload.
+    pub bytes: u64,
+}
+
+impl Descriptor {
+    /// As it travels.
+    pub fn encode(&self, job: &Job) -> [u8; DESCRIPTOR_BYTES] {
+        let mut bytes = [0; DESCRIPTOR_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&self.from.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.to.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.operation.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
+        let proof = job.proof(&bytes[..STATEMENT_BYTES]);
+        bytes[STATEMENT_BYTES..].copy_from_slice(&proof);
+        bytes
+    }
+
+    /// The descriptor that these bytes are, if they are one of this job.
+    pub fn decode(bytes: &[u8], job: &Job) -> Option<Self> {
+        let bytes: &[u8; DESCRIPTOR_BYTES] = bytes.try_into().ok()?;
+        let (statement, proof) = bytes.split_first_chunk::<STATEMENT_BYTES>()?;
+        let is_one = statement[..8] == MAGIC && job.is_proof(statement, proof.first_chunk()?);
+        let short = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| statement[at + index]));
+        let long = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| statement[at + index]));
+        is_one.then(|| Self { from: short(8), to: short(12), operation: long(16), bytes: long(24) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_those_of_this_job() {
+        let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
+        let descriptor = Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX };
+        let bytes = descriptor.encode(&job);
+        assert_eq!(Descriptor::decode(&bytes, &job), Some(descriptor));
+        assert_eq!(Descriptor::decode(&bytes, &other), None);
+        assert_eq!(Descriptor::decode(&bytes[1..], &job), None);
+        for at in 0..DESCRIPTOR_BYTES {
+            let mut bytes = bytes;
+            bytes[at] ^= 1;
+            assert_eq!(Descriptor::decode(&bytes, &job), None, "byte {at}");
+        }
+    }
+}
