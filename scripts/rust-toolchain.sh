@@ -1,17 +1,31 @@
 #!/usr/bin/env bash
-# Makes sure that there is a Rust toolchain at least as new as the workspace asks for (rust-version in Cargo.toml), with rustfmt
-# and clippy: uses the one that is there, else installs rustup and with it exactly that version.
+# Makes sure that there is the Rust that rust-toolchain.toml names, or a newer one where that cannot be had, with rustfmt and
+# clippy: uses the one that is there, else installs rustup and with it exactly that version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+wanted=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
-# True when cargo is there and at least as new as wanted.
+# True when cargo (or, for +TOOLCHAIN, that one's) is there and at least as new as wanted.
 new_enough() {
     local found
-    found=$(cargo --version 2>/dev/null | cut -d ' ' -f 2) || return 1
+    found=$(cargo "$@" --version 2>/dev/null | cut -d ' ' -f 2) || return 1
     [ -n "$found" ] && [ "$(printf '%s\n%s\n' "$wanted" "$found" | sort -V | head -n 1)" = "$wanted" ]
+}
+
+# Another toolchain of this machine that is new enough, for this folder alone.
+use_another() {
+    local name
+    while read -r name _; do
+        if [[ $name != nightly* ]] && new_enough "+$name"; then
+            echo "rust-toolchain: Rust $wanted is not installed by that name; $name is used in this folder" \
+                "(rustup override unset undoes that)" >&2
+            rustup override set "$name" >&2
+            return
+        fi
+    done < <(rustup toolchain list)
+    return 1
 }
 
 if ! new_enough; then
@@ -24,7 +38,7 @@ if ! new_enough; then
             curl --proto '=https' --tlsv1.2 -sSfL https://static.rust-lang.org/rustup/rustup-init.sh -o "$installer"
         sh "$installer" -y -q --no-modify-path --profile minimal --default-toolchain "$wanted" -c rustfmt -c clippy
         rm "$installer"
-    else
+    elif ! use_another; then
         echo "rust-toolchain: installing Rust $wanted with rustup" >&2
         rustup toolchain install "$wanted" --profile minimal -c rustfmt -c clippy
         if ! new_enough; then
