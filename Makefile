@@ -17,6 +17,7 @@ help:
 	@echo 'make bench       measure calls, copies and frames with the software GPU, over TCP and shared memory (see causeway bench --help)'
 	@echo 'make lint        formatting, clippy, documentation, licences and advisories of the dependencies'
 	@echo 'make book        make the book, docs/book/index.html'
+	@echo 'make notices     make THIRD-PARTY-NOTICES.md, the licences of what the programs contain, from Cargo.lock'
 	@echo 'make programs    compile the CUDA test programs into build/cuda, and the applications'
 	@echo 'make apps        compile the applications of bench/apps into build/apps; python3 tools/gpu_test/apps measures them'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
@@ -52,6 +53,9 @@ lint: setup
 book:
 	@scripts/book.sh
 
+notices: setup
+	@python3 tools/notices
+
 bench: programs
 	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
 	for part in latency launch copy; do $(CARGO_TARGET_DIR)/release/causeway bench $$part --quick --via tcp,shm || exit 1; done
@@ -81,4 +85,4 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs apps demo test lint book bench fuzz fuzz-bundle net-test verbs-guest verbs-test gpu-bundle gpu-test
+.PHONY: help setup programs apps demo test lint book notices bench fuzz fuzz-bundle net-test verbs-guest verbs-test gpu-bundle gpu-test

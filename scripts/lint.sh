@@ -42,7 +42,7 @@ fi
 step python3 -m unittest discover --quiet --start-directory tools/layers
 step python3 tools/layers
 # Links between documents, pictures and figures that are made from texts, and the book.
-for tool in check_links diagrams performance; do
+for tool in check_links cli_reference diagrams doc_commands notices performance; do
     step python3 -m unittest discover --quiet --start-directory tools/$tool
 done
 step python3 tools/check_links
