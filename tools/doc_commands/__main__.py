@@ -20,8 +20,8 @@ from run import run
 FILES = ("README.md", "CONTRIBUTING.md", "examples/README.md")
 BOOK = "docs/src"
 MESSAGES = Path("docs/src/guides/troubleshooting.md")
-# Made from what the program prints.
-MADE = "docs/src/reference/cli.md"
+# Made from what the program prints, and from what was once run.
+MADE = ("docs/src/reference/cli.md", "docs/src/performance.md")
 
 
 def main(arguments: list[str]) -> int:
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     wrong: list[str] = []
     to_run: list[tuple[Path, list[Command]]] = []
     for file in files:
-        if str(file) == MADE:
+        if str(file) in MADE:
             continue
         text = file.read_text(encoding="utf-8")
         commands, of_blocks = read(text)

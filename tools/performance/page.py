@@ -1,17 +1,27 @@
 """The page about performance."""
 
+import textwrap
+
 from baselines import Figure, Group
 
 HEAD = """# Performance
 
 <!-- Made by tools/performance from docs/baselines.json. Do not edit. -->
 
-What was measured, the latest figure of each row. Machine, command, commit and lab note stand with each table, so that it
-can be repeated. Lab notes are in `docs/lab`; they also have what did not make anything faster.
+What was measured, the latest figure of each row. Machine, command, commit and lab note stand with each table,
+so that it can be repeated. Lab notes are in `docs/lab`; they also have what did not make anything faster.
 
-Figures of H200 machines over TCP are of loopback and without a key, so without encryption. The machines are virtual and
-shared with others: what is compared was measured in turns, and differences of a few percent are chance.
+Figures of H200 machines over TCP are of loopback and without a key, so without encryption. The machines are
+virtual and shared with others: what is compared was measured in turns, and differences of a few percent are
+chance.
 """
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Prose in lines as all documents have them; further lines of a list's item are indented."""
+    return textwrap.fill(
+        text, 110, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def text(figure: Figure | None) -> str:
@@ -26,13 +36,13 @@ def make(groups: list[Group]) -> str:
     parts = [HEAD]
     for group in groups:
         names = list(group.series.values())
-        parts.append(f"## {group.title}\n\n{group.text}\n\n![{group.title}](images/performance-{group.id}.svg)\n")
+        parts.append(f"## {group.title}\n\n{wrapped(group.text)}\n\n![{group.title}](images/performance-{group.id}.svg)\n")
         lines = [f"| {group.unit} | {' | '.join(names)} | measured |", "| --- |" + " --- |" * (len(names) + 1)]
         for row in group.rows:
             figures = " | ".join(text(row.figures.get(name)) for name in group.series)
             lines.append(f"| {row.what} | {figures} | {row.date}, {row.commit} |")
         parts.append("\n".join(lines) + "\n")
-        parts.append(f"Machine: {group.machine}.\n")
+        parts.append(wrapped(f"Machine: {group.machine}.") + "\n")
         parts.append(sources(group))
     return "\n".join(parts)
 
@@ -41,8 +51,9 @@ def sources(group: Group) -> str:
     """Commands and lab notes, and how figures were computed."""
     commands = list(dict.fromkeys(row.command for row in group.rows))
     notes = list(dict.fromkeys(figure.source for row in group.rows for figure in row.figures.values()))
+    # A command stays on one line, to be copied.
     lines = [f"- command: `{command}`" for command in commands]
     lines.append("- lab notes: " + ", ".join(f"`docs/lab/{note}`" for note in notes))
     computed = list(dict.fromkeys(figure.how for row in group.rows for figure in row.figures.values() if figure.how))
     lines += [f"- \\* computed: {how}" for how in computed]
-    return "\n".join(lines) + "\n"
+    return "\n".join(line if line.startswith("- command") else wrapped(line, "  ") for line in lines) + "\n"
