@@ -2,7 +2,8 @@
 
     python3 tools/check_links    all Markdown files, and what other files say of docs/
 
-Links and images of Markdown and HTML, their anchors, includes of mdBook, and paths of documents in code and scripts.
+Links and images of Markdown and HTML, their anchors, includes of mdBook, paths of documents in code and scripts, and
+files and folders of the tree that a document names in `backticks` (lab notes and the changelog tell of what was).
 Every page of the book must be in its table of contents, and may link to other pages of the book only. Exit status: 0 if
 all is well, 1 if not, 2 for wrong use.
 """

@@ -5,11 +5,15 @@ import subprocess
 from pathlib import Path
 from urllib.parse import unquote
 
-from markdown import Link, anchors, links, read
+from markdown import Link, anchors, code, links, read
 
 BOOK = Path("docs/src")
 # A document that code, a script or a page names by its path from the root.
 MENTION = re.compile(r"(?<![\w./(-])docs/[\w./-]+\.(?:md|json|toml|svg)\b")
+# A file or folder of the tree that prose names.
+PLACE = re.compile(r"(?:crates|tests|tools|scripts|bench|fuzz|examples)/[\w./-]+")
+# What they name was there when they were written.
+OF_THE_PAST = ("docs/lab/", "CHANGELOG.md", "THIRD-PARTY-NOTICES")
 # Bytes of tests, and what others have written.
 NOT_TEXT = ("fuzz/corpus/", "tests/corpus/", "Cargo.lock", "LICENSE", "THIRD-PARTY-NOTICES")
 
@@ -32,6 +36,12 @@ def check(root: Path, listed: list[Path]) -> list[str]:
             for link in links(text):
                 if sentence := check_link(root, file, link):
                     wrong.append(f"{file}:{link.line}: {sentence}")
+            if not str(file).startswith(OF_THE_PAST):
+                wrong += [
+                    f"{file}:{name.line}: names {name.target}, which does not exist"
+                    for name in code(text)
+                    if PLACE.fullmatch(name.target) and not (root / name.target).exists()
+                ]
         # Tests of the tools invent trees of their own.
         if not (file.parts[0] == "tools" and file.name.startswith("test_")):
             for match in MENTION.finditer(text):

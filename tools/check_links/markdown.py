@@ -47,6 +47,13 @@ def links(text: str) -> list[Link]:
     return found
 
 
+def code(text: str) -> list[Link]:
+    """What stands in backticks."""
+    return [
+        Link(number, match[0].strip("`").strip()) for number, line in lines_of_text(text) for match in CODE.finditer(line)
+    ]
+
+
 def anchors(text: str) -> set[str]:
     """The names of headings, as GitHub and mdBook make them, and ids that are given in HTML."""
     found: set[str] = set()

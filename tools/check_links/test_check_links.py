@@ -64,6 +64,11 @@ class Checking(unittest.TestCase):
         wrong = self.check(b_rs="//! docs/a.md and docs/b.md say", docs__a_md="")
         self.assertEqual(wrong, ["b.rs:1: names docs/b.md, which does not exist"])
 
+    def test_places_that_prose_names_exist(self):
+        text = "`crates/a.rs`, `crates/a_rs`\n`crates/*/src`, `tests`, `crates/b c`\n```\n`crates/c`\n```\n"
+        wrong = self.check(a_md=text, crates__a_rs="", docs__lab__b_md="`crates/gone`")
+        self.assertEqual(wrong, ["a.md:1: names crates/a_rs, which does not exist"])
+
     def test_the_book_is_whole_and_by_itself(self):
         wrong = self.check(
             docs__src__SUMMARY_md="[a](a.md)",
