@@ -28,6 +28,8 @@ help:
 	@echo '                 for what it installs; the kernel is built once, some 8 minutes. make verbs-guest builds it and runs nothing'
 	@echo 'make fuzz        run every fuzz target for a minute; FUZZ_SECONDS="600" changes that, FUZZ_TARGETS="messages fatbin" picks some'
 	@echo '                 (fuzz/README.md). make fuzz-bundle packs build/fuzz-bin, to run them on a machine without Rust or network'
+	@echo 'make check-concurrency'
+	@echo '                 every order of the steps of each protocol of waiting, by loom; Miri and ThreadSanitizer where the toolchain has them'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:
@@ -71,6 +73,9 @@ net-test: programs
 fuzz: setup
 	@scripts/fuzz.sh
 
+check-concurrency: setup
+	@scripts/check-concurrency.sh
+
 fuzz-bundle: setup
 	@scripts/fuzz.sh pack
 
@@ -85,4 +90,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs apps demo test lint book notices bench fuzz fuzz-bundle net-test verbs-guest verbs-test gpu-bundle gpu-test
+.PHONY: help setup programs apps demo test lint book notices bench fuzz fuzz-bundle check-concurrency net-test verbs-guest \
+        verbs-test gpu-bundle gpu-test

@@ -15,6 +15,7 @@ cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || failed=1
 if tests/verbs/guest/guest.py ready; then
     tests/verbs/run quick 2>&1 | tee -a "$log" || failed=1
 fi
+scripts/check-concurrency.sh 2>&1 | tee -a "$log" || failed=1
 scripts/lint.sh || failed=1
 
 # cargo prints one `test result:` line for each test binary.

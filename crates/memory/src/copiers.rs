@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
+use causeway_sync::Latch;
 use causeway_sync::awake::{self, cores};
 use causeway_sync::threads;
 
@@ -40,11 +41,8 @@ struct Job {
     /// Threads that are to be called.
     uncalled: AtomicUsize,
     next: AtomicUsize,
-    /// Parts that are done.
-    done: AtomicUsize,
-    /// Whether `done` has reached all parts; for whoever sleeps until then.
-    ended: Mutex<bool>,
-    all_done: Condvar,
+    /// Opens when all parts are done.
+    done: Latch,
 }
 
 // SAFETY: the work may be shared by threads, and is looked at only for a part that was taken; `share` returns only when
@@ -73,21 +71,14 @@ impl Job {
             unsafe { (*self.work)(part) };
             count += 1;
         }
-        if count > 0 && self.done.fetch_add(count, Ordering::AcqRel) + count == self.parts {
-            *self.ended.lock() = true;
-            self.all_done.notify_all();
-        }
+        self.done.done(count);
     }
 
     /// Waits until every part is done.
     fn wait(&self) {
         // What is left is less than a part for each thread.
-        if awake::look(awake::between_work(), || self.done.load(Ordering::Acquire) == self.parts) {
-            return;
-        }
-        let mut ended = self.ended.lock();
-        while !*ended {
-            self.all_done.wait(&mut ended);
+        if !awake::look(awake::between_work(), || self.done.is_open()) {
+            self.done.wait();
         }
     }
 }
@@ -155,9 +146,8 @@ pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize)
     let work: *const (dyn Fn(usize) + Sync + '_) = &raw const work;
     // SAFETY: only the lifetime changes; nobody looks at the work after this function has returned, see `Job`.
     let work: *const (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(work) };
-    let (uncalled, next, done) = (AtomicUsize::new(helpers), AtomicUsize::new(0), AtomicUsize::new(0));
-    let (ended, all_done) = (Mutex::new(false), Condvar::new());
-    let job = Arc::new(Job { work, parts, uncalled, next, done, ended, all_done });
+    let (uncalled, next) = (AtomicUsize::new(helpers), AtomicUsize::new(0));
+    let job = Arc::new(Job { work, parts, uncalled, next, done: Latch::new(parts) });
     pool.call(&job, CALLED_FIRST);
     job.work();
     job.wait();

@@ -10,9 +10,7 @@
 //! So an idle link costs nothing, and a busy one no system call per message.
 
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Thread;
 use std::time::Duration;
 
 use causeway_wire::compressed::{WORTH_COMPRESSING, compress};
@@ -21,6 +19,7 @@ use parking_lot::Mutex;
 
 use super::{LinkError, Shared, count};
 use crate::module::SendMessages;
+use causeway_sync::Parker;
 use causeway_sync::awake;
 use causeway_sync::threads;
 
@@ -45,8 +44,8 @@ pub(super) struct Sending {
     writer: Mutex<Writer>,
     /// Whether the batch holds a message; changed under the batch's lock.
     waiting: AtomicBool,
-    flusher: OnceLock<Thread>,
-    flusher_parked: AtomicBool,
+    /// Where the flusher parks while nothing is posted.
+    flusher: Parker,
 }
 
 struct Writer {
@@ -97,21 +96,13 @@ impl Sending {
             batch: Mutex::new(empty_frame()),
             writer: Mutex::new(Writer { outgoing, spare: empty_frame(), packed: Vec::new() }),
             waiting: AtomicBool::new(false),
-            flusher: OnceLock::new(),
-            flusher_parked: AtomicBool::new(false),
+            flusher: Parker::new(),
         }
     }
 
     #[inline]
     pub(super) fn wake_flusher(&self) {
-        // SeqCst here and in the flusher: either it sees the message before it parks, or we see that it
-        // parks.
-        if self.flusher_parked.load(Ordering::SeqCst)
-            && self.flusher_parked.swap(false, Ordering::SeqCst)
-            && let Some(flusher) = self.flusher.get()
-        {
-            flusher.unpark();
-        }
+        self.flusher.wake();
     }
 }
 
@@ -139,7 +130,7 @@ pub(super) fn append<R>(
     }
     let first = start == HEADER_SIZE && end > start;
     if first {
-        sending.waiting.store(true, Ordering::SeqCst);
+        sending.waiting.store(true, Ordering::Release);
     }
     drop(batch);
     if leave_now || end >= FULL {
@@ -161,7 +152,7 @@ pub(super) fn flush(shared: &Shared) -> Result<(), LinkError> {
             return shared.check();
         }
         core::mem::swap(&mut *batch, &mut writer.spare);
-        sending.waiting.store(false, Ordering::SeqCst);
+        sending.waiting.store(false, Ordering::Release);
     }
     let length = writer.spare.len() - HEADER_SIZE;
     let header = shared.numbers.lock().number(length as u32);
@@ -180,7 +171,7 @@ pub(super) fn flush(shared: &Shared) -> Result<(), LinkError> {
 
 pub(super) fn start_flusher(shared: &Arc<Shared>) -> std::io::Result<()> {
     let weak = Arc::downgrade(shared);
-    let handle = threads::spawn("flush", move || {
+    threads::spawn("flush", move || {
         // The kernel may otherwise let a short sleep last 50 us longer.
         // SAFETY: the call takes a number and changes this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
@@ -190,7 +181,7 @@ pub(super) fn start_flusher(shared: &Arc<Shared>) -> std::io::Result<()> {
                 return;
             }
             let sending = &shared.sending;
-            if sending.waiting.load(Ordering::SeqCst) {
+            if sending.waiting.load(Ordering::Acquire) {
                 looks_in_vain = 0;
                 // A failure ends the link, which the next round sees.
                 let _ = flush(&shared);
@@ -198,20 +189,13 @@ pub(super) fn start_flusher(shared: &Arc<Shared>) -> std::io::Result<()> {
                 looks_in_vain += 1;
             } else {
                 looks_in_vain = 0;
-                sending.flusher_parked.store(true, Ordering::SeqCst);
-                if sending.waiting.load(Ordering::SeqCst) || shared.check().is_err() {
-                    sending.flusher_parked.store(false, Ordering::SeqCst);
-                }
-                while sending.flusher_parked.load(Ordering::SeqCst) {
-                    std::thread::park();
-                }
+                let is_ready = || sending.waiting.load(Ordering::Acquire) || shared.check().is_err();
+                sending.flusher.park_unless(is_ready);
             }
             drop(shared);
             std::thread::sleep(MAX_AGE);
         }
     })?;
-    shared.sending.flusher.set(handle.thread().clone()).expect("the flusher is started once");
-    shared.sending.wake_flusher();
     Ok(())
 }
 

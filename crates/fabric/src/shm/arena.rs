@@ -8,12 +8,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
+use causeway_sync::wake_flag;
 use causeway_wire::chunk::{ChunkError, ChunkHeader};
 use parking_lot::Mutex;
 
 use super::Violation;
-use super::bell;
 use super::layout::{Direction, LARGEST_PIECE, SLOT, Word};
+use super::patience;
 use super::ring::{
     ANNOUNCEMENT_WORDS, EntryConsumer, EntryProducer, RETURN_WORDS, announcer, collector, returner, taker,
 };
@@ -112,7 +113,7 @@ impl Lender {
         let _turn = self.turn.lock();
         let returned = self.segment.index(self.direction, Word::Returned);
         let bell = self.segment.futex(self.direction, Word::Lender);
-        let patience = bell::patience();
+        let patience = patience();
         loop {
             if over.load(Ordering::SeqCst) {
                 return Err(LinkError::PeerGone);
@@ -126,7 +127,7 @@ impl Lender {
             while !more() && begun.elapsed() < patience {
                 core::hint::spin_loop();
             }
-            bell::sleep(bell, bell::BUSY, || more() || over.load(Ordering::SeqCst));
+            wake_flag::park(bell, wake_flag::BUSY, || more() || over.load(Ordering::SeqCst));
         }
     }
 
@@ -154,7 +155,7 @@ impl Lender {
 
     /// Wakes the thread that waits for slots.
     pub(super) fn wake(&self) {
-        bell::ring(self.segment.futex(self.direction, Word::Lender));
+        wake_flag::wake(self.segment.futex(self.direction, Word::Lender));
     }
 }
 
@@ -173,7 +174,7 @@ impl Owns for Borrower {
         // A ring of returns that is full or broken is the peer's own loss: it gets its slots back never.
         let _ = self.returns.lock().push([u64::from(first)]);
         self.leases.fetch_sub(1, Ordering::Relaxed);
-        bell::ring(self.segment.futex(self.direction, Word::Lender));
+        wake_flag::wake(self.segment.futex(self.direction, Word::Lender));
     }
 }
 

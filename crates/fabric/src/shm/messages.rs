@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::bell::{self, BUSY, LOOKING};
+use causeway_sync::wake_flag::{self, BUSY, POLLING};
+
 use super::layout::{Direction, Word};
+use super::patience;
 use super::ring::{ByteConsumer, ByteProducer};
 use super::segment::Segment;
 use super::transfers::State;
@@ -23,7 +25,7 @@ pub(super) struct Sending {
 impl Sending {
     pub(super) fn new(state: Arc<State>, segment: Arc<Segment>, direction: Direction) -> Self {
         let ring = ByteProducer::new(Arc::clone(&segment), direction);
-        Self { state, segment, direction, ring, patience: bell::patience() }
+        Self { state, segment, direction, ring, patience: patience() }
     }
 
     /// Waits until the peer has read something.
@@ -36,7 +38,7 @@ impl Sending {
             core::hint::spin_loop();
         }
         let has_room = || !matches!(self.ring.room(), Ok(0)) || self.state.is_over();
-        bell::sleep(self.segment.futex(self.direction, Word::Sender), BUSY, has_room);
+        wake_flag::park(self.segment.futex(self.direction, Word::Sender), BUSY, has_room);
         Ok(())
     }
 }
@@ -53,7 +55,7 @@ impl SendMessages for Sending {
                 continue;
             }
             bytes = &bytes[count..];
-            bell::ring(self.segment.futex(self.direction, Word::Receiver));
+            wake_flag::wake(self.segment.futex(self.direction, Word::Receiver));
         }
         Ok(())
     }
@@ -80,7 +82,7 @@ impl ReceiveMessages for Receiving {
         let doing = self.segment.futex(self.direction, Word::Receiver);
         // Written once, not whenever it looks: the peer reads it behind each of its messages.
         if core::mem::take(&mut self.is_busy) {
-            doing.store(LOOKING, Ordering::Relaxed);
+            doing.store(POLLING, Ordering::Relaxed);
         }
         loop {
             let over = self.state.is_over();
@@ -92,7 +94,7 @@ impl ReceiveMessages for Receiving {
                 // or it is seen here that it sleeps, and what it has announced. One fence for both, since a message waits
                 // for it.
                 fence(Ordering::SeqCst);
-                bell::wake(self.segment.futex(self.direction, Word::Sender));
+                wake_flag::wake_after_fence(self.segment.futex(self.direction, Word::Sender));
                 // What was announced before these bytes were written is there for whoever reads them.
                 self.state.deliver_all(link)?;
                 return Ok(count);
@@ -107,7 +109,7 @@ impl ReceiveMessages for Receiving {
             }
             let has_some =
                 || !matches!(self.ring.available(), Ok(0)) || self.state.has_pieces() || self.state.is_over();
-            bell::sleep(doing, LOOKING, has_some);
+            wake_flag::park(doing, POLLING, has_some);
         }
     }
 }

@@ -10,7 +10,6 @@
 //! |--------------|----------------------------------------------------------------------------|
 //! | [`layout`]   | What lies where in the memory?                                             |
 //! | `segment`    | How is the memory made, handed over, checked and mapped?                    |
-//! | `bell`       | How does one process sleep until the other has something for it?            |
 //! | `ring`       | How do bytes and entries get across in order?                               |
 //! | `slots`      | Which slots of the arena are free?                                          |
 //! | `arena`      | How are pieces lent, announced, and given back?                             |
@@ -26,7 +25,6 @@
 //! itself. A peer that breaks the rules ends its own link.
 
 mod arena;
-mod bell;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -43,11 +41,18 @@ pub mod staging;
 mod transfers;
 
 use std::io;
+use std::time::Duration;
 
+use causeway_sync::awake;
 use causeway_wire::text::Printable;
 use thiserror::Error;
 
 pub use segment::SegmentError;
+
+/// How long a sender polls for room before it sleeps: on few cores, whoever is to make room needs this one.
+fn patience() -> Duration {
+    awake::between_commands().min(Duration::from_micros(20))
+}
 
 /// How a peer broke the rules of the shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

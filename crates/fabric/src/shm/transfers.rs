@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 
 use super::Violation;
 use super::arena::{Borrower, Lender, region};
-use super::bell::{self, ASLEEP, BUSY};
 use super::layout::{Direction, Word};
 use super::messages::{Receiving, Sending};
 use super::segment::Segment;
@@ -32,6 +31,7 @@ use crate::via::Via;
 use causeway_connection::channel::Connection;
 use causeway_memory::sealed::{SealedMemory, SealedMemoryError};
 use causeway_sync::threads;
+use causeway_sync::wake_flag::{self, BUSY, PARKED};
 
 /// How long the receiver of frames may be busy before another thread takes announcements in its place.
 const BUSY_FOR: Duration = Duration::from_micros(100);
@@ -172,7 +172,7 @@ impl State {
         let is_wanted = || self.has_pieces() && receiver.load(Ordering::Relaxed) == BUSY;
         while !self.is_over() {
             let bell = self.segment.futex(direction, Word::Aside);
-            bell::sleep(bell, BUSY, || is_wanted() || self.is_over());
+            wake_flag::park(bell, BUSY, || is_wanted() || self.is_over());
             if is_wanted() {
                 std::thread::sleep(BUSY_FOR);
                 if let Err(error) = self.deliver_all(link) {
@@ -262,9 +262,9 @@ impl State {
     fn finish(&self) {
         self.over.store(true, Ordering::SeqCst);
         let (sends, receives) = (self.role.sends(), self.role.receives());
-        bell::ring(self.segment.futex(receives, Word::Receiver));
-        bell::ring(self.segment.futex(receives, Word::Aside));
-        bell::ring(self.segment.futex(sends, Word::Sender));
+        wake_flag::wake(self.segment.futex(receives, Word::Receiver));
+        wake_flag::wake(self.segment.futex(receives, Word::Aside));
+        wake_flag::wake(self.segment.futex(sends, Word::Sender));
         self.lender.wake();
     }
 }
@@ -293,8 +293,8 @@ impl Staged for State {
         let length = piece.len();
         self.lender.announce(piece, transfer, offset, total)?;
         let direction = self.role.sends();
-        if bell::ring(self.segment.futex(direction, Word::Receiver)) == BUSY {
-            bell::ring(self.segment.futex(direction, Word::Aside));
+        if wake_flag::wake(self.segment.futex(direction, Word::Receiver)) == BUSY {
+            wake_flag::wake(self.segment.futex(direction, Word::Aside));
         }
         count(&link.counters().transfer_bytes_sent, length);
         Ok(())
@@ -333,7 +333,7 @@ impl Memory for Arena {
         early.into_iter().for_each(|descriptor| descriptor.tell(link));
         state.line.start(link, Arc::clone(&state), "shm-send");
         state.started.store(true, Ordering::SeqCst);
-        bell::ring(state.segment.futex(state.role.receives(), Word::Receiver));
+        wake_flag::wake(state.segment.futex(state.role.receives(), Word::Receiver));
         if state.is_over() {
             return state.line.end();
         }
@@ -346,9 +346,9 @@ impl Memory for Arena {
 
     fn rouse(&self, _: Awaited) {
         let doing = self.0.segment.futex(self.0.role.receives(), Word::Receiver);
-        if doing.load(Ordering::Relaxed) == ASLEEP {
+        if doing.load(Ordering::Relaxed) == PARKED {
             self.0.called.store(true, Ordering::Relaxed);
-            bell::ring(doing);
+            wake_flag::wake(doing);
         }
     }
 

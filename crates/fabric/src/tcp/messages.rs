@@ -12,7 +12,7 @@ use crate::module::{Parts, ReceiveMessages, SendMessages};
 use causeway_connection::channel::{Connection, Incoming, Outgoing};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch, round_trip};
 use causeway_sync::awake;
-use causeway_sync::doorbell::{Doorbell, Woken};
+use causeway_sync::{EventfdWake, WakeReason};
 
 /// A link's parts over an authenticated command connection. `dialer` opens the lanes when the link starts; without
 /// one they are attached as they arrive.
@@ -20,13 +20,13 @@ pub(crate) fn parts(connection: Connection, dialer: Option<LaneDialer>) -> io::R
     // Where threads do not look nobody is woken to, and the receiver sleeps in the call that receives: a call more is 10 to 20 % of a
     // round trip there (two cores, 2026-11-23).
     let is_called = !awake::while_waited_for().is_zero();
-    let bell = if is_called { Some(Arc::new(Doorbell::new()?)) } else { None };
-    let memory = Lanes::new(connection.socket().clone(), dialer, bell.clone())?;
+    let receiver_wake = if is_called { Some(Arc::new(EventfdWake::new()?)) } else { None };
+    let memory = Lanes::new(connection.socket().clone(), dialer, receiver_wake.clone())?;
     let (outgoing, mut incoming) = connection.into_directions();
     incoming.read_ahead();
     // A wait is cut into pieces, to look now and then whether the peer's machine is still there.
     incoming.socket().set_read_timeout(Some(LOOK_EVERY))?;
-    let receiver = Receiving { incoming, bell, watch: PeerWatch::default() };
+    let receiver = Receiving { incoming, receiver_wake, watch: PeerWatch::default() };
     let sender = Sending { outgoing, is_far: false, asked: 0 };
     Ok(Parts { sender: Box::new(sender), receiver: Box::new(receiver), memory: Box::new(memory) })
 }
@@ -60,17 +60,17 @@ impl SendMessages for Sending {
 
 struct Receiving {
     incoming: Incoming,
-    bell: Option<Arc<Doorbell>>,
+    receiver_wake: Option<Arc<EventfdWake>>,
     watch: PeerWatch,
 }
 
 impl Receiving {
     /// Sleeps until something has come, somebody calls, or it is time to look for the peer's machine.
-    fn sleep(&self) -> Woken {
-        match &self.bell {
-            Some(bell) => bell.sleep(self.incoming.socket().as_fd(), LOOK_EVERY),
+    fn sleep(&self) -> WakeReason {
+        match &self.receiver_wake {
+            Some(receiver_wake) => receiver_wake.park(self.incoming.socket().as_fd(), LOOK_EVERY),
             // The call that receives has done so.
-            None => Woken::Time,
+            None => WakeReason::Time,
         }
     }
 }
@@ -78,7 +78,7 @@ impl Receiving {
 impl ReceiveMessages for Receiving {
     fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         loop {
-            match self.incoming.receive(into, wait && self.bell.is_none()) {
+            match self.incoming.receive(into, wait && self.receiver_wake.is_none()) {
                 Ok(0) => return Err(LinkError::PeerGone),
                 Ok(count) => {
                     self.watch.heard();
@@ -89,9 +89,9 @@ impl ReceiveMessages for Receiving {
                         return Ok(0);
                     }
                     match self.sleep() {
-                        Woken::Descriptor => {}
-                        Woken::Bell => return Ok(0),
-                        Woken::Time => {
+                        WakeReason::Descriptor => {}
+                        WakeReason::Woken => return Ok(0),
+                        WakeReason::Time => {
                             if self.watch.look(self.incoming.socket()) {
                                 return Err(LinkError::PeerSilent);
                             }

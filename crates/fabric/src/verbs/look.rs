@@ -99,11 +99,7 @@ impl State {
         RETURNS_WAIT.set(false);
         let many = RETURNS_AT_ONCE.min(self.arena_slots as usize / 8).max(1);
         self.pump_with(has_long || self.returns.lock().len() >= many);
-        self.looks.fetch_add(1, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            let _held = self.changed.0.lock();
-            self.changed.1.notify_all();
-        }
+        self.polled.notify_all();
         true
     }
 

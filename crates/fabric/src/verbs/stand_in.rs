@@ -3,10 +3,10 @@
 //! A thread that wakes every millisecond while the link is in use. Where the receiver has looked by itself for a while the
 //! thread parks, so that an idle session costs no processor time, and the receiver's next command wakes it.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Thread;
 use std::time::Duration;
+
+use causeway_sync::Parker;
 
 use super::state::State;
 
@@ -21,59 +21,44 @@ const MANY_TIMES: u32 = 64;
 pub struct StandIn {
     /// Whether the receiver of frames is looking, or will before it sleeps.
     is_attended: AtomicBool,
-    is_parked: AtomicBool,
-    thread: OnceLock<Thread>,
+    parker: Parker,
 }
 
 impl StandIn {
     /// The receiver of frames looks from here on.
     pub fn attend(&self) {
-        self.is_attended.store(true, Ordering::SeqCst);
+        self.is_attended.store(true, Ordering::Release);
     }
 
     /// Whether the receiver of frames is looking, or will before it sleeps.
     pub fn is_attended(&self) -> bool {
-        self.is_attended.load(Ordering::SeqCst)
+        self.is_attended.load(Ordering::Acquire)
     }
 
     /// The receiver of frames is busy from here on.
     pub fn leave(&self) {
-        // SeqCst here and where it parks: either it sees that nobody attends, or we see that it parks.
-        self.is_attended.store(false, Ordering::SeqCst);
+        self.is_attended.store(false, Ordering::Release);
         self.wake();
     }
 
     /// Wakes the thread, if it is parked.
     pub fn wake(&self) {
-        if self.is_parked.load(Ordering::SeqCst)
-            && self.is_parked.swap(false, Ordering::SeqCst)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
-        }
+        self.parker.wake();
     }
 
     /// Parks until the receiver is busy, or `is_over` is the case when somebody wakes it.
     fn park(&self, is_over: impl Fn() -> bool) {
-        self.is_parked.store(true, Ordering::SeqCst);
-        if !self.is_attended.load(Ordering::SeqCst) || is_over() {
-            self.is_parked.store(false, Ordering::SeqCst);
-        }
-        while self.is_parked.load(Ordering::SeqCst) {
-            std::thread::park();
-        }
+        self.parker.park_unless(|| !self.is_attended() || is_over());
     }
 }
 
 impl State {
     /// Looks for completions while the receiver of frames is busy, until the link ends.
     pub(super) fn stand_in(&self) {
-        // There is one such thread.
-        let _ = self.stand_in.thread.set(std::thread::current());
         let mut times = 0;
         while !self.is_over() {
             std::thread::sleep(EVERY);
-            if !self.stand_in.is_attended.load(Ordering::SeqCst) {
+            if !self.stand_in.is_attended() {
                 times = 0;
                 while self.look() {}
                 self.give_back_the_rest();
@@ -101,12 +86,9 @@ mod tests {
         stand_in.park(|| true);
         let parking = std::thread::spawn({
             let stand_in = Arc::clone(&stand_in);
-            move || {
-                let _ = stand_in.thread.set(std::thread::current());
-                stand_in.park(|| false);
-            }
+            move || stand_in.park(|| false)
         });
-        while !stand_in.is_parked.load(Ordering::SeqCst) {
+        while !stand_in.parker.is_parked() {
             std::thread::yield_now();
         }
         stand_in.leave();

@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_ibverbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, RemoteMemory};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 use super::Failure;
 use super::ends::ReceiveLayout;
@@ -28,7 +28,7 @@ use crate::line::Line;
 use crate::link::LinkError;
 use crate::shm::layout::SLOT;
 use crate::shm::slots::Slots;
-use causeway_sync::doorbell::Doorbell;
+use causeway_sync::{EventCount, EventfdWake};
 
 /// How long the end of a link waits for what has been posted.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -78,13 +78,10 @@ pub struct State {
     pub(super) flushed: AtomicU32,
     over: AtomicBool,
     failure: OnceLock<LinkError>,
-    /// Looks that have found something.
-    pub(super) looks: AtomicU64,
-    /// Threads that sleep until `changed` says that somebody has looked.
-    pub(super) waiting: AtomicU32,
-    pub(super) changed: (Mutex<()>, Condvar),
+    /// Polls that have found something, and the end of the link.
+    pub(super) polled: EventCount,
     /// Wakes the receiver of frames.
-    pub(super) bell: Doorbell,
+    pub(super) receiver_wake: EventfdWake,
     /// The connection over which the session was asked for, and the one on which verbs were set up.
     sockets: OnceLock<[TcpStream; 2]>,
     pub(super) poll: Duration,
@@ -115,7 +112,7 @@ impl State {
         // Either end has as much staging as arena, so neither uses more of the other's arena than it has itself.
         let slots_of = |buffer: &Buffer| peer_slots.min((buffer.len() / SLOT) as u32);
         let (arena_slots, staging_slots) = (slots_of(&arena), slots_of(&staging));
-        let bell = Doorbell::new()?;
+        let receiver_wake = EventfdWake::new()?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             looking: Mutex::new(Looking::new(paths.len())),
@@ -145,10 +142,8 @@ impl State {
             flushed: AtomicU32::new(0),
             over: AtomicBool::new(false),
             failure: OnceLock::new(),
-            waiting: AtomicU32::new(0),
-            looks: AtomicU64::new(0),
-            changed: (Mutex::new(()), Condvar::new()),
-            bell,
+            polled: EventCount::new(),
+            receiver_wake,
             sockets: OnceLock::new(),
             poll,
             stand_in: StandIn::default(),
@@ -204,10 +199,9 @@ impl State {
         }
         self.line.end();
         self.abandon();
-        self.bell.ring();
+        self.receiver_wake.wake();
         self.stand_in.wake();
-        let _held = self.changed.0.lock();
-        self.changed.1.notify_all();
+        self.polled.notify_all();
     }
 
     /// Waits until what has been posted is known to be with the peer, for a while.

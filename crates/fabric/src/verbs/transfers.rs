@@ -148,7 +148,7 @@ impl Memory for Writes {
     }
 
     fn rouse(&self, _: Awaited) {
-        self.0.bell.call();
+        self.0.receiver_wake.wake_if_parked();
     }
 
     fn piece(&self, _link: &Arc<Shared>, length: usize) -> Option<Piece> {

@@ -1,13 +1,12 @@
 //! How does a thread wait for something that a completion brings?
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Failure;
 use super::state::State;
 use crate::link::LinkError;
-use causeway_sync::doorbell::Woken;
+use causeway_sync::WakeReason;
 
 /// How long a thread that waits, for credits for instance, sleeps before it looks by itself: usually another one looks, and wakes it.
 /// Each time in vain is twice as long, so that a peer which stands still for a while costs no processor time.
@@ -68,9 +67,9 @@ impl State {
         let mut has_found = false;
         let mut nap = SHORTEST_NAP;
         loop {
-            self.check()?;
             // Read before anything is asked for: what another thread finds from here on is not slept over.
-            let looks = self.looks.load(Ordering::SeqCst);
+            let key = self.polled.key();
+            self.check()?;
             if let Some(found) = ready()? {
                 if has_found {
                     self.give_back_the_rest();
@@ -83,13 +82,7 @@ impl State {
                 nap = SHORTEST_NAP;
             } else if !in_vain.may_go_on(self.poll) {
                 self.give_back_the_rest();
-                self.waiting.fetch_add(1, Ordering::SeqCst);
-                let mut held = self.changed.0.lock();
-                let has_changed = self.is_over()
-                    || self.looks.load(Ordering::SeqCst) != looks
-                    || !self.changed.1.wait_for(&mut held, nap).timed_out();
-                drop(held);
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                let has_changed = self.polled.wait(key, nap);
                 nap = if has_changed { SHORTEST_NAP } else { LONGEST_NAP.min(2 * nap) };
             }
         }
@@ -109,8 +102,8 @@ impl State {
             return Ok(false);
         }
         let descriptor = self.completions.descriptor();
-        let woken = self.bell.sleep(descriptor, LONGEST_SLEEP);
+        let woken = self.receiver_wake.park(descriptor, LONGEST_SLEEP);
         while self.completions.take_event().map_err(failed)? {}
-        Ok(woken == Woken::Bell)
+        Ok(woken == WakeReason::Woken)
     }
 }

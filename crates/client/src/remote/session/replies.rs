@@ -8,10 +8,10 @@
 //! 2026-11-23).
 
 use causeway_api::sys::CUresult;
+use causeway_sync::WaitSlot;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Threads beyond this many that wait at once queue up for a slot.
 const SLOTS: u32 = 1024;
@@ -22,22 +22,17 @@ const SHORT: usize = 16;
 /// A reply that needed more memory than this leaves it.
 const KEPT: usize = 64 << 10;
 
-/// Said of a slot whose call sleeps, and has left word who is to be woken.
-const ASLEEP: u64 = 1 << 32;
-
 #[derive(Default)]
 struct Outcome {
     status: u32,
     payload: SmallVec<[u8; SHORT]>,
-    /// Who sleeps here.
-    sleeper: Option<Thread>,
 }
 
 #[derive(Default)]
 #[repr(align(64))]
 struct Slot {
-    /// The number of the call that waits here, with [`ASLEEP`] or without; 0 when there is none or its reply has come.
-    waiting: AtomicU64,
+    /// The call that waits here; none when its reply has come.
+    waiting: WaitSlot,
     outcome: Mutex<Outcome>,
 }
 
@@ -62,32 +57,6 @@ struct Free {
 pub struct Waiting<'a> {
     replies: &'a Replies,
     number: u32,
-}
-
-impl Slot {
-    fn is_waiting(&self, number: u32) -> bool {
-        self.waiting.load(Ordering::SeqCst) as u32 == number
-    }
-
-    /// Lets the call go on; whether it sleeps. None when it does not wait any more.
-    fn end(&self, number: u32) -> Option<bool> {
-        let leave = |from| self.waiting.compare_exchange(from, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        let number = u64::from(number);
-        // It can fall asleep in between, and wakes when its reply has come.
-        if leave(number) { Some(false) } else { leave(number | ASLEEP).then_some(true) }
-    }
-
-    /// Sleeps until the call has been let go.
-    fn sleep(&self, number: u32) {
-        self.outcome.lock().sleeper = Some(std::thread::current());
-        let (awake, asleep) = (u64::from(number), u64::from(number) | ASLEEP);
-        if self.waiting.compare_exchange(awake, asleep, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            while self.is_waiting(number) {
-                std::thread::park();
-            }
-        }
-        self.outcome.lock().sleeper = None;
-    }
 }
 
 impl Replies {
@@ -118,7 +87,7 @@ impl Replies {
         let number = free.generation << 10 | slot;
         drop(free);
         self.awaited.fetch_add(1, Ordering::Relaxed);
-        self.slot(number).waiting.store(u64::from(number), Ordering::SeqCst);
+        self.slot(number).waiting.begin(number);
         Waiting { replies: self, number }
     }
 
@@ -126,7 +95,7 @@ impl Replies {
     pub fn deliver(&self, number: u32, status: u32, payload: &[u8]) -> bool {
         let slot = self.slot(number);
         let mut outcome = slot.outcome.lock();
-        if number == 0 || !slot.is_waiting(number) {
+        if number == 0 || !slot.waiting.is_waiting(number) {
             return false;
         }
         outcome.status = status;
@@ -134,13 +103,7 @@ impl Replies {
         outcome.payload.extend_from_slice(payload);
         // Unlocked first: who waits takes it at once. When the link ends meanwhile this call may be told that instead.
         drop(outcome);
-        let Some(is_asleep) = slot.end(number) else { return false };
-        if is_asleep {
-            // If it is awake by now, somebody who waits here next may be woken, and sleeps again.
-            let sleeper = slot.outcome.lock().sleeper.clone();
-            sleeper.inspect(Thread::unpark);
-        }
-        true
+        slot.waiting.end(number)
     }
 
     /// Whether any call waits for its reply now, or is about to.
@@ -151,7 +114,7 @@ impl Replies {
     /// Ends every wait with `status`.
     pub fn fail_all(&self, status: CUresult) {
         for slot in &self.slots {
-            let number = slot.waiting.load(Ordering::SeqCst) as u32;
+            let number = slot.waiting.number();
             if number != 0 {
                 self.deliver(number, status.0, &[]);
             }
@@ -167,14 +130,14 @@ impl Waiting<'_> {
 
     /// Whether the reply is there.
     pub fn is_answered(&self) -> bool {
-        !self.replies.slot(self.number).is_waiting(self.number)
+        !self.replies.slot(self.number).waiting.is_waiting(self.number)
     }
 
     /// Sleeps until the reply is there, and reads it.
     pub fn wait<R>(self, read: impl FnOnce(CUresult, &[u8]) -> R) -> R {
         let slot = self.replies.slot(self.number);
-        if slot.is_waiting(self.number) {
-            slot.sleep(self.number);
+        if slot.waiting.is_waiting(self.number) {
+            slot.waiting.park(self.number);
         }
         let mut outcome = slot.outcome.lock();
         let result = read(CUresult(outcome.status), &outcome.payload);
@@ -190,10 +153,10 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.replies.awaited.fetch_sub(1, Ordering::Relaxed);
         let slot = self.replies.slot(self.number);
-        if slot.is_waiting(self.number) {
+        if slot.waiting.is_waiting(self.number) {
             // Whoever delivers does so before or not at all.
             let _outcome = slot.outcome.lock();
-            slot.end(self.number);
+            slot.waiting.end(self.number);
         }
         self.replies.free.lock().slots.push(self.number % SLOTS);
         self.replies.freed.notify_one();

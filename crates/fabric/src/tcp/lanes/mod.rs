@@ -33,7 +33,7 @@ use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
 use causeway_connection::socket::{is_within_a_host, limit_unsent, round_trip};
 use causeway_pipeline::MOST_LANES;
 use causeway_pipeline::lanes::is_long;
-use causeway_sync::doorbell::Doorbell;
+use causeway_sync::EventfdWake;
 use causeway_sync::{awake, delays};
 
 /// Whoever puts a long transfer in line wakes so many of the threads that send; each of these wakes [`WAKE_AT_ONCE`], so that all
@@ -50,7 +50,7 @@ pub(crate) struct Lanes(Arc<State>);
 struct State {
     command_socket: Socket,
     /// Wakes the thread that receives messages on it, where threads look.
-    bell: Option<Arc<Doorbell>>,
+    receiver_wake: Option<Arc<EventfdWake>>,
     /// Whether the peer is on this host.
     is_within_a_host: bool,
     /// Opens the lanes at the end that connects, once.
@@ -111,8 +111,12 @@ impl Memory for Lanes {
     }
 
     fn start(&self, link: &Arc<Shared>) {
-        let descriptors =
-            self.0.ready.descriptors().into_iter().chain(self.0.bell.iter().map(|bell| bell.descriptor()));
+        let descriptors = self
+            .0
+            .ready
+            .descriptors()
+            .into_iter()
+            .chain(self.0.receiver_wake.iter().map(|receiver_wake| receiver_wake.descriptor()));
         descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
         if let Some(dialer) = self.0.dialer.lock().take() {
             self.open_in_background(link, dialer);
@@ -147,8 +151,8 @@ impl Memory for Lanes {
 
     fn rouse(&self, awaited: Awaited) {
         // Transfers are received by other threads.
-        if let (Some(bell), Awaited::Message) = (&self.0.bell, awaited) {
-            bell.call();
+        if let (Some(receiver_wake), Awaited::Message) = (&self.0.receiver_wake, awaited) {
+            receiver_wake.wake_if_parked();
         }
     }
 
@@ -203,16 +207,16 @@ impl Pending for Posted {
 
 impl Lanes {
     /// No lanes yet, beside a link's command connection.
-    /// `bell` wakes the thread that receives messages.
+    /// `receiver_wake` wakes the thread that receives messages.
     pub(crate) fn new(
         command_socket: Socket,
         dialer: Option<LaneDialer>,
-        bell: Option<Arc<Doorbell>>,
+        receiver_wake: Option<Arc<EventfdWake>>,
     ) -> io::Result<Self> {
         Ok(Self(Arc::new(State {
             is_within_a_host: is_within_a_host(&command_socket),
             command_socket,
-            bell,
+            receiver_wake,
             dialer: Mutex::new(dialer),
             open: RwLock::default(),
             ready: Ready::new()?,

@@ -1,0 +1,67 @@
+//! The face of a program.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::thread::futex;
+
+pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub use parking_lot::{Condvar, Mutex, MutexGuard};
+pub use std::thread::{Thread, current, park};
+
+/// Sleeps while `word` is `expected`, at most for `longest` if that is given; may return for no reason.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, longest: Option<Duration>) {
+    let longest = longest.map(timespec);
+    // Interruptions, a word that has changed and the time that is over are all reasons for the caller to look again.
+    let _ = futex::wait(word, futex::Flags::empty(), expected, longest.as_ref());
+}
+
+/// Wakes one sleeper of `word`.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    // Nothing can fail but a bad address.
+    let _ = futex::wake(word, futex::Flags::empty(), 1);
+}
+
+/// Sleeps on `changed` at most for `longest`; whether it was woken before.
+pub(crate) fn wait_for<T>(changed: &Condvar, guard: &mut MutexGuard<'_, T>, longest: Duration) -> bool {
+    !changed.wait_for(guard, longest).timed_out()
+}
+
+/// What a thread can sleep on in `poll`.
+pub type Readable<'a> = BorrowedFd<'a>;
+
+/// An eventfd: readable from the first write until it is cleared.
+#[derive(Debug)]
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    pub(crate) fn readable(&self) -> Readable<'_> {
+        self.0.as_fd()
+    }
+
+    pub(crate) fn signal(&self) {
+        // A counter that is full wakes all the same.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
+    }
+}
+
+/// Sleeps until one of two is readable, or has ended, at most for `longest`; which are. An error when a signal came.
+pub(crate) fn poll_either(waited: [Readable<'_>; 2], longest: Duration) -> io::Result<[bool; 2]> {
+    let mut waited = waited.map(|readable| PollFd::from_borrowed_fd(readable, PollFlags::IN));
+    poll(&mut waited, Some(&timespec(longest)))?;
+    Ok(waited.map(|waited| !waited.revents().is_empty()))
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
+}

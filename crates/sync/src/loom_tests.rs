@@ -1,0 +1,195 @@
+//! The smallest race of each protocol, in every order that the memory model allows (`make check-concurrency`).
+//!
+//! A wake-up that is lost is a thread that sleeps for ever, which loom reports as a deadlock.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU32;
+use loom::thread;
+
+use crate::{EventCount, EventfdWake, Latch, Parker, WaitSlot, WakeReason, wake_flag};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Runs `work` in a thread of its own.
+fn in_thread<S: Send + Sync + 'static, R: Send + 'static>(
+    shared: &Arc<S>,
+    work: impl FnOnce(&S) -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    let shared = shared.clone();
+    thread::spawn(move || work(&shared))
+}
+
+#[test]
+fn a_parker_misses_no_work() {
+    loom::model(|| {
+        let shared = Arc::new((Parker::new(), AtomicU32::new(0)));
+        let parked = in_thread(&shared, |(parker, work)| {
+            while work.load(Acquire) == 0 {
+                parker.park_unless(|| work.load(Acquire) != 0);
+            }
+        });
+        shared.1.store(1, Release);
+        shared.0.wake();
+        parked.join().unwrap();
+    });
+}
+
+#[test]
+fn a_parker_with_two_wakers_sees_the_work_of_both() {
+    loom::model(|| {
+        let shared = Arc::new((Parker::new(), AtomicU32::new(0)));
+        let bring = |work: u32| {
+            move |shared: &(Parker, AtomicU32)| {
+                shared.1.fetch_or(work, Release);
+                shared.0.wake();
+            }
+        };
+        let parked = in_thread(&shared, |(parker, work)| {
+            let mut seen = 0;
+            while seen != 3 {
+                parker.park_unless(|| work.load(Acquire) != seen);
+                seen = work.load(Acquire);
+            }
+        });
+        let other = in_thread(&shared, bring(1));
+        bring(2)(&shared);
+        other.join().unwrap();
+        parked.join().unwrap();
+    });
+}
+
+#[test]
+fn a_slot_ends_its_use_once_and_what_was_written_before_is_there() {
+    loom::model(|| {
+        let shared = Arc::new((WaitSlot::new(), AtomicU32::new(0)));
+        shared.0.begin(7);
+        let waiter = in_thread(&shared, |(slot, written)| {
+            if slot.is_waiting(7) {
+                slot.park(7);
+            }
+            assert_eq!(written.load(Relaxed), 5);
+        });
+        assert!(!shared.0.end(6), "another use's end");
+        shared.1.store(5, Relaxed);
+        assert!(shared.0.end(7) && !shared.0.end(7));
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_slot_that_two_end_is_ended_by_one() {
+    loom::model(|| {
+        let slot = Arc::new(WaitSlot::new());
+        slot.begin(7);
+        let waiter = in_thread(&slot, |slot| slot.park(7));
+        let other = in_thread(&slot, |slot| slot.end(7));
+        let ended = [slot.end(7), other.join().unwrap()];
+        waiter.join().unwrap();
+        assert!(ended[0] != ended[1]);
+    });
+}
+
+#[test]
+fn an_event_count_sleeps_over_no_event() {
+    loom::model(|| {
+        let shared = Arc::new((EventCount::new(), AtomicU32::new(0)));
+        let waiter = in_thread(&shared, |(events, happened)| {
+            loop {
+                let key = events.key();
+                if happened.load(Relaxed) == 1 {
+                    break;
+                }
+                events.wait(key, LONG);
+            }
+        });
+        shared.1.store(1, Relaxed);
+        shared.0.notify_all();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn an_event_wakes_all_who_wait() {
+    loom::model(|| {
+        let shared = Arc::new((EventCount::new(), AtomicU32::new(0)));
+        let wait = |(events, happened): &(EventCount, AtomicU32)| {
+            let key = events.key();
+            if happened.load(Relaxed) == 0 {
+                events.wait(key, LONG);
+            }
+        };
+        let waiters = [in_thread(&shared, wait), in_thread(&shared, wait)];
+        shared.1.store(1, Relaxed);
+        shared.0.notify_all();
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_latch_opens_with_its_last_part_and_shows_what_all_have_written() {
+    loom::model(|| {
+        let shared = Arc::new((Latch::new(2), [AtomicU32::new(0), AtomicU32::new(0)]));
+        let workers = [0, 1].map(|part| {
+            in_thread(&shared, move |(latch, written)| {
+                written[part].store(1, Relaxed);
+                latch.done(1);
+            })
+        });
+        if !shared.0.is_open() {
+            shared.0.wait();
+        }
+        assert!(shared.0.is_open());
+        assert!(shared.1.iter().all(|written| written.load(Relaxed) == 1));
+        for worker in workers {
+            worker.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_wake_flag_loses_no_wake_up() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicU32::new(wake_flag::BUSY), AtomicU32::new(0)));
+        let sleeper = in_thread(&shared, |(word, work)| {
+            while work.load(Acquire) == 0 {
+                wake_flag::park(word, wake_flag::BUSY, || work.load(Acquire) != 0);
+            }
+        });
+        shared.1.store(1, Release);
+        wake_flag::wake(&shared.0);
+        sleeper.join().unwrap();
+    });
+}
+
+#[test]
+fn an_eventfd_wakes_now_or_before_the_next_sleep() {
+    loom::model(|| {
+        // The second one stands for a descriptor that never has anything.
+        let shared = Arc::new((EventfdWake::new().unwrap(), EventfdWake::new().unwrap()));
+        let sleeper = in_thread(&shared, |(wake, descriptor)| wake.park(descriptor.readable(), LONG));
+        shared.0.wake();
+        assert_eq!(sleeper.join().unwrap(), WakeReason::Woken);
+    });
+}
+
+#[test]
+fn a_thread_that_a_waker_misses_is_woken_by_its_descriptor() {
+    loom::model(|| {
+        let shared = Arc::new((EventfdWake::new().unwrap(), EventfdWake::new().unwrap()));
+        let sleeper =
+            in_thread(
+                &shared,
+                |(wake, descriptor)| {
+                    while wake.park(descriptor.readable(), LONG) != WakeReason::Descriptor {}
+                },
+            );
+        shared.0.wake_if_parked();
+        shared.1.wake();
+        sleeper.join().unwrap();
+    });
+}
