@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Formatting, clippy and documentation with warnings denied, what the dependencies are (deny.toml), whether rooms use only
-# what is below them (layers.toml), the book and all links between documents, and the Python programs (ruff.toml). Runs
-# all, fails if any fails.
+# Formatting, clippy and documentation with warnings denied, each back end without the other, what the dependencies are
+# (deny.toml), whether rooms use only what is below them (layers.toml), the book and all links between documents, and the
+# Python programs (ruff.toml). Runs all, fails if any fails.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/wheels.sh
@@ -30,6 +30,7 @@ tool ruff ruff==0.17.6
 
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+step scripts/back-ends.sh
 step env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 step cargo deny --log-level error check --hide-inclusion-graph bans licenses sources
 # The list of known vulnerabilities is a git repository of its own.

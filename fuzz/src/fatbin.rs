@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use causeway_api::types::JitOptions;
 use causeway_gpu::Gpu;
 use causeway_gpu::calls::*;
-use causeway_gpu::cpu::{Options, SoftwareGpu};
+use causeway_gpu_software::{Options, SoftwareGpu};
 
 /// Loads an image into the software GPU. The first byte is its form's number: a single image, or linked ones.
 pub fn fatbin(bytes: &[u8]) {

@@ -33,6 +33,14 @@ fn number(report: &Value, field: &str) -> u64 {
 }
 
 #[test]
+fn the_version_says_which_back_ends_are_built_in() {
+    let version = causeway_with(&["--version"]).must_succeed();
+    let expected =
+        format!("causeway {}\nback ends: NVIDIA's driver, the software GPU\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(version.stdout, expected);
+}
+
+#[test]
 fn every_command_has_a_help_that_explains_each_option() {
     let commands = [
         "serve",

@@ -41,7 +41,9 @@ mod tune;
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
+use causeway_server::back_end::BUILT_IN;
 use clap::{Parser, Subcommand};
 
 /// Run CUDA programs on GPUs that are elsewhere.
@@ -49,11 +51,15 @@ use clap::{Parser, Subcommand};
 /// A server with a GPU runs `causeway serve`. On any other machine `causeway run --on SERVER -- PROGRAM`
 /// runs an unmodified CUDA program there: its calls of the CUDA driver are carried to the server.
 #[derive(Debug, Parser)]
-#[command(name = "causeway", version, after_long_help = ENVIRONMENT, max_term_width = 110)]
+#[command(name = "causeway", version, long_version = LONG_VERSION.as_str(), after_long_help = ENVIRONMENT, max_term_width = 110)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
+
+/// What `causeway --version` says: the version, and for `causeway serve` the back ends that are built in.
+static LONG_VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{}\nback ends: {BUILT_IN}", env!("CARGO_PKG_VERSION")));
 
 // What the help says of a command stands at its arguments.
 #[derive(Debug, Subcommand)]

@@ -56,7 +56,8 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     peers: Vec<PeerRange>,
     /// What executes the calls: driver (NVIDIA's), cpu (the software GPU), or auto (the driver; where that cannot be used,
-    /// clients are told why and turned away, unless --allow-software is given).
+    /// clients are told why and turned away, unless --allow-software is given). `causeway --version` says which of them
+    /// this build holds.
     #[arg(long, value_name = "auto|cpu|driver", default_value_t)]
     gpu: GpuChoice,
     /// Serve the software GPU where NVIDIA's driver cannot be used, which is many times slower; the log says when it is so.

@@ -289,6 +289,8 @@ pub enum DriverAnswer {
     /// It was not asked.
     #[default]
     NotAsked,
+    /// It cannot be asked: this build of Causeway has no back end for it.
+    NotBuiltIn,
     /// There is none, or it does not start: why, as sentences.
     None {
         /// Whether the library is there and fails to start.

@@ -12,6 +12,7 @@
 //! Nothing here changes the machine, needs a GPU, a card or privileges, or fails: what cannot be read is a fact as well.
 
 pub mod distance;
+mod driver;
 pub mod facts;
 pub mod judge;
 pub mod live;

@@ -1,24 +1,18 @@
 //! What do system calls, libraries and the GPU's driver say?
 
-use crate::facts::{CudaDevice, DriverAnswer, Feature, Live, PathMtu, Verbs};
-use causeway_gpu::Gpu as _;
-use causeway_gpu::driver::{Driver, LoadError};
+use crate::driver;
+use crate::facts::{Feature, Live, PathMtu, Verbs};
 use causeway_ibverbs::{Device, DeviceError, Libraries};
 use core::error::Error as _;
-use core::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create, statvfs};
 use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, getuid, pidfd_open};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::sync::mpsc;
 
 /// The libraries that are looked for: verbs, the connection manager, NVIDIA's driver and management library, GDRCopy.
 pub const LIBRARIES: [&str; 5] =
     ["libibverbs.so.1", "librdmacm.so.1", "libcuda.so.1", "libnvidia-ml.so.1", "libgdrapi.so.2"];
-
-/// How long NVIDIA's driver may take to start. Machines with many GPUs and no persistence daemon need seconds.
-const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Asks everything.
 pub fn probe() -> Live {
@@ -34,7 +28,7 @@ pub fn probe() -> Live {
         shm: statvfs("/dev/shm").ok().map(|shm| shm.f_blocks.saturating_mul(shm.f_frsize)),
         libraries: LIBRARIES.iter().map(|name| ((*name).to_owned(), why_not(name))).collect(),
         verbs: ask_verbs(),
-        driver: ask_driver(),
+        driver: driver::ask(),
         features: features(),
     }
 }
@@ -79,54 +73,6 @@ fn ask_verbs() -> Verbs {
         (name, ports)
     });
     Verbs { has_dma_buf: libraries.has_dma_buf(), devices: devices.collect() }
-}
-
-/// Starts the driver on a thread of its own: one that hangs must not keep the others from being told.
-fn ask_driver() -> DriverAnswer {
-    let (sender, answer) = mpsc::channel();
-    let started = std::thread::Builder::new().name("driver".into()).spawn(move || {
-        // Nobody waits any more if it took too long.
-        let _ = sender.send(start_driver());
-    });
-    match started {
-        Err(error) => {
-            DriverAnswer::None { is_installed: false, why: format!("No thread could be started: {error}.") }
-        }
-        Ok(_) => answer.recv_timeout(PATIENCE).unwrap_or_else(|_| DriverAnswer::None {
-            is_installed: true,
-            why: format!(
-                "NVIDIA's driver library did not start within {} s; the kernel's log (dmesg) may say why.",
-                PATIENCE.as_secs()
-            ),
-        }),
-    }
-}
-
-fn start_driver() -> DriverAnswer {
-    let driver = match Driver::load() {
-        Ok(driver) => driver,
-        Err(error) => {
-            let is_installed = !matches!(error, LoadError::NotFound { .. });
-            return DriverAnswer::None { is_installed, why: error.to_string() };
-        }
-    };
-    let snapshot = match driver.snapshot() {
-        Ok(snapshot) => snapshot,
-        Err(status) => {
-            let why = format!("The driver started, but cannot list its devices (error {}).", status.0);
-            return DriverAnswer::None { is_installed: true, why };
-        }
-    };
-    let devices = snapshot.devices.iter().zip(0..).map(|(device, number)| {
-        let ways = driver.direct_ways(number);
-        CudaDevice {
-            name: device.name.to_string(),
-            address: device.pci_bus_id.to_lowercase(),
-            ways: ways.usable.iter().map(ToString::to_string).collect(),
-            closed: ways.refused.into_iter().map(|(way, why)| (way.to_string(), why)).collect(),
-        }
-    });
-    DriverAnswer::Started { name: snapshot.backend.to_string(), devices: devices.collect() }
 }
 
 fn features() -> Vec<(Feature, bool)> {
@@ -192,7 +138,7 @@ mod tests {
     fn this_machine_can_be_asked() {
         let live = probe();
         assert_eq!(live.libraries.len(), LIBRARIES.len());
-        assert_ne!(live.driver, DriverAnswer::NotAsked);
+        assert_ne!(live.driver, crate::facts::DriverAnswer::NotAsked);
         assert!(live.features.contains(&(Feature::SealedMemory, true)));
     }
 }

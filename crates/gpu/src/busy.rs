@@ -5,11 +5,10 @@
 //! has failed, the memory is *set aside*: never freed and never used again, since the device may read or write it at any
 //! time. Dropping what is busy sets it aside, so that no path on which something fails can give it back by mistake.
 
+use crate::set_aside::SetAside;
 use crate::{Completion, CuResult, Gpu, NativePlace, Staging};
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// With so many bytes set aside no further copy is started. A context that has failed is asked about before anything is lent
@@ -54,85 +53,18 @@ unsafe impl HostMemoryMut for Staging {
     }
 }
 
-/// What is true of memory when the work that uses it has ended with an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AfterFailure {
-    /// Nothing uses it any more.
-    Free,
-    /// A part of the device may go on using it.
-    Unknown,
-}
-
-/// The account of what a back end's users have set aside.
-pub struct SetAside {
-    bytes: AtomicUsize,
-    after_failure: AfterFailure,
-    ending: Mutex<Ending>,
-}
-
-/// Contexts that are about to end, and the memory of the work that ends with them.
-#[derive(Default)]
-struct Ending {
-    contexts: usize,
-    memory: Vec<Box<dyn Send>>,
-}
-
-/// A context that is about to end until this is dropped.
-pub(crate) struct ContextEnds<'a>(&'a SetAside);
-
-impl Drop for ContextEnds<'_> {
-    fn drop(&mut self) {
-        let mut ending = self.0.ending.lock();
-        ending.contexts -= 1;
-        // Of several contexts it is not known whose work used what.
-        let freed = if ending.contexts == 0 { core::mem::take(&mut ending.memory) } else { Vec::new() };
-        drop(ending);
-        drop(freed);
+/// Whether a stream may be given memory.
+fn permit(gpu: &dyn Gpu, stream: Native<Stream>) -> CuResult<()> {
+    let set_aside = gpu.set_aside();
+    if set_aside.bytes() == 0 {
+        return Ok(());
     }
-}
-
-impl SetAside {
-    /// An account without any bytes.
-    pub fn new(after_failure: AfterFailure) -> Arc<Self> {
-        Arc::new(Self { bytes: AtomicUsize::new(0), after_failure, ending: Mutex::default() })
+    // What a failed context gets would be set aside, too, with every copy that the program tries.
+    match gpu.stream_query(stream) {
+        Ok(()) | Err(CUresult::CUDA_ERROR_NOT_READY) => {}
+        Err(failed) => return Err(failed),
     }
-
-    /// How many bytes have been set aside.
-    pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Sets memory of `bytes` aside.
-    pub fn add<T>(&self, memory: T, bytes: usize) {
-        core::mem::forget(memory);
-        // The first time is enough to explain whatever follows from it.
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
-            tracing::warn!(
-                bytes,
-                "the driver does not say when it is through with memory that a device uses, which is never freed"
-            );
-        }
-    }
-
-    /// A context is about to end. Memory of work that has not is kept until the result is dropped, which is to be once the context
-    /// has ended.
-    pub(crate) fn end_context(&self) -> ContextEnds<'_> {
-        self.ending.lock().contexts += 1;
-        ContextEnds(self)
-    }
-
-    /// Whether a stream may be given memory.
-    fn permit(&self, gpu: &dyn Gpu, stream: Native<Stream>) -> CuResult<()> {
-        if self.bytes() == 0 {
-            return Ok(());
-        }
-        // What a failed context gets would be set aside, too, with every copy that the program tries.
-        match gpu.stream_query(stream) {
-            Ok(()) | Err(CUresult::CUDA_ERROR_NOT_READY) => {}
-            Err(failed) => return Err(failed),
-        }
-        if self.bytes() < MOST_SET_ASIDE { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
-    }
+    if set_aside.bytes() < MOST_SET_ASIDE { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
 }
 
 /// Which work uses memory.
@@ -185,7 +117,7 @@ impl<M: HostMemory> Busy<M> {
         if place.bytes() != Some(bytes as u64) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        gpu.set_aside().permit(gpu, stream)?;
+        permit(gpu, stream)?;
         let busy = Self::in_stream(gpu, memory, bytes, stream);
         if bytes > 0
             && let Err(error) = start()
@@ -280,13 +212,7 @@ impl<T: Send + 'static> Busy<T> {
     fn end(mut self, outcome: CuResult<()>) -> CuResult<T> {
         let memory = self.memory.take().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let Err(error) = outcome else { return Ok(memory) };
-        match (self.set_aside.after_failure, error) {
-            (AfterFailure::Free, _) => drop(memory),
-            (AfterFailure::Unknown, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED) => {
-                self.set_aside.ending.lock().memory.push(Box::new(memory));
-            }
-            (AfterFailure::Unknown, _) => self.set_aside.add(memory, self.bytes),
-        }
+        self.set_aside.settle(memory, self.bytes, error);
         Err(error)
     }
 }

@@ -10,7 +10,7 @@ thread_local! {
 }
 
 /// Work whose end can be noticed by looking.
-pub(crate) trait Watched {
+pub trait Watched {
     /// Whether somebody waits for work whose end a look would notice.
     fn is_waited_for(&self) -> bool;
     /// Calls the completions of work that is done.
@@ -20,7 +20,7 @@ pub(crate) trait Watched {
 }
 
 /// Whether the calling thread looks for the end of what it asks for, or sees to it that others do.
-pub(crate) fn is_ours<W: Watched>(watched: &W) -> bool {
+pub fn is_ours<W: Watched>(watched: &W) -> bool {
     ptr::eq(WATCHED.get(), ptr::from_ref(watched).cast())
 }
 
@@ -35,7 +35,7 @@ pub struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     /// The calling thread's only watch, over this work.
-    pub(crate) fn over(watched: &'a dyn Watched) -> Self {
+    pub fn over(watched: &'a dyn Watched) -> Self {
         assert!(WATCHED.get().is_null(), "a thread has one watch");
         let watch = Self { watched: Some(watched), of_thread: PhantomData };
         watch.begin();
@@ -43,7 +43,7 @@ impl<'a> Watch<'a> {
     }
 
     /// For work that tells its end by itself.
-    pub(crate) fn over_nothing() -> Self {
+    pub fn over_nothing() -> Self {
         Self { watched: None, of_thread: PhantomData }
     }
 

@@ -5,10 +5,10 @@
 //! One process more, the monitor, answers everybody who only asks how the GPUs are; it is started with the first such question.
 //! And whoever asks what the server's machine is like (`causeway doctor --on`) gets a process for that question alone.
 
+pub mod back_end;
 pub mod broker;
 pub mod cache;
 mod diagnosis;
-mod fallback;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

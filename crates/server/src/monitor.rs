@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 
 use causeway_connection::channel::{Connection, end_after_last_words};
 use causeway_connection::exchange::Exchange;
-use causeway_gpu::driver::Driver;
-use causeway_gpu::monitor::library::Library;
-use causeway_gpu::monitor::software::Software;
 use causeway_gpu::monitor::{Monitor, OwnProcess, answer};
 use causeway_sync::threads;
 use causeway_wire::codec::{Decoder, Encode as _};
@@ -21,11 +18,10 @@ use causeway_wire::handshake::Answer;
 use causeway_wire::text::Printable;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::broker::GpuChoice;
+use crate::back_end::{self, GpuChoice};
 use crate::broker::admission::{Full, Seats, Source};
 use crate::broker::control::Control;
 use crate::broker::messages::{self, ControlError, ToMonitor, WorkerOf};
-use crate::fallback::without_driver;
 
 /// Clients that may ask at the same time; more are refused.
 const MOST_CLIENTS: usize = 512;
@@ -143,7 +139,7 @@ impl Shared {
         let mut monitor = self.monitor.lock();
         match &*monitor {
             Some(monitor) => Ok(Arc::clone(monitor)),
-            None => Ok(Arc::clone(monitor.insert(open(self.gpu)?))),
+            None => Ok(Arc::clone(monitor.insert(back_end::open_monitor(self.gpu)?))),
         }
     }
 
@@ -156,24 +152,5 @@ impl Shared {
         }
         let own = workers.values().filter(|worker| &*worker.host == host);
         own.map(|worker| OwnProcess { worker: worker.worker, client: worker.client }).collect()
-    }
-}
-
-/// Opens the back end that tells of the GPU which the workers use.
-fn open(choice: GpuChoice) -> Result<Arc<dyn Monitor>, String> {
-    let software =
-        || Software::new().map(|gpu| Arc::new(gpu) as Arc<dyn Monitor>).map_err(|error| error.to_string());
-    let library =
-        || Library::load().map(|gpu| Arc::new(gpu) as Arc<dyn Monitor>).map_err(|error| error.to_string());
-    match choice {
-        GpuChoice::Cpu => software(),
-        // Workers may have a GPU all the same, and then this must not tell of another one.
-        GpuChoice::Auto { allows_software: true } => library().or_else(|cause| match Driver::load() {
-            Ok(_) => Err(cause),
-            Err(_) => without_driver(choice, cause, software),
-        }),
-        GpuChoice::Driver | GpuChoice::Auto { .. } => {
-            library().or_else(|cause| without_driver(choice, cause, software))
-        }
     }
 }

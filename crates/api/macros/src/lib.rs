@@ -37,7 +37,7 @@ pub fn dispatch(_input: TokenStream) -> TokenStream {
     traits::expand_dispatch(&list::entries()).into()
 }
 
-/// Expanded in `causeway_gpu::driver::library`: typed function pointers of the real driver library.
+/// Expanded in `causeway_gpu_driver::functions`: typed function pointers of the real driver library.
 #[proc_macro]
 pub fn driver_library(_input: TokenStream) -> TokenStream {
     driver::expand_library(&list::entries()).into()

@@ -9,6 +9,16 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     let kernel = gpus.kernel_driver.as_deref();
     match &facts.live.driver {
         DriverAnswer::NotAsked => Vec::new(),
+        DriverAnswer::NotBuiltIn if on_the_bus == 0 && kernel.is_none() => Vec::new(),
+        DriverAnswer::NotBuiltIn => {
+            let what =
+                "This build of causeway has no back end for NVIDIA's driver, so that it was not asked.";
+            vec![
+                Finding::note(About::Gpu, what).advise(
+                    "To serve NVIDIA's GPUs, take a causeway that is built with the feature `driver`.",
+                ),
+            ]
+        }
         DriverAnswer::Started { name, devices } => {
             let kind = match kernel {
                 Some(version) if gpus.is_open => format!(", open kernel modules {version}"),

@@ -297,6 +297,14 @@ fn a_gpu_without_its_driver_is_a_problem_but_in_a_container() {
         of(&findings, Level::Problem, "does not start").advice.as_deref(),
         Some("cuInit answered 999.")
     );
+    let not_asked = Live { driver: DriverAnswer::NotBuiltIn, ..live() };
+    let findings = judge(&tree.facts(not_asked.clone()));
+    assert!(
+        of(&findings, Level::Note, "has no back end").advice.as_ref().unwrap().contains("feature `driver`")
+    );
+    assert_eq!(problems(&findings), 0);
+    let elsewhere = judge(&Tree::new("client", "6.1.0").facts(not_asked));
+    assert!(elsewhere.iter().all(|finding| !finding.text.contains("back end")));
     tree.file("/run/.containerenv", "");
     let findings = judge(&tree.facts(live()));
     assert!(of(&findings, Level::Note, "has not been given it").advice.as_ref().unwrap().contains("--gpus"));

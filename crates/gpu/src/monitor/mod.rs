@@ -1,15 +1,11 @@
-//! What answers a monitoring session: NVIDIA's management library, or the software GPU about itself.
+//! What answers a monitoring session: a back end, which tells of its devices as NVIDIA's management library does.
 //!
 //! | Module | Question it answers |
 //! |---|---|
 //! | [`Monitor`], [`answer`] | How does a question of a client become a checked call? |
 //! | [`frame`] | What does a call work on? |
-//! | [`library`] | How is NVIDIA's `libnvidia-ml.so.1` called? |
-//! | [`software`] | What does the software GPU know of itself? |
 
 pub mod frame;
-pub mod library;
-pub mod software;
 
 use causeway_api::nvml::request::{Call, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};

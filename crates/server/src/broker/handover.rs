@@ -17,12 +17,12 @@ use causeway_wire::handshake::{Answer, ClientHello, LaneToken, Locality, Session
 use rustix::event::{PollFd, PollFlags, poll};
 use thiserror::Error;
 
-pub use super::config::GpuChoice;
 use super::confined::Confined;
 use super::control::Control;
 use super::exchange::{Exchange, PeerCaller};
 use super::heartbeat::Beat;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
+use crate::back_end::GpuChoice;
 use crate::worker::{Arrival, Joining, Prepared};
 
 /// Why a worker cannot begin its work.

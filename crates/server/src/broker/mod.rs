@@ -64,16 +64,17 @@ use std::time::Duration;
 
 use causeway_access::keys::file::KeyFileError;
 use causeway_access::{Endpoint, Key, Target};
-use causeway_gpu::cpu::{InvalidOption, Options as SoftwareGpuOptions};
 use causeway_sandbox::{Mode, Plan, PlanError, Wanted, make_device_nodes};
 use causeway_sync::threads;
 use causeway_wire::handshake::Protection;
 
+pub use crate::back_end::GpuChoice;
 pub use access::{Access, AllowedUsers};
-pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER, GpuChoice, UnknownGpu};
+pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};
 pub use handover::{WorkerError, WorkerStart, worker_main};
 
+use crate::back_end::{self, BackEndError};
 use access::ServerKey;
 use admission::{Admission, Limits, LimitsError, Wishes, raise_limit};
 use board::Board;
@@ -116,9 +117,9 @@ pub enum StartError {
     /// The system does not let the broker have what it is asked to give to others.
     #[error(transparent)]
     Limits(#[from] LimitsError),
-    /// The environment asks for a software GPU that there cannot be.
+    /// No back end can serve as it is wanted.
     #[error(transparent)]
-    SoftwareGpu(#[from] InvalidOption),
+    BackEnd(#[from] BackEndError),
     /// Workers would have more rights than they may.
     #[error(transparent)]
     Sandbox(#[from] PlanError),
@@ -164,10 +165,7 @@ impl Broker {
         if config.listen.is_none() && config.socket.is_none() {
             return Err(StartError::Nowhere);
         }
-        if matches!(config.gpu, GpuChoice::Cpu | GpuChoice::Auto { allows_software: true }) {
-            // Workers read it again; whoever starts the server is to hear of a mistake, not its clients.
-            SoftwareGpuOptions::from_environment()?;
-        }
+        back_end::check(config.gpu)?;
         let key = ServerKey::new(config.access.clone())?;
         let listener = config.listen.map(listen_at).transpose()?;
         let mut local = LocalSockets::open(config.socket_folder.as_deref());

@@ -22,13 +22,13 @@ use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 
 use super::admission::{Place, Source};
-use super::config::GpuChoice;
 use super::control::Control;
 use super::listen::refuse;
 use super::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 use super::origin::Origin;
 use super::spawn::{Spawner, describe};
 use super::started::Started;
+use crate::back_end::GpuChoice;
 
 /// How long a session waits until the monitor has been told of it: one that stands still holds up no session for longer.
 const PATIENCE: Duration = Duration::from_millis(100);

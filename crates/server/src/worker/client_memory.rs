@@ -74,7 +74,7 @@ impl ClientMemory {
 mod tests {
     use super::*;
     use causeway_gpu::calls::*;
-    use causeway_gpu::cpu::{Options, SoftwareGpu};
+    use causeway_gpu_software::{Options, SoftwareGpu};
 
     const BYTES: usize = 8192;
 

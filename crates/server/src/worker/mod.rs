@@ -32,13 +32,11 @@ mod waits;
 
 pub use peers::{Arrival, Joining};
 
+use crate::back_end::{self, GpuChoice};
 use crate::broker::Exchange;
-use crate::broker::handover::{GpuChoice, WorkerStart};
-use crate::fallback::without_driver;
+use crate::broker::handover::WorkerStart;
 use causeway_api::snapshot::Snapshot;
 use causeway_fabric::{Link, LinkError, Receiver};
-use causeway_gpu::cpu::SoftwareGpu;
-use causeway_gpu::driver::Driver;
 use causeway_gpu::{CuResult, Gpu, OutputStream};
 use causeway_sync::delays;
 use causeway_wire::codec::Encode;
@@ -54,7 +52,7 @@ pub type Prepared = Result<(Arc<dyn Gpu>, Snapshot), String>;
 
 /// Starts the GPU and looks at it. No context is made.
 pub fn prepare(choice: GpuChoice) -> Prepared {
-    let gpu = open_gpu(choice)?;
+    let gpu = back_end::open_gpu(choice)?;
     match gpu.snapshot() {
         Ok(snapshot) => Ok((gpu, snapshot)),
         Err(error) => Err(format!("the server's GPUs cannot be listed: {}", describe(error))),
@@ -79,19 +77,6 @@ pub fn run(start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
         Err(error) => {
             tracing::warn!("the session does not open: {error}");
             ExitCode::FAILURE
-        }
-    }
-}
-
-fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
-    let software =
-        || SoftwareGpu::new().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
-    let driver =
-        || Driver::load().map(|gpu| Arc::new(gpu) as Arc<dyn Gpu>).map_err(|error| error.to_string());
-    match choice {
-        GpuChoice::Cpu => software(),
-        GpuChoice::Driver | GpuChoice::Auto { .. } => {
-            driver().or_else(|cause| without_driver(choice, cause, software))
         }
     }
 }

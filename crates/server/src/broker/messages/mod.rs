@@ -76,7 +76,7 @@ mod tests {
     use causeway_wire::handshake::{ClientHello, LaneToken, Locality, Offer, SessionId, VERSIONS};
 
     use super::*;
-    use crate::broker::config::GpuChoice;
+    use crate::back_end::GpuChoice;
 
     #[test]
     fn a_session_start_survives_the_control_connection_with_its_descriptor() {

@@ -6,7 +6,7 @@ use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId, VerbsHello};
 
 use super::confinement;
-use crate::broker::config::GpuChoice;
+use crate::back_end::GpuChoice;
 
 /// What a worker needs to know of its session; comes first, with the command connection.
 #[derive(Debug, Clone)]

@@ -19,7 +19,7 @@ use causeway_connection::channel::Connection;
 use causeway_fabric::{Link, Receiver};
 use causeway_gpu::Gpu as _;
 use causeway_gpu::calls::*;
-use causeway_gpu::cpu::{Options, SoftwareGpu};
+use causeway_gpu_software::{Options, SoftwareGpu};
 use causeway_wire::frame::{FrameReader, MAX_BODY};
 use causeway_wire::message::{Messages, WorkerMessage};
 use script::{Happening, script};

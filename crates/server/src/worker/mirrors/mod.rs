@@ -231,7 +231,7 @@ fn zeroed(bytes: usize) -> CuResult<Vec<u8>> {
 mod tests {
     use super::on_device::tests::Bytes;
     use super::*;
-    use causeway_gpu::cpu::{Options, SoftwareGpu};
+    use causeway_gpu_software::{Options, SoftwareGpu};
     use std::sync::Arc;
 
     const BASE: u64 = 0x10_0000;

@@ -133,7 +133,7 @@ fn hashes(piece: &[u8]) -> impl Iterator<Item = u128> {
 pub(super) mod tests {
     use super::*;
     use causeway_api::sys::CUresult;
-    use causeway_gpu::cpu::{Options, SoftwareGpu};
+    use causeway_gpu_software::{Options, SoftwareGpu};
     use parking_lot::Mutex;
     use std::sync::Arc;
 

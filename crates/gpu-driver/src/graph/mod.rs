@@ -1,0 +1,297 @@
+//! Graphs, built node by node as the client sends them.
+//!
+//! The client names a node by its number in its graph; here is what the driver calls it.
+
+mod executable;
+mod nodes;
+
+use super::launch::{ParameterBuffer, attribute};
+use super::{Driver, context};
+use causeway_api::handle::{Event, Function, Graph, Native};
+use causeway_api::sys::{
+    CUDA_CONDITIONAL_NODE_PARAMS, CUgraphConditionalNodeType, CUgraphEdgeData, CUgraphNode,
+    CUgraphNodeParams, CUgraphNodeType, CUresult,
+};
+use causeway_api::types::{Fill, GraphEdge, LaunchAttribute, LaunchShape, ValueOperation};
+use causeway_gpu::calls::GraphCalls;
+use causeway_gpu::{CuResult, NativePlace};
+use nodes::{kernel, memset, operations};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// More bodies of one conditional node than any program has.
+const MOST_BODIES: u32 = 1 << 12;
+
+/// What the driver calls the parts of a graph.
+#[derive(Default)]
+struct Parts {
+    nodes: Vec<CUgraphNode>,
+    /// The graphs that a conditional node carries out, by the node's number.
+    bodies: HashMap<u32, Vec<Native<Graph>>>,
+    /// Whether it is itself carried out by a conditional node.
+    is_body: bool,
+}
+
+/// The graphs of a session.
+#[derive(Default)]
+pub(super) struct Graphs {
+    parts: Mutex<HashMap<Native<Graph>, Parts>>,
+}
+
+// SAFETY: the driver's handles of nodes are names that any thread may use.
+unsafe impl Send for Graphs {}
+// SAFETY: as above.
+unsafe impl Sync for Graphs {}
+
+impl Graphs {
+    fn insert(&self, graph: Native<Graph>, is_body: bool) {
+        self.parts.lock().insert(graph, Parts { is_body, ..Parts::default() });
+    }
+
+    fn node(&self, graph: Native<Graph>, number: u32) -> CuResult<CUgraphNode> {
+        let parts = self.parts.lock();
+        let node = parts.get(&graph).and_then(|parts| parts.nodes.get(number as usize));
+        node.copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    fn edges(
+        &self,
+        graph: Native<Graph>,
+        edges: &[GraphEdge],
+    ) -> CuResult<(Vec<CUgraphNode>, Vec<CUgraphEdgeData>)> {
+        let nodes = edges.iter().map(|edge| self.node(graph, edge.from)).collect::<CuResult<_>>()?;
+        let data = |edge: &GraphEdge| CUgraphEdgeData {
+            from_port: edge.from_port,
+            to_port: edge.to_port,
+            type_: edge.kind,
+            reserved: [0; 5],
+        };
+        Ok((nodes, edges.iter().map(data).collect()))
+    }
+
+    fn append(&self, graph: Native<Graph>, node: CUgraphNode) -> CuResult<u32> {
+        let mut parts = self.parts.lock();
+        let parts = parts.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        parts.nodes.push(node);
+        Ok(parts.nodes.len() as u32 - 1)
+    }
+
+    fn body(&self, graph: Native<Graph>, node: u32, index: u32) -> CuResult<Native<Graph>> {
+        let parts = self.parts.lock();
+        let bodies = parts.get(&graph).and_then(|parts| parts.bodies.get(&node));
+        let body = bodies.and_then(|bodies| bodies.get(index as usize));
+        body.copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Forgets a graph; says whether it is one that has to be destroyed, and not the body of a node, which goes with it.
+    fn remove(&self, graph: Native<Graph>) -> bool {
+        self.parts.lock().remove(&graph).is_some_and(|parts| !parts.is_body)
+    }
+}
+
+impl Driver {
+    /// Adds a node that `add` makes, given what comes before it. Edges that are more than plain order are
+    /// added after it.
+    fn add_node(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        add: impl FnOnce(&mut CUgraphNode, *const CUgraphNode, usize) -> CuResult<()>,
+    ) -> CuResult<u32> {
+        let (nodes, _) = self.graphs.edges(graph, after)?;
+        let mut node = core::ptr::null_mut();
+        if after.iter().all(GraphEdge::is_plain) {
+            add(&mut node, nodes.as_ptr(), nodes.len())?;
+        } else {
+            add(&mut node, core::ptr::null(), 0)?;
+            self.connect(graph, node, after)?;
+        }
+        self.graphs.append(graph, node)
+    }
+
+    fn connect(&self, graph: Native<Graph>, node: CUgraphNode, after: &[GraphEdge]) -> CuResult<()> {
+        let (from, data) = self.graphs.edges(graph, after)?;
+        let to = vec![node; from.len()];
+        let count = from.len();
+        // SAFETY: the lists are locals of the length that is passed along.
+        unsafe {
+            if after.iter().all(GraphEdge::is_plain) {
+                self.functions.cuGraphAddDependencies(graph.as_raw(), from.as_ptr(), to.as_ptr(), count)
+            } else {
+                let (from, to, data) = (from.as_ptr(), to.as_ptr(), data.as_ptr());
+                self.functions.cuGraphAddDependencies_v2(graph.as_raw(), from, to, data, count)
+            }
+        }
+    }
+}
+
+impl GraphCalls for Driver {
+    fn graph_create(&self) -> CuResult<Native<Graph>> {
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        unsafe { self.functions.cuGraphCreate(&mut raw, 0)? };
+        let graph = Native::from_raw(raw);
+        self.graphs.insert(graph, false);
+        Ok(graph)
+    }
+
+    fn graph_destroy(&self, graph: Native<Graph>) -> CuResult<()> {
+        if self.graphs.remove(graph) {
+            // SAFETY: the handle is the driver's own.
+            unsafe { self.functions.cuGraphDestroy(graph.as_raw())? };
+        }
+        Ok(())
+    }
+
+    fn graph_add_empty(&self, graph: Native<Graph>, after: &[GraphEdge]) -> CuResult<()> {
+        self.add_node(graph, after, |node, before, count| {
+            // SAFETY: the pointers are to locals of the caller.
+            unsafe { self.functions.cuGraphAddEmptyNode(node, graph.as_raw(), before, count) }
+        })?;
+        Ok(())
+    }
+
+    fn graph_add_kernel(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        function: Native<Function>,
+        is_kernel: bool,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+        params: &[u8],
+    ) -> CuResult<()> {
+        let mut parameters = ParameterBuffer::new(params);
+        let kernel =
+            kernel((function, is_kernel), context::current(self.functions)?, &shape, &mut parameters);
+        let number = self.add_node(graph, after, |node, before, count| {
+            // SAFETY: the pointers are to locals; the driver copies the parameters during the call.
+            unsafe { self.functions.cuGraphAddKernelNode_v2(node, graph.as_raw(), before, count, &kernel) }
+        })?;
+        let node = self.graphs.node(graph, number)?;
+        for given in attributes {
+            let attribute = attribute(given)?;
+            // SAFETY: the node is the driver's own, the value a local of the attribute's form.
+            unsafe {
+                self.functions.cuGraphKernelNodeSetAttribute(node, attribute.id, &attribute.value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn graph_add_copy(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        destination: NativePlace,
+        source: NativePlace,
+    ) -> CuResult<()> {
+        let copy = Self::copy_node(&destination, &source)?;
+        let context = context::current(self.functions)?;
+        self.add_node(graph, after, |node, before, count| {
+            // SAFETY: the pointers are to locals; no host memory takes part.
+            unsafe {
+                let (graph, context) = (graph.as_raw(), context.as_raw());
+                self.functions.cuGraphAddMemcpyNode(node, graph, before, count, &copy, context)
+            }
+        })?;
+        Ok(())
+    }
+
+    fn graph_add_fill(&self, graph: Native<Graph>, after: &[GraphEdge], fill: Fill) -> CuResult<()> {
+        let memset = memset(&fill);
+        let context = context::current(self.functions)?;
+        self.add_node(graph, after, |node, before, count| {
+            // SAFETY: the pointers are to locals.
+            unsafe {
+                let (graph, context) = (graph.as_raw(), context.as_raw());
+                self.functions.cuGraphAddMemsetNode(node, graph, before, count, &memset, context)
+            }
+        })?;
+        Ok(())
+    }
+
+    fn graph_add_record(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        event: Native<Event>,
+    ) -> CuResult<()> {
+        self.add_node(graph, after, |node, before, count| {
+            // SAFETY: the pointers are to locals, the event is the driver's own.
+            unsafe {
+                let (graph, event) = (graph.as_raw(), event.as_raw());
+                self.functions.cuGraphAddEventRecordNode(node, graph, before, count, event)
+            }
+        })?;
+        Ok(())
+    }
+
+    fn graph_add_values(
+        &self,
+        graph: Native<Graph>,
+        after: &[GraphEdge],
+        given: &[ValueOperation],
+    ) -> CuResult<()> {
+        let mut operations = operations(given)?;
+        let batch = self.batch(&mut operations)?;
+        self.add_node(graph, after, |node, before, count| {
+            // SAFETY: the pointers are to locals; the driver copies the list during the call.
+            unsafe { self.functions.cuGraphAddBatchMemOpNode(node, graph.as_raw(), before, count, &batch) }
+        })?;
+        Ok(())
+    }
+
+    /// A number with which kernels of `graph` steer one of its conditional nodes.
+    fn graph_conditional_handle(&self, graph: Native<Graph>, initial: u32, flags: u32) -> CuResult<u64> {
+        let context = context::current(self.functions)?;
+        let mut handle = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe {
+            let (graph, context) = (graph.as_raw(), context.as_raw());
+            self.functions.cuGraphConditionalHandleCreate(&mut handle, graph, context, initial, flags)?;
+        }
+        Ok(handle)
+    }
+
+    fn graph_add_conditional(&self, graph: Native<Graph>, handle: u64, kind: u32, size: u32) -> CuResult<()> {
+        if size > MOST_BODIES {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut params = CUgraphNodeParams {
+            type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+            ..CUgraphNodeParams::default()
+        };
+        params.__bindgen_anon_1.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+            handle,
+            type_: CUgraphConditionalNodeType(kind),
+            size,
+            phGraph_out: core::ptr::null_mut(),
+            ctx: context::current(self.functions)?.as_raw(),
+        };
+        let number = self.add_node(graph, &[], |node, before, count| {
+            // SAFETY: the pointers are to locals; the driver fills in its list of bodies.
+            unsafe { self.functions.cuGraphAddNode(node, graph.as_raw(), before, count, &mut params) }
+        })?;
+        // SAFETY: the driver has added a conditional node, so this form of the union is valid, and its list has as
+        // many graphs as were asked for.
+        let bodies: Vec<_> = unsafe {
+            let list = params.__bindgen_anon_1.conditional.phGraph_out;
+            let count = if list.is_null() { 0 } else { size as usize };
+            (0..count).map(|index| Native::from_raw(list.add(index).read())).collect()
+        };
+        bodies.iter().for_each(|body| self.graphs.insert(*body, true));
+        if let Some(parts) = self.graphs.parts.lock().get_mut(&graph) {
+            parts.bodies.insert(number, bodies);
+        }
+        Ok(())
+    }
+
+    fn graph_body(&self, graph: Native<Graph>, node: u32, index: u32) -> CuResult<Native<Graph>> {
+        self.graphs.body(graph, node, index)
+    }
+
+    fn graph_add_edges(&self, graph: Native<Graph>, node: u32, after: &[GraphEdge]) -> CuResult<()> {
+        self.connect(graph, self.graphs.node(graph, node)?, after)
+    }
+}

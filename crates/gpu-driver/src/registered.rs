@@ -1,0 +1,86 @@
+//! Host memory of others that the devices know, such as memory shared with the client.
+
+use super::Driver;
+use super::context;
+use super::functions::Functions;
+use causeway_api::handle::{Context, Native};
+use causeway_api::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUresult};
+use causeway_gpu::{CuResult, Registration};
+use core::sync::atomic::{AtomicBool, Ordering};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+
+/// What lives as long as a registration does, or its context.
+struct Known {
+    context: Native<Context>,
+    alive: AtomicBool,
+}
+
+/// All registrations, so that they hear of the end of their contexts.
+#[derive(Default)]
+pub(super) struct Registrations(Mutex<Vec<Weak<Known>>>);
+
+impl Registrations {
+    /// The driver ends the registrations of a context with it.
+    pub(super) fn forget(&self, context: Native<Context>) {
+        self.0.lock().retain(|known| {
+            let Some(known) = known.upgrade() else { return false };
+            if known.context == context {
+                known.alive.store(false, Ordering::Release);
+            }
+            known.context != context
+        });
+    }
+}
+
+struct Registered {
+    functions: &'static Functions,
+    address: *mut u8,
+    known: Arc<Known>,
+}
+
+// SAFETY: the address is only named to the driver, which any thread may do.
+unsafe impl Send for Registered {}
+// SAFETY: as above.
+unsafe impl Sync for Registered {}
+
+impl Driver {
+    /// Registers memory in the current context, or in any that there is, for all contexts.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until the result is dropped.
+    pub(super) unsafe fn register(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>> {
+        let context = match context::current(self.functions) {
+            Ok(current) if current != Native::NULL => current,
+            _ => self.contexts.any().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?,
+        };
+        context::within(self.functions, context, || {
+            // SAFETY: mapped as long as this function demands.
+            unsafe { self.functions.cuMemHostRegister_v2(address.cast(), bytes, CU_MEMHOSTREGISTER_PORTABLE) }
+        })?;
+        let known = Arc::new(Known { context, alive: AtomicBool::new(true) });
+        self.registrations.0.lock().push(Arc::downgrade(&known));
+        Ok(Box::new(Registered { functions: self.functions, address, known }))
+    }
+}
+
+impl Registration for Registered {
+    fn is_alive(&self) -> bool {
+        self.known.alive.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if !self.known.alive.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let result = context::within(self.functions, self.known.context, || {
+            // SAFETY: it was registered, and nothing is copied to or from it any more.
+            unsafe { self.functions.cuMemHostUnregister(self.address.cast()) }
+        });
+        if let Err(status) = result {
+            tracing::warn!(status = status.0, "registered memory could not be unregistered");
+        }
+    }
+}

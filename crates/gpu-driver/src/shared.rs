@@ -1,0 +1,172 @@
+//! Memory of this process that kernels reach, most of it at an address of the client's choice.
+//!
+//! The driver gives registered memory the device address that it has in this process. So memory for which the client
+//! wants a certain address is mapped there, in a range that is kept free for it from before the driver starts.
+
+use super::module::c_text;
+use super::pinned::Pages;
+use super::{Driver, context};
+use causeway_api::handle::{Library, Native};
+use causeway_api::sys::{
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdevice_attribute, CUresult,
+};
+use causeway_gpu::{CuResult, Shared, Staging};
+use core::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems put
+/// libraries and stacks. GPUs reach all of the 47 bits that processes have.
+const START: usize = 0x3000_0000_0000;
+/// Bytes of address, not of memory: 1 TiB, and less where the process's limits do not allow that.
+const LARGEST: usize = 1 << 40;
+const SMALLEST: usize = 1 << 32;
+const PAGE: usize = 4096;
+
+/// The range, reserved in this process as long as this lives.
+pub(super) struct Window {
+    range: Range<usize>,
+}
+
+impl Window {
+    /// Reserves the range; an empty one where the system refuses.
+    pub(super) fn reserve() -> Self {
+        let sizes =
+            core::iter::successors(Some(LARGEST), |size| Some(size / 4).filter(|size| *size >= SMALLEST));
+        for size in sizes {
+            if reserve(START, size) {
+                return Self { range: START..START + size };
+            }
+        }
+        tracing::warn!("no addresses could be kept for memory that host and device share");
+        Self { range: 0..0 }
+    }
+
+    /// First address and size.
+    pub(super) fn place(&self) -> (u64, u64) {
+        (self.range.start as u64, self.range.len() as u64)
+    }
+
+    /// Whether `bytes` at `address` lie in it.
+    pub(super) fn holds(&self, address: usize, bytes: usize) -> bool {
+        self.range.start <= address && address.checked_add(bytes).is_some_and(|end| end <= self.range.end)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        if !self.range.is_empty() {
+            // SAFETY: reserved by `reserve`, and whoever has memory in it keeps the driver alive.
+            unsafe { libc::munmap(self.range.start as *mut libc::c_void, self.range.len()) };
+        }
+    }
+}
+
+/// Keeps a range free of anything else in this process.
+fn reserve(address: usize, bytes: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the flags let the system refuse rather than replace a mapping.
+    let found = unsafe { libc::mmap(address as *mut libc::c_void, bytes, libc::PROT_NONE, flags, -1, 0) };
+    if found != libc::MAP_FAILED && found as usize != address {
+        // SAFETY: a system that does not know the last flag has mapped this just now, elsewhere.
+        unsafe { libc::munmap(found, bytes) };
+    }
+    found as usize == address
+}
+
+/// The bytes of the whole pages that hold `bytes`.
+fn whole_pages(bytes: usize) -> CuResult<usize> {
+    let whole = bytes.checked_next_multiple_of(PAGE).filter(|whole| *whole > 0);
+    whole.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+impl Driver {
+    pub(super) fn find_managed(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
+        let (name, mut address, mut size) = (c_text(name)?, 0, 0);
+        self.in_some_context(|| {
+            self.require_concurrent_access()?;
+            // SAFETY: the library is the driver's own; name and results live during the call.
+            unsafe {
+                self.functions.cuLibraryGetManaged(&mut address, &mut size, library.as_raw(), name.as_ptr())
+            }
+        })?;
+        // SAFETY: the driver has mapped the variable here, where it stays as long as its library is loaded.
+        Ok((address, unsafe { Staging::new(address as *mut u8, size, |_, _| ()) }))
+    }
+
+    /// Refuses devices whose kernels and this process may not use managed memory at the same time.
+    fn require_concurrent_access(&self) -> CuResult<()> {
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
+        let (mut device, mut concurrent) = (0, 0);
+        // SAFETY: the pointers are to locals.
+        unsafe {
+            self.functions.cuCtxGetDevice(&mut device)?;
+            self.functions.cuDeviceGetAttribute(&mut concurrent, attribute, device)?;
+        }
+        if concurrent == 0 { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok(()) }
+    }
+
+    pub(super) fn share(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
+        if managed {
+            return Ok((address, Shared::OnDevice(self.on_device(address, bytes)?)));
+        }
+        let pages = match address as usize {
+            0 => Pages::new(whole_pages(bytes)?)?,
+            wanted => {
+                let whole = self.place_in_window(wanted, bytes)?;
+                // SAFETY: the pages lie in the window, and the engine shares no address twice.
+                unsafe { Pages::at(wanted, whole, None)? }
+            }
+        };
+        let (found, memory) = self.show_to_kernels(pages, address, bytes)?;
+        Ok((found, Shared::Here(memory)))
+    }
+
+    /// Memory of the client at `address` of the window.
+    ///
+    /// # Safety
+    /// `memory` must have `bytes`, in whole pages, which nobody can take away.
+    pub(super) unsafe fn share_of_client(
+        &self,
+        address: u64,
+        bytes: usize,
+        memory: BorrowedFd<'_>,
+    ) -> CuResult<Staging> {
+        let whole = self.place_in_window(address as usize, bytes)?;
+        // SAFETY: as in `share`; the caller vouches for the memory.
+        let pages = unsafe { Pages::at(address as usize, whole, Some(memory))? };
+        self.show_to_kernels(pages, address, bytes).map(|(_, memory)| memory)
+    }
+
+    /// The bytes of the whole pages that hold `bytes` at `address`, which must be a page of the window.
+    fn place_in_window(&self, address: usize, bytes: usize) -> CuResult<usize> {
+        let whole = whole_pages(bytes)?;
+        let fits = address.is_multiple_of(PAGE) && self.window.holds(address, whole);
+        if fits { Ok(whole) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    }
+
+    /// Lets kernels reach pages at the address `wanted`, or anywhere for 0; gives that address and the memory.
+    fn show_to_kernels(&self, mut pages: Pages, wanted: u64, bytes: usize) -> CuResult<(u64, Staging)> {
+        let context = context::current(self.functions)?;
+        let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+        pages.register(self.functions, context, flags)?;
+        let mut found = 0;
+        // SAFETY: the pages have just been registered; the result is a local.
+        let asked =
+            unsafe { self.functions.cuMemHostGetDevicePointer_v2(&mut found, pages.address().cast(), 0) };
+        if asked.is_err() || wanted != 0 && found != wanted {
+            pages.unregister(self.functions);
+            asked?;
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let (functions, memory, ranges) = (self.functions, pages.address(), Arc::clone(&self.host_ranges));
+        ranges.add(found, bytes, memory);
+        let release = move |_, _| {
+            ranges.remove(found);
+            pages.unregister(functions);
+            drop(pages);
+        };
+        // SAFETY: the pages are initialised, at least `bytes` long, and owned by the closure.
+        Ok((found, unsafe { Staging::new(memory, bytes, release) }))
+    }
+}

@@ -1,0 +1,76 @@
+//! Launches, and how many blocks of one fit.
+
+use crate::context::Context;
+use crate::launch::Launch;
+use crate::operation::Operation;
+use crate::{SoftwareGpu, occupancy};
+use causeway_api::handle::{Function, Native, Stream};
+use causeway_api::sys::{CUoccupancy_flags, CUresult};
+use causeway_api::types::{LaunchAttribute, LaunchShape};
+use causeway_gpu::CuResult;
+use causeway_gpu::calls::LaunchCalls;
+
+impl SoftwareGpu {
+    /// A launch of a function in a context, checked.
+    pub(super) fn launch_of(
+        &self,
+        context: &Context,
+        function: Native<Function>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+        parameters: &[u8],
+    ) -> CuResult<Launch> {
+        let function = self.modules.function(function.value())?;
+        let module = self.modules.module_of(&function, context)?;
+        Launch::new(function, module, shape, attributes, parameters)
+    }
+}
+
+impl LaunchCalls for SoftwareGpu {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &self,
+        function: Native<Function>,
+        threads: i32,
+        dynamic_shared: usize,
+    ) -> CuResult<i32> {
+        let needs = self.modules.function(function.value())?.needs();
+        occupancy::active_blocks(&needs, threads, dynamic_shared)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        &self,
+        function: Native<Function>,
+        threads: i32,
+        dynamic_shared: usize,
+        flags: u32,
+    ) -> CuResult<i32> {
+        if flags & !CUoccupancy_flags::CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE.0 != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        self.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, dynamic_shared)
+    }
+
+    fn cuOccupancyAvailableDynamicSMemPerBlock(
+        &self,
+        function: Native<Function>,
+        blocks: i32,
+        threads: i32,
+    ) -> CuResult<usize> {
+        let needs = self.modules.function(function.value())?.needs();
+        occupancy::available_shared(&needs, blocks, threads)
+    }
+
+    fn launch(
+        &self,
+        function: Native<Function>,
+        shape: LaunchShape,
+        stream: Native<Stream>,
+        attributes: &[LaunchAttribute],
+        parameters: &[u8],
+    ) -> CuResult<()> {
+        let stream = self.stream(stream)?;
+        let context = self.context_of(stream)?;
+        let launch = self.launch_of(&context, function, shape, attributes, parameters)?;
+        self.scheduler.issue(stream, Operation::Launch(launch))
+    }
+}

@@ -1,0 +1,104 @@
+//! Streams and events.
+
+use crate::attributes::{self, PRIORITIES};
+use crate::operation::Value;
+use crate::stream::StreamKind;
+use crate::{SoftwareGpu, handles};
+use causeway_api::handle::{Event, Native, Stream};
+use causeway_api::sys::{CUdeviceptr, CUresult, CUstream_flags};
+use causeway_api::types::LaunchAttribute;
+use causeway_gpu::CuResult;
+use causeway_gpu::calls::{EventCalls, StreamCalls};
+
+impl StreamCalls for SoftwareGpu {
+    fn stream_create(&self, flags: u32, priority: i32) -> CuResult<Native<Stream>> {
+        let kind = match CUstream_flags(flags) {
+            CUstream_flags::CU_STREAM_DEFAULT => StreamKind::Blocking,
+            CUstream_flags::CU_STREAM_NON_BLOCKING => StreamKind::NonBlocking,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        let context = self.contexts.current()?;
+        let stream = handles::next();
+        let (lowest, highest) = PRIORITIES;
+        self.scheduler.add_stream(stream, &context, kind, priority.clamp(highest, lowest));
+        Ok(Native::from_value(stream))
+    }
+
+    fn stream_destroy(&self, stream: Native<Stream>) -> CuResult<()> {
+        self.scheduler.remove_stream(stream.value())
+    }
+
+    fn stream_wait_event(&self, stream: Native<Stream>, event: Native<Event>, flags: u32) -> CuResult<()> {
+        self.scheduler.wait_event(self.stream(stream)?, event.value(), flags)
+    }
+
+    fn stream_attribute_get(&self, stream: Native<Stream>, attribute: u32) -> CuResult<LaunchAttribute> {
+        let priority = self.scheduler.priority(self.stream(stream)?)?;
+        attributes::of_stream(attribute, priority)
+    }
+
+    fn cuStreamCopyAttributes(&self, destination: Native<Stream>, source: Native<Stream>) -> CuResult<()> {
+        // None of them can be set, so all streams have the same.
+        self.context_of(self.stream(destination)?)?;
+        self.context_of(self.stream(source)?).map(drop)
+    }
+
+    fn cuStreamWriteValue32_v2(
+        &self,
+        stream: Native<Stream>,
+        address: CUdeviceptr,
+        value: u32,
+        flags: u32,
+    ) -> CuResult<()> {
+        self.scheduler.write_value(self.stream(stream)?, address, Value::Bits32(value), flags)
+    }
+
+    fn cuStreamWriteValue64_v2(
+        &self,
+        stream: Native<Stream>,
+        address: CUdeviceptr,
+        value: u64,
+        flags: u32,
+    ) -> CuResult<()> {
+        self.scheduler.write_value(self.stream(stream)?, address, Value::Bits64(value), flags)
+    }
+
+    fn cuStreamWaitValue32_v2(
+        &self,
+        stream: Native<Stream>,
+        address: CUdeviceptr,
+        value: u32,
+        flags: u32,
+    ) -> CuResult<()> {
+        self.scheduler.wait_value(self.stream(stream)?, address, Value::Bits32(value), flags)
+    }
+
+    fn cuStreamWaitValue64_v2(
+        &self,
+        stream: Native<Stream>,
+        address: CUdeviceptr,
+        value: u64,
+        flags: u32,
+    ) -> CuResult<()> {
+        self.scheduler.wait_value(self.stream(stream)?, address, Value::Bits64(value), flags)
+    }
+}
+
+impl EventCalls for SoftwareGpu {
+    fn event_create(&self, flags: u32) -> CuResult<Native<Event>> {
+        self.scheduler.create_event(&*self.contexts.current()?, flags).map(Native::from_value)
+    }
+
+    fn event_destroy(&self, event: Native<Event>) -> CuResult<()> {
+        self.scheduler.destroy_event(event.value())
+    }
+
+    fn event_record(&self, event: Native<Event>, stream: Native<Stream>, flags: u32) -> CuResult<()> {
+        self.scheduler.record_event(event.value(), self.stream(stream)?, flags)
+    }
+
+    fn event_elapsed(&self, start: Native<Event>, end: Native<Event>) -> CuResult<f32> {
+        self.contexts.current()?;
+        self.scheduler.elapsed(start.value(), end.value())
+    }
+}

@@ -1,0 +1,172 @@
+//! Launching kernels: the checks before, and what their faults mean in CUDA.
+
+use super::function::Function;
+use super::module::Module;
+use super::operation::Machine;
+use causeway_api::sys::{CUlaunchAttributeID, CUresult};
+use causeway_api::types::{LaunchAttribute, LaunchShape};
+use causeway_gpu::{CuResult, OutputStream};
+use causeway_ptx::{Fault, Host, LaunchConfig, MAX_BLOCK, MAX_GRID};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Output of a kernel that runs for long is passed on whenever there is this much of it.
+const OUTPUT_PIECE: usize = 32 << 10;
+
+/// A kernel ready to run.
+pub(super) struct Launch {
+    function: Arc<Function>,
+    module: Arc<Module>,
+    shape: LaunchShape,
+    parameters: Box<[u8]>,
+}
+
+impl Launch {
+    /// Checks a launch as the driver does.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a shape beyond the limits of device or function or too few parameters,
+    /// `CUDA_ERROR_NOT_SUPPORTED` for an attribute that asks for something this device does not have.
+    pub(super) fn new(
+        function: Arc<Function>,
+        module: Arc<Module>,
+        shape: LaunchShape,
+        attributes: &[LaunchAttribute],
+        parameters: &[u8],
+    ) -> CuResult<Self> {
+        let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
+        attributes.iter().try_for_each(|attribute| check_attribute(attribute, blocks))?;
+        let kernel = &function.kernel;
+        let within = |sizes: [u32; 3], limits: [u32; 3]| {
+            sizes.iter().zip(limits).all(|(size, limit)| (1..=limit).contains(size))
+        };
+        let threads: u64 = shape.block.iter().map(|size| u64::from(*size)).product();
+        let fits = within(shape.grid, MAX_GRID)
+            && within(shape.block, MAX_BLOCK)
+            && threads <= u64::from(kernel.max_threads)
+            && shape.shared_bytes <= function.most_dynamic_shared();
+        let parameters = parameters.get(..kernel.parameter_bytes as usize);
+        match parameters {
+            Some(parameters) if fits => {
+                let parameters = parameters.into();
+                Ok(Self { function, module, shape, parameters })
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    /// Bytes of its parameters.
+    pub(super) fn parameter_bytes(&self) -> usize {
+        self.parameters.len()
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// The error of its fault, which ends the context.
+    pub(super) fn execute(&self, machine: &Machine) -> CuResult<()> {
+        let output = Output { machine, text: Mutex::default() };
+        let config = LaunchConfig {
+            grid: self.shape.grid,
+            block: self.shape.block,
+            dynamic_shared: self.shape.shared_bytes,
+            params: &self.parameters,
+        };
+        let ended = self.module.loaded.launch(&self.function.kernel.name, config, &machine.pool, &output);
+        output.flush();
+        ended.map_err(|fault| {
+            tracing::error!("kernel `{}` ended with an error: {fault}", self.function.kernel.name);
+            code_of(&fault)
+        })
+    }
+}
+
+/// Whether a launch attribute can be had for a grid of so many blocks. Hints are accepted: they promise nothing.
+fn check_attribute(attribute: &LaunchAttribute, blocks: u64) -> CuResult<()> {
+    type Id = CUlaunchAttributeID;
+    let word = |index: usize| {
+        attribute.value[index * 4..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    };
+    let supported = match CUlaunchAttributeID(attribute.id) {
+        Id::CU_LAUNCH_ATTRIBUTE_IGNORE
+        | Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+        | Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+        | Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
+        | Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        | Id::CU_LAUNCH_ATTRIBUTE_PRIORITY
+        | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+        | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
+        | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        | Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING => true,
+        // The blocks of a grid do not all run at the same time.
+        Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => word(0) == 0 || blocks == 1,
+        Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION => {
+            (0..3).all(|dimension| word(dimension) <= 1)
+        }
+        _ => false,
+    };
+    if supported { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) }
+}
+
+/// The error that a GPU gives for a fault.
+fn code_of(fault: &Fault) -> CUresult {
+    match fault {
+        Fault::IllegalAddress { .. } => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        Fault::Misaligned { .. } => CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+        Fault::Trap { .. } => CUresult::CUDA_ERROR_LAUNCH_FAILED,
+        Fault::Assert { .. } => CUresult::CUDA_ERROR_ASSERT,
+        Fault::StackOverflow { .. } => CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
+        Fault::IllegalInstruction { .. } => CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+        Fault::Deadlock { .. } => CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
+        Fault::UnknownKernel(_) => CUresult::CUDA_ERROR_NOT_FOUND,
+        Fault::Unsupported { .. } => CUresult::CUDA_ERROR_NOT_SUPPORTED,
+        Fault::InvalidConfiguration { .. } => CUresult::CUDA_ERROR_INVALID_VALUE,
+        Fault::OutOfResources { .. } => CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+    }
+}
+
+/// Gathers what one launch prints, so that many short texts become few messages.
+struct Output<'a> {
+    machine: &'a Machine,
+    text: Mutex<Vec<u8>>,
+}
+
+impl Output<'_> {
+    fn flush(&self) {
+        self.pass_on(&mut self.text.lock());
+    }
+
+    /// Called with the text locked, so that pieces keep their order.
+    fn pass_on(&self, text: &mut Vec<u8>) {
+        if text.is_empty() {
+            return;
+        }
+        if let Some(sink) = self.machine.output.read().as_ref() {
+            sink(OutputStream::Standard, text);
+        }
+        text.clear();
+    }
+}
+
+impl Host for Output<'_> {
+    fn print(&self, text: &[u8]) {
+        let mut gathered = self.text.lock();
+        gathered.extend_from_slice(text);
+        if gathered.len() >= OUTPUT_PIECE {
+            self.pass_on(&mut gathered);
+        }
+    }
+
+    fn set_condition(&self, handle: u64, value: u32) -> bool {
+        self.machine.conditions.set(handle, value)
+    }
+
+    fn assertion(&self, message: &str) {
+        // What was printed before comes before.
+        self.flush();
+        if let Some(sink) = self.machine.output.read().as_ref() {
+            let end = if message.ends_with('\n') { "" } else { "\n" };
+            sink(OutputStream::Error, format!("{message}{end}").as_bytes());
+        }
+    }
+}

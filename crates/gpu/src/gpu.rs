@@ -1,0 +1,191 @@
+//! The trait of a back end: what the worker's engine needs besides the calls of the declaration list.
+
+use crate::borrowed::{BorrowError, Borrowed};
+use crate::calls::Calls;
+use crate::direct::{DirectMemory, DirectWay, DirectWays};
+use crate::set_aside::SetAside;
+use crate::staging::Staging;
+use crate::types::{Completion, CuResult, NativePlace, OutputSink};
+use crate::watch::Watch;
+use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
+use causeway_api::snapshot::Snapshot;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// A back end: the calls of the declaration list, and what the worker's engine needs besides.
+///
+/// No method blocks for work of the GPU unless its description says so: the engine calls them from the one
+/// thread that issues every command of a client.
+pub trait Gpu: Calls {
+    /// The devices and their attributes. Starts the driver, creates no context.
+    fn snapshot(&self) -> CuResult<Snapshot>;
+
+    /// Where `printf` and failed assertions of kernels go from now on. It must have been called for everything that kernels
+    /// printed before a completion of [`Gpu::after`] and its like is called.
+    fn set_output(&self, sink: OutputSink);
+
+    /// Makes `context` the one that the calling thread's next calls mean.
+    fn make_current(&self, context: Native<Context>) -> CuResult<()>;
+
+    /// Starts a copy of contiguous host memory into `destination`, in stream order. [`Busy`](crate::busy::Busy) is the safe way to it.
+    ///
+    /// # Safety
+    /// `source` must be readable for the place's bytes, and stay so unchanged until a completion of
+    /// [`Gpu::after`] for the stream, asked for after this call, has been called; also when this call fails.
+    unsafe fn start_copy_to_device(
+        &self,
+        destination: &NativePlace,
+        source: *const u8,
+        stream: Native<Stream>,
+    ) -> CuResult<()>;
+
+    /// Starts a copy of `source` into contiguous host memory, in stream order. [`Busy`](crate::busy::Busy) is the safe way to it.
+    ///
+    /// # Safety
+    /// `destination` must be writable for the place's bytes and not be touched until a completion of
+    /// [`Gpu::after`] for the stream, asked for after this call, has been called; also when this call fails.
+    unsafe fn start_copy_from_device(
+        &self,
+        source: &NativePlace,
+        destination: *mut u8,
+        stream: Native<Stream>,
+    ) -> CuResult<()>;
+
+    /// The account of memory whose use by the device has no end that could be known.
+    fn set_aside(&self) -> &Arc<SetAside>;
+
+    /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
+    fn staging(&self, bytes: usize) -> CuResult<Staging>;
+
+    /// The same for bytes that the device is to read from the processor's caches: memory that was used just before.
+    fn warm_staging(&self, bytes: usize) -> CuResult<Staging> {
+        self.staging(bytes)
+    }
+
+    /// Makes memory of this process as fast for copies as [`Gpu::staging`] is, in the current context and for all others.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until the result is dropped.
+    unsafe fn register_host(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>>;
+
+    /// Memory that kernels reach at `address`, a page of the snapshot's host window, or anywhere for 0: zeroed. It
+    /// belongs to the current context. Gives its address on the device with it; it may be dropped when the device
+    /// does not use it any more. `managed` memory is the device's own, at an address of the snapshot's window for that.
+    fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)>;
+
+    /// Memory of the client, which kernels and this process reach at `address`, a page of the snapshot's host window. It
+    /// belongs to the current context as that of [`Gpu::shared_memory`] does.
+    ///
+    /// # Safety
+    /// `memory` must have `bytes`, in whole pages, which nobody can take away.
+    unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging>;
+
+    /// Address and memory of a variable declared `__managed__`, for this process to read and write at any time as
+    /// long as the library is loaded.
+    fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)>;
+
+    /// How network cards may reach the memory of a device, as [`CHOICE_VARIABLE`](crate::direct::CHOICE_VARIABLE) allows, and why not otherwise.
+    fn direct_ways(&self, device: i32) -> DirectWays;
+
+    /// What a network card is given to reach a range of device memory in one of the device's [`Gpu::direct_ways`]. The
+    /// range must stay allocated for as long as the card may use it. An error is about this range, or this way, and
+    /// says nothing about others.
+    fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory>;
+
+    /// To be called after a network card is known to have written to memory of the context's device, and before work that
+    /// reads it begins there: where a GPU may still see what was there before, waits until it does not. The calling
+    /// thread's context stays as it is.
+    fn finish_direct_writes(&self, context: Native<Context>) -> CuResult<()>;
+
+    /// Calls `done` when everything that `stream` holds now is done, or has ended with its context. An error here means that
+    /// `done` is not called, and says nothing about the work, which may go on; the same goes for [`Gpu::after_event`] and
+    /// [`Gpu::after_context`].
+    fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()>;
+
+    /// Like [`Gpu::after`], for what nobody waits for: `done` may be called a little late, and may be overtaken by
+    /// completions of other calls. Asking the driver less often leaves it to those who give the device work.
+    fn after_a_while(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
+        self.after(stream, done)
+    }
+
+    /// The calling thread's watch over the work: a thread with nothing else to do notices the end of work sooner than one that
+    /// has to be woken for it. A thread has one at a time.
+    fn watch(&self) -> Watch<'_> {
+        Watch::over_nothing()
+    }
+
+    /// Calls `done` when the last recorded use of `event` is done; at once when it was never recorded.
+    fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()>;
+
+    /// Whether everything that `stream` holds now is done; "not ready" is an error.
+    fn stream_query(&self, stream: Native<Stream>) -> CuResult<()>;
+
+    /// Whether the last recorded use of `event` is done; "not ready" is an error.
+    fn event_query(&self, event: Native<Event>) -> CuResult<()>;
+
+    /// Calls `done` when everything that all streams of the current context hold now is done.
+    fn after_context(&self, done: Completion) -> CuResult<()>;
+
+    /// Stops `stream` at this point: calls `reached` when the stream gets here, and lets it go on when the
+    /// gate is opened. Other streams are not held up.
+    fn gate(&self, stream: Native<Stream>, reached: Box<dyn FnOnce() + Send>) -> CuResult<Box<dyn Gate>>;
+
+    /// How many commands a stream may hold before another one would block, if there is such a limit.
+    fn queue_limit(&self) -> Option<usize>;
+
+    /// Frees memory of `memory_allocate`; called when the context is idle. May block shortly.
+    fn memory_free(&self, address: u64) -> CuResult<()>;
+
+    /// A descriptor that stands for an allocation in other processes of this machine.
+    fn export_allocation(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd>;
+
+    /// The allocation that a descriptor of [`Gpu::export_allocation`] in another process stands for.
+    fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<Allocation>>;
+
+    /// Maps all of the allocation, of `size` bytes, that a descriptor of [`Gpu::export_allocation`] in another process stands for, so
+    /// that `device` copies from it. The other process's device need not be one of this process's.
+    fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError>;
+
+    /// Takes away what [`Gpu::borrow_memory`] mapped. Nothing may use it any more. May block shortly.
+    fn return_memory(&self, borrowed: Borrowed) -> CuResult<()>;
+
+    /// The bytes that stand for an event in other processes of this machine.
+    fn export_event(&self, event: Native<Event>) -> CuResult<Vec<u8>>;
+
+    /// The event of another process that these bytes stand for.
+    fn import_event(&self, bytes: &[u8]) -> CuResult<Native<Event>>;
+
+    /// Resets the primary context of a device; called when the context is idle. May block.
+    fn primary_context_reset(&self, device: i32) -> CuResult<()>;
+
+    /// Destroys a context; called when it is idle. May block.
+    fn context_destroy(&self, context: Native<Context>) -> CuResult<()>;
+}
+
+/// Memory that kernels and this process use.
+pub enum Shared {
+    /// Memory of this process, to be read and written at any time.
+    Here(Staging),
+    /// Memory of a device.
+    OnDevice(Box<dyn DeviceBytes>),
+}
+
+/// Memory of a device of which the worker moves bytes at once, whatever the streams are doing.
+pub trait DeviceBytes: Send {
+    /// Copies from the memory. When that fails, the device may still write to `into`: it must be set aside.
+    fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()>;
+    /// Copies into the memory.
+    fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()>;
+}
+
+/// Host memory that the back end knows. It is forgotten when this is dropped, which no copy to or from it must outlive.
+pub trait Registration: Send + Sync {
+    /// Whether it is still known: the end of the context in which it was registered ends the registration.
+    fn is_alive(&self) -> bool;
+}
+
+/// A stop in a stream. Dropping it unopened opens it, so that a lost client cannot hold a stream for ever.
+pub trait Gate: Send {
+    /// Lets the stream go on.
+    fn open(self: Box<Self>);
+}

@@ -1,0 +1,71 @@
+//! The software GPU, if this build holds it (feature `software`).
+
+use std::sync::Arc;
+
+use causeway_gpu::Gpu;
+use causeway_gpu::monitor::Monitor;
+
+use super::BackEndError;
+#[cfg(not(feature = "software"))]
+use super::built_in::{BackEnd, NotBuiltIn};
+
+/// Starts a software GPU as the environment says.
+///
+/// # Errors
+/// A sentence that says why not.
+#[cfg(feature = "software")]
+pub fn gpu() -> Result<Arc<dyn Gpu>, String> {
+    match causeway_gpu_software::SoftwareGpu::new() {
+        Ok(gpu) => Ok(Arc::new(gpu)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What the software GPU of this environment knows of itself.
+///
+/// # Errors
+/// A sentence that says why there is none.
+#[cfg(feature = "software")]
+pub fn monitor() -> Result<Arc<dyn Monitor>, String> {
+    match causeway_gpu_software::monitor::Software::new() {
+        Ok(monitor) => Ok(Arc::new(monitor)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Whether the environment describes a software GPU that there can be.
+///
+/// # Errors
+/// What is wrong with it.
+#[cfg(feature = "software")]
+pub fn check_environment() -> Result<(), BackEndError> {
+    causeway_gpu_software::Options::from_environment()?;
+    Ok(())
+}
+
+/// Says that this build has no such back end.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "software"))]
+pub fn gpu() -> Result<Arc<dyn Gpu>, String> {
+    Err(NotBuiltIn(BackEnd::Software).to_string())
+}
+
+/// Says that this build has no such back end.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "software"))]
+pub fn monitor() -> Result<Arc<dyn Monitor>, String> {
+    Err(NotBuiltIn(BackEnd::Software).to_string())
+}
+
+/// Says that this build has no such back end.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "software"))]
+pub fn check_environment() -> Result<(), BackEndError> {
+    Err(NotBuiltIn(BackEnd::Software).into())
+}
