@@ -313,6 +313,11 @@ unsafe fn allocate(
     if out.is_null() || size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    if handles::stream_named(hStream, default_stream)?.is_null() {
+        // The driver does so with 900 (580, H100). That the capture is spoilt, and that this comes before the order with blocking
+        // streams, was not seen there: it is so for other calls that this status refuses.
+        capture::refuse_unsafe()?;
+    }
     let stream = stream::state(handles::stream(hStream, default_stream)?)?;
     let device = context::state(stream.context)?.device;
     if capture::of(&stream) != 0 {
