@@ -205,6 +205,10 @@ impl Gpu for Driver {
         unsafe { self.share_of_client(address, bytes, memory) }
     }
 
+    fn allocation_memory(&self, allocation: Native<Allocation>, bytes: usize) -> CuResult<Staging> {
+        self.host_memory_of(allocation, bytes)
+    }
+
     fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
         self.find_managed(library, name)
     }

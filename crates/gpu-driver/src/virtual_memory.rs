@@ -5,14 +5,14 @@ use super::functions::Functions;
 use causeway_api::handle::{Allocation, Native};
 use causeway_api::snapshot::Window;
 use causeway_api::sys::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType,
-    CUresult,
+    CUdevice, CUdevice_attribute, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType,
+    CUmemLocation, CUmemLocationType, CUresult,
 };
 use causeway_api::types::{AddressAccess, AllocationProperties};
-use causeway_gpu::CuResult;
 use causeway_gpu::borrowed::{BorrowError, Borrowed};
 use causeway_gpu::calls::VirtualMemoryCalls;
+use causeway_gpu::{CuResult, Staging};
 use parking_lot::Mutex;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -121,7 +121,12 @@ impl VirtualMemoryCalls for Driver {
         properties: AllocationProperties,
     ) -> CuResult<Native<Allocation>> {
         let mut handle = 0;
-        unsafe { self.functions.cuMemCreate(&mut handle, size, &properties_of(&properties), 0)? };
+        let mut asked = properties_of(&properties);
+        if is_hosts(asked.location.type_) {
+            // The node that the program named is one of its own machine.
+            asked.location = self.host_near_gpu()?;
+        }
+        unsafe { self.functions.cuMemCreate(&mut handle, size, &asked, 0)? };
         Ok(Native::from_value(handle))
     }
 
@@ -154,6 +159,59 @@ impl VirtualMemoryCalls for Driver {
             )?;
         }
         Ok(granularity)
+    }
+}
+
+fn is_hosts(location: CUmemLocationType) -> bool {
+    location == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
+        || location == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
+}
+
+/// Memory of the host. Written after `cuda.h` (13.0), and not tried with a GPU.
+#[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
+impl Driver {
+    /// The host's memory that is next to the first device. Drivers know a node of the host since CUDA 12.2, and the host as such
+    /// since 13.
+    fn host_near_gpu(&self) -> CuResult<CUmemLocation> {
+        let first = *self.all_devices()?.first().ok_or(CUresult::CUDA_ERROR_NO_DEVICE)?;
+        let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID;
+        let mut node = 0;
+        unsafe { self.functions.cuDeviceGetAttribute(&mut node, attribute, first)? };
+        // A host without nodes says -1, and its memory is that of node 0.
+        Ok(CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, id: node.max(0) })
+    }
+
+    /// All memory of an allocation of the host, at an address of the driver's choice.
+    pub(super) fn host_memory_of(&self, allocation: Native<Allocation>, bytes: usize) -> CuResult<Staging> {
+        let functions = self.functions;
+        let mut address = 0;
+        unsafe { functions.cuMemAddressReserve(&mut address, bytes, 0, 0, 0)? };
+        let opened = unsafe { functions.cuMemMap(address, bytes, 0, allocation.value(), 0) }.and_then(|()| {
+            let access = CUmemAccessDesc {
+                location: self.host_near_gpu()?,
+                flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            };
+            unsafe { functions.cuMemSetAccess(address, bytes, &raw const access, 1) }.inspect_err(|_| {
+                // The first error is the one that counts.
+                let _ = unsafe { functions.cuMemUnmap(address, bytes) };
+            })
+        });
+        if let Err(error) = opened {
+            // As above.
+            let _ = unsafe { functions.cuMemAddressFree(address, bytes) };
+            return Err(error);
+        }
+        // The driver has mapped all of these bytes for this process, and only `release` takes them away.
+        Ok(unsafe {
+            Staging::new(address as *mut u8, bytes, move |_, bytes| {
+                let freed = functions
+                    .cuMemUnmap(address, bytes)
+                    .and_then(|()| functions.cuMemAddressFree(address, bytes));
+                if let Err(error) = freed {
+                    tracing::warn!(status = error.0, "memory of the host could not be unmapped");
+                }
+            })
+        })
     }
 }
 

@@ -245,6 +245,14 @@ impl Gpu for SoftwareGpu {
         unsafe { self.memory.share_of_client(address, bytes, memory) }
     }
 
+    fn client_allocation(&self, memory: OwnedFd, bytes: usize) -> CuResult<Native<handle::Allocation>> {
+        self.virtual_memory.adopt(memory, bytes as u64).map(Native::from_value)
+    }
+
+    fn allocation_memory(&self, allocation: Native<handle::Allocation>, bytes: usize) -> CuResult<Staging> {
+        self.virtual_memory.memory_of(allocation.value(), bytes as u64)
+    }
+
     fn managed_variable(&self, library: Native<handle::Library>, name: &str) -> CuResult<(u64, Staging)> {
         let (address, size) = self.modules.managed_variable(library.value(), name)?;
         // SAFETY: variables lie in memory that is mapped and initialised as long as their program is loaded.

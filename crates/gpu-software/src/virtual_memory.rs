@@ -6,8 +6,8 @@ use causeway_api::sys::{
     CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemLocationType, CUresult,
 };
 use causeway_api::types::{AddressAccess, AllocationProperties};
-use causeway_gpu::CuResult;
 use causeway_gpu::borrowed::{BorrowError, Borrowed};
+use causeway_gpu::{CuResult, Staging};
 use causeway_ptx::memory::{Access, AddressSpace, MemoryError};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -78,6 +78,38 @@ pub(super) fn check(properties: &AllocationProperties) -> CuResult<()> {
     Ok(())
 }
 
+/// Whether memory of the host is asked for. Which node's makes no difference.
+pub(super) fn is_hosts(properties: &AllocationProperties) -> bool {
+    let location = CUmemLocationType(properties.location);
+    location == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
+        || location == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
+}
+
+/// Memory of `size` zeros as a file that keeps its size; nothing where the system has none.
+fn new_file(size: u64) -> Option<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the call takes text that lives for ever.
+    let descriptor = unsafe { libc::memfd_create(c"causeway device memory".as_ptr(), flags) };
+    if descriptor < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is new and owned by nobody else.
+    let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    // SAFETY: the descriptor is open.
+    let is_made = unsafe {
+        libc::ftruncate(file.as_raw_fd(), size.cast_signed()) == 0
+            && libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) == 0
+    };
+    is_made.then_some(file)
+}
+
+fn check_size(size: u64) -> CuResult<()> {
+    if size == 0 || !size.is_multiple_of(GRANULARITY) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
 fn status(error: MemoryError) -> CUresult {
     tracing::debug!("{error}");
     match error {
@@ -100,38 +132,58 @@ impl VirtualMemory {
 
     /// Makes memory that is zero.
     pub(super) fn create(&self, size: u64, device: CUdevice) -> CuResult<u64> {
-        if size == 0 || !size.is_multiple_of(GRANULARITY) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        check_size(size)?;
         let out_of_memory = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         self.space.charge(size).map_err(|error| {
             tracing::debug!("{error}");
             out_of_memory
         })?;
-        // SAFETY: the call takes text that lives for ever; the descriptor is new and owned by nobody else.
-        let file = unsafe {
-            match libc::memfd_create(
-                c"causeway device memory".as_ptr(),
-                libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
-            ) {
-                -1 => None,
-                descriptor => Some(OwnedFd::from_raw_fd(descriptor)),
-            }
-        };
-        let Some(file) = file else {
+        let Some(file) = new_file(size) else {
             self.space.discharge(size);
             return Err(out_of_memory);
         };
-        let allocation = Allocation { file, size, device, charged: Some(Arc::clone(&self.space)) };
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::ftruncate(allocation.file.as_raw_fd(), size.cast_signed()) } != 0 {
-            return Err(out_of_memory);
+        Ok(self.insert(Allocation { file, size, device, charged: Some(Arc::clone(&self.space)) }))
+    }
+
+    /// Makes memory of the host, which the device has nothing of. It is zero.
+    pub(super) fn create_in_host(&self, size: u64) -> CuResult<u64> {
+        check_size(size)?;
+        let file = new_file(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        Ok(self.insert(Allocation { file, size, device: 0, charged: None }))
+    }
+
+    /// Makes memory of the host of a file that another process has made, which must keep its size.
+    pub(super) fn adopt(&self, file: OwnedFd, size: u64) -> CuResult<u64> {
+        check_size(size)?;
+        if !is_sealed(&file) || size_of_file(&file) != Some(size) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: as above.
-        if unsafe { libc::fcntl(allocation.file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
-            return Err(out_of_memory);
+        Ok(self.insert(Allocation { file, size, device: 0, charged: None }))
+    }
+
+    /// All bytes of an allocation, for this process. They lie outside of what kernels reach.
+    pub(super) fn memory_of(&self, id: u64, size: u64) -> CuResult<Staging> {
+        let allocation = self.table.lock().allocations.get(&id).cloned();
+        let allocation = allocation.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        // Memory of another process's device may be a file that shrinks.
+        if allocation.size != size || !is_sealed(&allocation.file) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        Ok(self.insert(allocation))
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        let address = unsafe {
+            let file = allocation.file.as_raw_fd();
+            libc::mmap(core::ptr::null_mut(), size as usize, access, libc::MAP_SHARED, file, 0)
+        };
+        if address == libc::MAP_FAILED {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        // SAFETY: mapped just now, of a file that has all of these bytes as long as it exists; only `release` unmaps it.
+        Ok(unsafe {
+            Staging::new(address.cast(), size as usize, |address, bytes| {
+                libc::munmap(address.cast(), bytes);
+            })
+        })
     }
 
     fn insert(&self, allocation: Allocation) -> u64 {
@@ -282,6 +334,41 @@ mod tests {
         borrower.unmap(first.address, first.size).unwrap();
         let again = borrower.borrow(lender.export(ids[1]).unwrap(), GRANULARITY).unwrap();
         assert_eq!(again.address, first.address);
+    }
+
+    #[test]
+    fn memory_of_the_host_is_none_of_the_devices_and_this_process_has_it_as_kernels_do() {
+        let device = device();
+        let base = device.window().address;
+        let id = device.create_in_host(GRANULARITY).unwrap();
+        assert_eq!(device.space.allocated(), 0);
+        device.map(id, base, GRANULARITY, 0).unwrap();
+        device.space.set_access(base, GRANULARITY, Access::ReadWrite).unwrap();
+        let mut memory = device.memory_of(id, GRANULARITY).unwrap();
+        memory.as_mut_slice()[5] = 7;
+        let mut bytes = [0; 6];
+        device.space.read(base, &mut bytes).unwrap();
+        assert_eq!(bytes, [0, 0, 0, 0, 0, 7]);
+        device.space.write(base, &[3]).unwrap();
+        // What the program unmaps stays this process's.
+        device.unmap(base, GRANULARITY).unwrap();
+        device.release(id).unwrap();
+        assert_eq!(memory.as_slice()[..6], [3, 0, 0, 0, 0, 7]);
+        assert!(device.create_in_host(GRANULARITY + 1).is_err());
+    }
+
+    #[test]
+    fn only_memory_that_keeps_its_size_is_adopted_or_this_processs() {
+        let device = device();
+        let sealed = || new_file(GRANULARITY).unwrap();
+        let id = device.adopt(sealed(), GRANULARITY).unwrap();
+        assert!(device.adopt(sealed(), 2 * GRANULARITY).is_err());
+        assert!(device.memory_of(id, GRANULARITY).is_ok());
+        for (id, size) in [(id, 2 * GRANULARITY), (id + 1, GRANULARITY)] {
+            assert!(device.memory_of(id, size).is_err());
+        }
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(device.adopt(file.into(), GRANULARITY).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::types::{Completion, CuResult, NativePlace, OutputSink};
 use crate::watch::Watch;
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
+use causeway_api::sys::CUresult;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -79,6 +80,17 @@ pub trait Gpu: Calls {
     /// # Safety
     /// `memory` must have `bytes`, in whole pages, which nobody can take away.
     unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging>;
+
+    /// An allocation, to be mapped at addresses that the client chooses, of memory that the client has handed over: nobody can take
+    /// away any of its `bytes`. For back ends that have no such allocations the client's memory is mirrored.
+    fn client_allocation(&self, memory: OwnedFd, bytes: usize) -> CuResult<Native<Allocation>> {
+        let _ = (memory, bytes);
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    /// All memory of an allocation of the host, which has `bytes`, for this process to read and write whatever kernels do. It
+    /// stays as long as the result lives.
+    fn allocation_memory(&self, allocation: Native<Allocation>, bytes: usize) -> CuResult<Staging>;
 
     /// Address and memory of a variable declared `__managed__`, for this process to read and write at any time as
     /// long as the library is loaded.

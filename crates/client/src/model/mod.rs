@@ -5,7 +5,7 @@
 //! | [`handles`] | What are the program's objects called? |
 //! | [`device`], [`context`], [`stream`], [`array`] | What is known here of the program's objects? |
 //! | [`completion`] | How far is their work known to be done? |
-//! | [`memory`], [`host_memory`], [`region`] | What is an address? |
+//! | [`memory`], [`host_memory`], [`host_mappings`], [`region`] | What is an address? |
 //! | [`address`], [`host_window`] | Which addresses and which memory are given out without asking the server? |
 //! | [`transfers`], [`host_writes`], [`uploads`] | What is on its way into or out of the program's memory, and in which order? |
 //! | [`graph`] | What is a graph made of? |
@@ -21,6 +21,7 @@ pub mod device;
 pub mod exchange;
 pub mod graph;
 pub mod handles;
+pub mod host_mappings;
 pub mod host_memory;
 pub mod host_window;
 pub mod host_writes;

@@ -45,9 +45,14 @@ impl VirtualMemoryCalls for SoftwareGpu {
         size: usize,
         properties: AllocationProperties,
     ) -> CuResult<Native<Allocation>> {
-        virtual_memory::check(&properties)?;
-        self.check_device(properties.location_id)?;
-        self.virtual_memory.create(size as u64, properties.location_id).map(Native::from_value)
+        let made = if virtual_memory::is_hosts(&properties) {
+            self.virtual_memory.create_in_host(size as u64)
+        } else {
+            virtual_memory::check(&properties)?;
+            self.check_device(properties.location_id)?;
+            self.virtual_memory.create(size as u64, properties.location_id)
+        };
+        made.map(Native::from_value)
     }
 
     fn allocation_release(&self, allocation: Native<Allocation>) -> CuResult<()> {

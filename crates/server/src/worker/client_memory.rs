@@ -1,6 +1,6 @@
 //! Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's own bytes.
 
-use causeway_api::handle::{Context, Handle};
+use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, Gpu, Staging};
 use causeway_memory::SealedMemory;
@@ -56,6 +56,16 @@ impl ClientMemory {
         let shared = unsafe { gpu.client_memory(address, bytes, memory.descriptor())? };
         mapped.insert(address, (context, shared));
         Ok(())
+    }
+
+    /// Makes an allocation of the memory of this number.
+    pub fn allocate(&self, gpu: &dyn Gpu, bytes: usize, number: u64) -> CuResult<Native<Allocation>> {
+        let memory = self.arrived.lock().remove(&number).flatten();
+        let memory = memory.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        if memory.bytes() != bytes as u64 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        gpu.client_allocation(memory.into(), bytes)
     }
 
     /// Takes memory out; the device must not use it any more when the result is dropped.

@@ -75,6 +75,14 @@ impl Engine {
             Request::client_memory_map(map) => {
                 self.client_memory.map(&*self.gpu, head.context, map.address, map.size, map.number)?;
             }
+            Request::client_allocation_create(create) => {
+                let made = self.client_memory.allocate(&*self.gpu, create.size, create.number)?;
+                self.objects.insert(create.allocation, made)?;
+            }
+            Request::mirror_of_allocation(mirror) => {
+                let allocation = self.objects.native(mirror.allocation)?;
+                self.mirrors.create_of_allocation(&*self.gpu, allocation, mirror.address, mirror.size)?;
+            }
             Request::mirror_write(write) => self.mirrors.write(write.changes)?,
             Request::mirror_changes(ask) => {
                 let Found { next, changes, stretches } = self.mirrors.changes(&*self.gpu, ask.start)?;

@@ -41,7 +41,7 @@ impl Engine {
             Request::mirror_free(free) => {
                 let (mirror, bytes) = self.mirrors.remove(free.mirror)?;
                 if head.context.is_null() {
-                    // A variable, which its library frees.
+                    // A variable, which its library frees, or an allocation, which has its own end.
                     self.answer(head, Ok(()), &[]);
                     return Ok(());
                 }

@@ -5,6 +5,7 @@ use crate::abi::entry::{give, list, refuse_use};
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
 use crate::remote::session;
+use crate::submit::pool::places;
 use crate::submit::virtual_memory as memory;
 use causeway_api::calls;
 use causeway_api::sys::{
@@ -38,29 +39,58 @@ pub unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> Outcome {
     memory::free_reserved(ptr, size as u64)
 }
 
-/// What the program asks for, with the server's number of the device; the program's number comes with it.
+/// Where memory is to lie.
+enum Place {
+    /// On a device, by the program's number.
+    Device(i32),
+    Host,
+}
+
+/// What the program asks for, with the server's number of a device, and where.
 ///
 /// # Safety
 /// `prop` is null or has properties.
-unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProperties, i32), CUresult> {
+unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProperties, Place), CUresult> {
     // SAFETY: as this function demands.
     let asked = unsafe { prop.as_ref() }.ok_or(INVALID)?;
     if asked.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(INVALID);
     }
+    let place = place(asked)?;
     if asked.requestedHandleTypes.0 & !DESCRIPTOR.0 != 0 {
         return Err(refuse_use!("memory with handles that are not file descriptors"));
     }
+    let location_id = match place {
+        Place::Device(_) => memory::location_on_server(&asked.location)?,
+        Place::Host => asked.location.id,
+    };
     let properties = AllocationProperties {
         kind: asked.type_.0,
         handle_types: asked.requestedHandleTypes.0,
         location: asked.location.type_.0,
-        location_id: memory::location_on_server(&asked.location)?,
+        location_id,
         compression: asked.allocFlags.compressionType,
         rdma: asked.allocFlags.gpuDirectRDMACapable,
         usage: asked.allocFlags.usage,
     };
-    Ok((properties, asked.location.id))
+    Ok((properties, place))
+}
+
+/// Where memory is to lie, as `cuda.h` (13.0) says it of `cuMemCreate`.
+fn place(asked: &CUmemAllocationProp) -> Result<Place, CUresult> {
+    type Type = CUmemLocationType;
+    let has_handles = asked.requestedHandleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
+    match asked.location.type_ {
+        Type::CU_MEM_LOCATION_TYPE_DEVICE => Ok(Place::Device(asked.location.id)),
+        Type::CU_MEM_LOCATION_TYPE_HOST if has_handles => Err(INVALID),
+        Type::CU_MEM_LOCATION_TYPE_HOST => Ok(Place::Host),
+        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if !places::is_node(asked.location.id) => Err(INVALID),
+        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if has_handles => {
+            Err(refuse_use!("memory of the host with handles for other processes"))
+        }
+        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => Ok(Place::Host),
+        _ => Err(INVALID),
+    }
 }
 
 pub unsafe fn cuMemCreate(
@@ -73,9 +103,13 @@ pub unsafe fn cuMemCreate(
         return Err(INVALID);
     }
     // SAFETY: properties, or null.
-    let (properties, device) = unsafe { properties(prop) }?;
+    let (properties, place) = unsafe { properties(prop) }?;
+    let created = match place {
+        Place::Device(device) => memory::create(size as u64, properties, device)?,
+        Place::Host => memory::create_in_host(size as u64, properties)?,
+    };
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(handle, memory::create(size as u64, properties, device)?.as_raw()) }
+    unsafe { give(handle, created.as_raw()) }
 }
 
 pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> Outcome {
@@ -127,10 +161,17 @@ pub unsafe fn cuMemGetAllocationGranularity(
     option: CUmemAllocationGranularity_flags,
 ) -> Outcome {
     // SAFETY: properties, or null.
-    let (properties, device) = unsafe { properties(prop) }?;
-    let request = calls::allocation_granularity { properties, option: option.0 };
+    let (properties, place) = unsafe { properties(prop) }?;
+    let found = match place {
+        Place::Device(device) => {
+            let request = calls::allocation_granularity { properties, option: option.0 };
+            session::call_in(device::without_context(device)?, &request)?
+        }
+        // Of this library's own making: its addresses are the session's window's.
+        Place::Host => memory::host_granularity()? as usize,
+    };
     // SAFETY: room for the result, or null.
-    unsafe { give(granularity, session::call_in(device::without_context(device)?, &request)?) }
+    unsafe { give(granularity, found) }
 }
 
 pub unsafe fn cuMemGetAllocationPropertiesFromHandle(
@@ -142,7 +183,7 @@ pub unsafe fn cuMemGetAllocationPropertiesFromHandle(
     let mut told = CUmemAllocationProp {
         type_: CUmemAllocationType(known.kind),
         requestedHandleTypes: CUmemAllocationHandleType(known.handle_types),
-        location: CUmemLocation { type_: CUmemLocationType(known.location), id: state.device },
+        location: CUmemLocation { type_: CUmemLocationType(known.location), id: state.location_id() },
         ..CUmemAllocationProp::default()
     };
     told.allocFlags.compressionType = known.compression;

@@ -5,6 +5,7 @@ use crate::abi::entry::{give, list, offer, store};
 use crate::model::address;
 use crate::model::device::{self, device};
 use crate::remote::session;
+use crate::submit::virtual_memory;
 use causeway_api::sys::{
     CUatomicOperation, CUdevice, CUdevice_attribute, CUdevprop, CUexecAffinityType, CUresult, CUuuid,
 };
@@ -89,6 +90,12 @@ const IN_THE_HOST_WINDOW: &[CUdevice_attribute] = &[
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
 ];
 
+/// What needs the window of addresses for device memory, and a driver that maps memory of the host at chosen addresses.
+const HOST_ALLOCATIONS: &[CUdevice_attribute] = &[
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+];
+
 /// What needs the window of addresses for device memory.
 const IN_THE_WINDOW: &[CUdevice_attribute] = &[
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -113,6 +120,8 @@ pub unsafe fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev
         _ if IN_THE_HOST_WINDOW.contains(&attrib) => {
             crate::model::host_window::is_open_for(session::with(device.server)?.snapshot.host_window).into()
         }
+        // Which node is meant makes no difference here.
+        _ if HOST_ALLOCATIONS.contains(&attrib) => virtual_memory::host::is_supported(device.server).into(),
         Some(value) => value,
         // The runtime asks for attributes that are newer than a server's driver; that is "no".
         None if (1..CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX.0).contains(&attrib.0) => 0,

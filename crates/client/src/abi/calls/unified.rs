@@ -4,7 +4,7 @@ use super::Outcome;
 use crate::abi::entry::list;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::Origin;
-use crate::model::{host_memory, memory};
+use crate::model::{host_mappings, host_memory, memory};
 use crate::remote::visible;
 use crate::submit::{pool, virtual_memory};
 use causeway_api::handle::{Context, Handle, Kind as _, MemoryPool};
@@ -26,6 +26,11 @@ fn target(address: CUdeviceptr) -> Target {
         (None, Some(range)) => Target::Pinned(range),
         (None, None) => Target::Unknown,
     }
+}
+
+/// The mapping of memory of the host in which an address lies.
+fn mapping_of_host(address: CUdeviceptr) -> Option<host_mappings::HostMapping> {
+    host_mappings::find(address as usize)
 }
 
 /// The address that the program uses for memory of which `address` is this or the device's.
@@ -114,6 +119,22 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Pinned(range)) => {
             long(Context::address(range.context.as_raw()))
+        }
+        // Memory of the host that the program has mapped, as host pools' with NVIDIA's driver (580); not compared with it itself.
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Target::Device(_))
+            if mapping_of_host(address).is_some() =>
+        {
+            word(CUmemorytype::CU_MEMORYTYPE_HOST.0)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, Target::Device(_))
+            if mapping_of_host(address).is_some_and(|mapping| mapping.host_access != 0) =>
+        {
+            long(address)
+        }
+        (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Target::Device(_))
+            if mapping_of_host(address).is_some() =>
+        {
+            flag(false)
         }
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Target::Device(_)) => {
             word(CUmemorytype::CU_MEMORYTYPE_DEVICE.0)

@@ -22,6 +22,7 @@ mod written;
 
 pub use regions::{before, fetch, forget, is_any, send};
 
+use crate::model::host_mappings;
 use crate::model::host_memory::{self, Range};
 use crate::model::host_window;
 use crate::submit::copy::Place;
@@ -48,7 +49,12 @@ pub fn context_ends(context: Handle<Context>) {
 
 /// The address on the device of memory that it reaches.
 pub fn device_address(host: usize) -> Option<u64> {
-    if shared::holds(host, host) { Some(host as u64) } else { regions::device_address(host) }
+    if has_one_address(host) { Some(host as u64) } else { regions::device_address(host) }
+}
+
+/// Whether an address lies in memory that both sides have at the same address, without a mirror to ask.
+fn has_one_address(host: usize) -> bool {
+    shared::holds(host, host) || host_mappings::find(host).is_some()
 }
 
 /// Whether an address lies in memory that the program and the server have in common.
@@ -59,7 +65,7 @@ pub fn is_in_common(address: usize) -> bool {
 /// The address in this process of an address of the device that lies in memory of the program.
 pub fn host_address(device: u64) -> Option<usize> {
     let host = device as usize;
-    if shared::holds(host, host) { Some(host) } else { regions::host_address(device) }
+    if has_one_address(host) { Some(host) } else { regions::host_address(device) }
 }
 
 /// Whether an address, of this process or of the device, lies in memory that both use.
@@ -70,7 +76,18 @@ pub fn reaches(address: u64) -> bool {
 /// The place of a copy by a server, on its device if it lies in memory that this reaches: there it is in order with
 /// kernels. To the other servers such memory is the program's like any other.
 pub fn place(server: usize, place: Place) -> Place {
-    regions::place(server, shared::place(server, place))
+    regions::place(server, shared::place(server, mapped_place(server, place)))
+}
+
+/// The place of a copy by a server, on the device if it lies in memory that the program has mapped for both.
+fn mapped_place(server: usize, place: Place) -> Place {
+    let Place::Host(host) = place else { return place };
+    let (start, end) = host.span();
+    if host_mappings::is_devices(server, start, end) {
+        Place::Device(host.on_device(start as u64).into())
+    } else {
+        place
+    }
 }
 
 /// Makes mirrors of the pinned memory that the parameters of a launch lead to. Words that only look like addresses

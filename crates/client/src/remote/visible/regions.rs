@@ -8,7 +8,7 @@ use crate::model::transfers;
 use crate::remote::session;
 use crate::submit::copy::Place;
 use causeway_api::calls::{self, Opcode};
-use causeway_api::handle::{Context, Handle};
+use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_api::types::MemoryStretch;
 use causeway_memory::mirror::{Changes, find_changes, read_changes};
@@ -36,6 +36,16 @@ struct Region {
     is_watched: bool,
     /// The bytes from the first on whose pages have been made for what kernels wrote.
     made: usize,
+    /// Where the program has it, if that is not `host`.
+    views: Option<Views>,
+}
+
+/// Where the program has memory that it maps at addresses of its own choice.
+#[derive(Default)]
+struct Views {
+    ranges: Vec<ops::Range<usize>>,
+    /// Whether one was taken away since changes were last looked for: what was written there the system does not tell any more.
+    is_any_gone: bool,
 }
 
 #[derive(Default)]
@@ -106,6 +116,51 @@ pub fn create(
         regions.add(context, host, size, device);
         Ok(device)
     })
+}
+
+/// Has a server mirror an allocation of its host, all of whose bytes, zeros as yet, lie at `host` in this process. The program
+/// has it where [`add_view`] says.
+pub fn mirror_allocation(
+    nowhere: Handle<Context>,
+    allocation: Handle<Allocation>,
+    host: usize,
+    size: usize,
+) -> Result<(), CUresult> {
+    with(|regions| {
+        let address = host as u64;
+        session::call_in(nowhere, &calls::mirror_of_allocation { allocation, address, size })?;
+        regions.add(nowhere, host, size, address);
+        if let Some(region) = regions.by_device.get_mut(&address) {
+            written::unwatch(host..host + size);
+            region.views = Some(Views::default());
+            region.is_watched = true;
+        }
+        Ok(())
+    })
+}
+
+/// The program has the memory at `host`, or its first bytes, in this range, too.
+pub fn add_view(host: usize, range: ops::Range<usize>) {
+    with_views(host, |views, is_watched| {
+        *is_watched &= written::watch(range.clone());
+        views.ranges.push(range);
+    });
+}
+
+/// The program does not have the memory at `host` at this address any more.
+pub fn remove_view(host: usize, start: usize) {
+    with_views(host, |views, _| {
+        views.ranges.retain(|range| range.start != start);
+        views.is_any_gone = true;
+    });
+}
+
+fn with_views(host: usize, change: impl FnOnce(&mut Views, &mut bool)) {
+    let mut regions = REGIONS.lock();
+    let region = regions.as_mut().and_then(|regions| regions.by_device.get_mut(&(host as u64)));
+    if let Some(Region { views: Some(views), is_watched, .. }) = region {
+        change(views, is_watched);
+    }
 }
 
 /// Takes note of a mirror that the server has made at the address that the memory, all zeros, has here. What the
@@ -210,7 +265,7 @@ impl Regions {
     fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64) {
         let is_watched = size > MOST_COMPARED && written::watch(host..host + size);
         let known = stretches::zeroed(size);
-        self.by_device.insert(device, Region { context, host, known, is_watched, made: 0 });
+        self.by_device.insert(device, Region { context, host, known, is_watched, made: 0, views: None });
         self.by_host.insert(host, device);
         ANY.store(true, Ordering::Relaxed);
     }
@@ -299,7 +354,7 @@ impl Regions {
         let end = region.host + at.saturating_add(stretch.bytes as usize).min(size);
         let range = first.next_multiple_of(host_window::HUGE_PAGE)
             ..end / host_window::HUGE_PAGE * host_window::HUGE_PAGE;
-        if !region.is_watched || range.is_empty() {
+        if !region.is_watched || range.is_empty() || region.views.is_some() {
             return;
         }
         // Afterwards all of these pages count as written, so that nothing which the program writes meanwhile is lost.
@@ -342,6 +397,21 @@ impl Region {
                 each(known, host, stretch.start - start..stretch.end - start);
             }
         };
+        if let Some(views) = &mut self.views
+            && self.is_watched
+        {
+            let mut seen = true;
+            for view in &views.ranges {
+                seen &= written::written(view.clone(), |stretch| {
+                    places(stretch.start - view.start + start..stretch.end - view.start + start);
+                });
+            }
+            self.is_watched = seen;
+            if core::mem::take(&mut views.is_any_gone) || !seen {
+                places(start..end);
+            }
+            return;
+        }
         if self.is_watched {
             // Pages at the ends may be shared with another region, which takes the note of their being written.
             let pages = written::pages(start..end);

@@ -75,7 +75,7 @@ pub fn fixed_place(location: &CUmemLocation, kind: CUmemAllocationType) -> Resul
 
 /// Whether this machine has a NUMA node of this number. Every one has the first; a program may also know the one that a server
 /// names as its device's.
-fn is_node(id: i32) -> bool {
+pub fn is_node(id: i32) -> bool {
     let nearest = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID;
     id == 0
         || id > 0

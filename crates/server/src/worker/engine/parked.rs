@@ -158,9 +158,12 @@ impl Engine {
         {
             return false;
         }
-        if let Request::client_memory_map(map) = request
-            && !self.client_memory.has_arrived(map.number)
-        {
+        let handed_over = match request {
+            Request::client_memory_map(map) => Some(map.number),
+            Request::client_allocation_create(create) => Some(create.number),
+            _ => None,
+        };
+        if handed_over.is_some_and(|number| !self.client_memory.has_arrived(number)) {
             return false;
         }
         if matches!(request, Request::copy_from_device(_) | Request::copy_from_device_now(_))

@@ -244,6 +244,7 @@ fn may_take_for_ever(opcode: Opcode, request: &Request<'_>) -> bool {
         Request::graph_add_values(node) => waits(&node.operations),
         Request::graph_exec_values(node) => waits(&node.operations),
         Request::mirror_create(mirror) => mirror.size > MOST_MIRRORED,
+        Request::mirror_of_allocation(mirror) => mirror.size > MOST_MIRRORED,
         _ => ["cuStreamWaitValue", "peer_"].iter().any(|prefix| opcode.name().starts_with(prefix)),
     }
 }

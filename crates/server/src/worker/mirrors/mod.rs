@@ -8,7 +8,7 @@
 mod on_device;
 
 use causeway_api::calls::mirror_create;
-use causeway_api::handle::{Context, Handle};
+use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
 use causeway_api::types::MemoryStretch;
 use causeway_gpu::{CuResult, Gpu, Shared, Staging};
@@ -58,7 +58,18 @@ pub struct Found {
 /// The mirrors of a session, by their addresses on the device.
 #[derive(Default)]
 pub struct Mirrors {
-    table: Mutex<BTreeMap<u64, Mirror>>,
+    table: Mutex<Table>,
+}
+
+/// By address.
+type Table = BTreeMap<u64, Mirror>;
+
+/// Whether no mirror has one of `bytes` addresses.
+fn is_free(table: &Table, address: u64, bytes: usize) -> bool {
+    let overlaps = |(start, mirror): (&u64, &Mirror)| {
+        address < start + mirror.len() as u64 && *start < address.saturating_add(bytes as u64)
+    };
+    !table.iter().any(overlaps)
 }
 
 impl Mirrors {
@@ -66,10 +77,7 @@ impl Mirrors {
     pub fn create(&self, gpu: &dyn Gpu, context: Handle<Context>, request: &mirror_create) -> CuResult<u64> {
         let (address, bytes) = (request.address, request.size);
         let mut table = self.table.lock();
-        let overlaps = |(start, mirror): (&u64, &Mirror)| {
-            address < start + mirror.len() as u64 && *start < address.saturating_add(bytes as u64)
-        };
-        if bytes == 0 || address != 0 && table.iter().any(overlaps) {
+        if bytes == 0 || address != 0 && !is_free(&table, address, bytes) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let (address, memory) = gpu.shared_memory(address, bytes, request.managed != 0)?;
@@ -79,6 +87,24 @@ impl Mirrors {
         };
         table.insert(address, Mirror { context, memory });
         Ok(address)
+    }
+
+    /// Takes all memory of an allocation of the host, of `bytes`, as a mirror that changes name by `address`.
+    pub fn create_of_allocation(
+        &self,
+        gpu: &dyn Gpu,
+        allocation: Native<Allocation>,
+        address: u64,
+        bytes: usize,
+    ) -> CuResult<()> {
+        let mut table = self.table.lock();
+        if bytes == 0 || address == 0 || !is_free(&table, address, bytes) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let memory =
+            Memory::Here { memory: gpu.allocation_memory(allocation, bytes)?, known: zeroed(bytes)? };
+        table.insert(address, Mirror { context: Handle::NULL, memory });
+        Ok(())
     }
 
     /// Takes memory of the back end as a mirror, if it is not one already.

@@ -1,14 +1,17 @@
 //! Memory that the program gives addresses to itself: what it reserved, made and mapped.
 //!
 //! Everything that can be checked is checked here, so that mapping needs no answer of the server. Addresses come from
-//! the session's window.
+//! the session's window. Memory of the host is the program's own as well: see [`host`].
+
+pub mod host;
+mod map;
 
 use crate::abi::entry::refuse_use;
-use crate::model::address::window::{self, Window};
+use crate::model::address::window;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::{context, device, exchange};
+use crate::model::{context, device, exchange, host_mappings};
 use crate::remote::session;
 use crate::submit::loans;
 use causeway_api::calls;
@@ -19,9 +22,11 @@ use causeway_api::sys::{
 };
 use causeway_api::types::{AddressAccess, AllocationProperties, ExportToken};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+use host::HostPages;
+use map::{Map, Mapping};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
@@ -35,8 +40,10 @@ pub struct AllocationState {
     pub size: u64,
     /// What the program asked for; devices have the server's numbers.
     pub properties: AllocationProperties,
-    /// The program's number of its device.
+    /// The program's number of its device; of memory of the host, that of a device that may be given access.
     pub device: CUdevice,
+    /// Its pages in this process, if it is memory of the host.
+    host: Option<HostPages>,
     uses: Mutex<Uses>,
 }
 
@@ -49,21 +56,8 @@ struct Uses {
     token: Option<ExportToken>,
 }
 
-struct Mapping {
-    size: u64,
-    allocation: Arc<AllocationState>,
-    access: Vec<AddressAccess>,
-}
-
-#[derive(Default)]
-struct Map {
-    /// Sizes of reserved ranges by first address, and where they come from.
-    reserved: BTreeMap<CUdeviceptr, (u64, &'static Window)>,
-    mappings: BTreeMap<CUdeviceptr, Mapping>,
-}
-
 static ALLOCATIONS: Registry<Allocation, AllocationState> = Registry::new();
-static MAP: Mutex<Map> = Mutex::new(Map { reserved: BTreeMap::new(), mappings: BTreeMap::new() });
+static MAP: Mutex<Map> = Mutex::new(Map::new());
 
 /// Reserves addresses: at `wish` when they are free, else anywhere.
 pub fn reserve(size: u64, alignment: u64, wish: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
@@ -105,7 +99,41 @@ pub fn create(
     session::call_in(nowhere, &request).inspect_err(|_| {
         handles::drop_handle(handle);
     })?;
-    Ok(keep(handle, nowhere, size, properties, device))
+    Ok(keep(handle, nowhere, size, properties, device, None))
+}
+
+/// Makes memory of the host, for devices of the current context's server.
+pub fn create_in_host(size: u64, properties: AllocationProperties) -> Result<Handle<Allocation>, CUresult> {
+    let current = context::current_or_none();
+    let nowhere = Handle::null_of(current.server());
+    if !host::is_supported(nowhere.server()) {
+        return Err(refuse_use!(
+            "memory of the host by virtual memory management: the server's driver has none"
+        ));
+    }
+    if !size.is_multiple_of(window::opened(nowhere.server())?.granularity()) {
+        return Err(INVALID);
+    }
+    let device = match context::state(current) {
+        Ok(state) => state.device,
+        Err(_) => device::number_of(nowhere.server(), 0).unwrap_or(0),
+    };
+    let handle = handles::create::<Allocation>();
+    let pages = HostPages::create(handle, nowhere, size, properties).inspect_err(|_| {
+        handles::drop_handle(handle);
+    })?;
+    Ok(keep(handle, nowhere, size, properties, device, Some(pages)))
+}
+
+/// What sizes and addresses of memory of the host are multiples of.
+pub fn host_granularity() -> Result<u64, CUresult> {
+    let server = context::current_or_none().server();
+    if !host::is_supported(server) {
+        return Err(refuse_use!(
+            "memory of the host by virtual memory management: the server's driver has none"
+        ));
+    }
+    Ok(window::opened(server)?.granularity())
 }
 
 fn keep(
@@ -114,9 +142,10 @@ fn keep(
     size: u64,
     properties: AllocationProperties,
     device: CUdevice,
+    host: Option<HostPages>,
 ) -> Handle<Allocation> {
     let uses = Mutex::new(Uses { references: 1, ..Uses::default() });
-    let state = AllocationState { handle, nowhere, size, properties, device, uses };
+    let state = AllocationState { handle, nowhere, size, properties, device, host, uses };
     ALLOCATIONS.insert(handle, Arc::new(state));
     handle
 }
@@ -148,6 +177,9 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
     }
     let request =
         calls::allocation_map { allocation: state.handle, address: base, size: size as usize, offset: 0 };
+    if let Some(pages) = &state.host {
+        pages.map(state.handle, base as usize, size as usize)?;
+    }
     session::post_in(state.nowhere, &request)?;
     state.uses.lock().mappings += 1;
     map.mappings.insert(base, Mapping { size, allocation: Arc::clone(state), access: Vec::new() });
@@ -171,6 +203,9 @@ pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
     for start in starts {
         memory::remove(start, Origin::Mapping);
         if let Some(mapping) = map.mappings.remove(&start) {
+            if let Some(pages) = &mapping.allocation.host {
+                pages.unmap(start as usize, mapping.size as usize)?;
+            }
             mapping.allocation.drop_use(|uses| &mut uses.mappings)?;
         }
     }
@@ -181,18 +216,25 @@ pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
 pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> Result<(), CUresult> {
     let mut map = MAP.lock();
     let (starts, nowhere) = map.mappings_of(base, size)?;
+    let is_hosts = starts
+        .iter()
+        .all(|start| map.mappings.get(start).is_some_and(|mapping| mapping.allocation.host.is_some()));
+    let (of_host, of_devices): (Vec<_>, Vec<_>) =
+        entries.iter().partition(|entry| is_hosts && host::is_host(entry.location.type_));
     let access =
-        entries.iter().map(|entry| on_server(nowhere.server(), entry)).collect::<Result<Vec<_>, _>>()?;
-    let request = calls::address_access { address: base, size: size as usize, access: access.clone() };
-    session::call_in(nowhere, &request)?;
+        of_devices.iter().map(|entry| on_server(nowhere.server(), entry)).collect::<Result<Vec<_>, _>>()?;
+    if !access.is_empty() {
+        let request = calls::address_access { address: base, size: size as usize, access: access.clone() };
+        session::call_in(nowhere, &request)?;
+    }
     for start in starts {
         let Some(mapping) = map.mappings.get_mut(&start) else { continue };
-        for entry in &access {
-            let same = |other: &AddressAccess| {
-                (other.location, other.location_id) == (entry.location, entry.location_id)
-            };
-            mapping.access.retain(|other| !same(other));
-            mapping.access.push(*entry);
+        access.iter().for_each(|entry| mapping.note(*entry));
+        if mapping.allocation.host.is_some() {
+            host::note_device_access(start as usize, mapping.most_access());
+        }
+        for entry in &of_host {
+            host::protect(start as usize, entry.flags.0)?;
         }
     }
     Ok(())
@@ -213,13 +255,18 @@ fn on_server(server: usize, entry: &CUmemAccessDesc) -> Result<AddressAccess, CU
 /// The server's number for a location; only devices can be meant.
 pub fn location_on_server(location: &CUmemLocation) -> Result<i32, CUresult> {
     if location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
-        return Err(refuse_use!("memory of the server's host, made or mapped by virtual memory management"));
+        return Err(refuse_use!("memory of a device that is open to the host"));
     }
     device::on_server(location.id)
 }
 
 /// What a location may do at an address: `CUmemAccess_flags`.
 pub fn access(address: CUdeviceptr, location: &CUmemLocation) -> Result<u32, CUresult> {
+    if host::is_host(location.type_)
+        && let Some(mapping) = host_mappings::find(address as usize)
+    {
+        return Ok(mapping.host_access);
+    }
     let number = location_on_server(location)?;
     let map = MAP.lock();
     let (_, mapping) = map.mapping_at(address).ok_or(INVALID)?;
@@ -282,10 +329,15 @@ pub fn import(descriptor: BorrowedFd<'_>) -> Result<Handle<Allocation>, CUresult
     })?;
     // Memory of a device that this program does not see has a number that it cannot use.
     let device = device::number_of(nowhere.server(), properties.location_id).unwrap_or(-1);
-    Ok(keep(handle, nowhere, size as u64, properties, device))
+    Ok(keep(handle, nowhere, size as u64, properties, device, None))
 }
 
 impl AllocationState {
+    /// The number that the program gave with the type of the location.
+    pub fn location_id(&self) -> i32 {
+        if self.host.is_some() { self.properties.location_id } else { self.device }
+    }
+
     /// Takes one use away; the last one releases the memory.
     fn drop_use(&self, count: impl FnOnce(&mut Uses) -> &mut usize) -> Result<(), CUresult> {
         let mut uses = self.uses.lock();
@@ -300,34 +352,7 @@ impl AllocationState {
         ALLOCATIONS.remove(self.handle);
         handles::drop_handle(self.handle);
         loans::end(self.handle);
-        session::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle })
-    }
-}
-
-impl Map {
-    fn meets_mapping(&self, start: u64, end: u64) -> bool {
-        self.mappings.range(..end).next_back().is_some_and(|(base, mapping)| base + mapping.size > start)
-    }
-
-    fn mapping_at(&self, address: u64) -> Option<(u64, &Mapping)> {
-        let (base, mapping) = self.mappings.range(..=address).next_back()?;
-        (address - base < mapping.size).then_some((*base, mapping))
-    }
-
-    /// Where the mappings begin that fill a range exactly, and where commands about them go: they must be of one
-    /// server.
-    fn mappings_of(&self, base: u64, size: u64) -> Result<(Vec<u64>, Handle<Context>), CUresult> {
-        let end = base.checked_add(size).ok_or(INVALID)?;
-        let nowhere = self.mappings.get(&base).ok_or(INVALID)?.allocation.nowhere;
-        let (mut starts, mut next) = (Vec::new(), base);
-        while next < end {
-            starts.push(next);
-            let mapping = self.mappings.get(&next).ok_or(INVALID)?;
-            if mapping.allocation.nowhere != nowhere {
-                return Err(INVALID);
-            }
-            next += mapping.size;
-        }
-        if next == end && size > 0 { Ok((starts, nowhere)) } else { Err(INVALID) }
+        let ended = self.host.as_ref().map_or(Ok(()), HostPages::end);
+        session::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle }).and(ended)
     }
 }

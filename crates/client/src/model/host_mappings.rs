@@ -1,0 +1,95 @@
+//! Memory of the host at addresses that the program chose: what `cuMemMap` put there, and who may use it.
+//!
+//! Program and device have such memory at one address. What a mapping is made of, and how the server gets it, is said in
+//! [`crate::submit::virtual_memory`].
+
+use causeway_api::sys::CUmemAccess_flags;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A mapping of memory of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostMapping {
+    /// Its size in bytes.
+    pub size: usize,
+    /// The server whose devices have it.
+    pub server: usize,
+    /// What the program may do with it: `CUmemAccess_flags`.
+    pub host_access: u32,
+    /// What a device of the server may do with it at most.
+    pub device_access: u32,
+}
+
+/// By first address.
+static MAPPINGS: RwLock<BTreeMap<usize, HostMapping>> = RwLock::new(BTreeMap::new());
+/// Whether there ever was one, so that programs without pay one load.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+const READ_AND_WRITE: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0;
+
+/// Notes a mapping, or what has changed about it.
+pub fn note(base: usize, mapping: HostMapping) {
+    ANY.store(true, Ordering::Relaxed);
+    MAPPINGS.write().insert(base, mapping);
+}
+
+/// Forgets the mapping that begins at an address.
+pub fn forget(base: usize) {
+    MAPPINGS.write().remove(&base);
+}
+
+/// The mapping in which an address lies.
+#[inline]
+pub fn find(address: usize) -> Option<HostMapping> {
+    if !ANY.load(Ordering::Relaxed) {
+        return None;
+    }
+    let mappings = MAPPINGS.read();
+    let (base, mapping) = mappings.range(..=address).next_back()?;
+    (address - base < mapping.size).then_some(*mapping)
+}
+
+/// Whether devices of a server may read and write all addresses from `start` to before `end`: mappings without a gap.
+pub fn is_devices(server: usize, start: usize, end: usize) -> bool {
+    if !ANY.load(Ordering::Relaxed) {
+        return false;
+    }
+    let mappings = MAPPINGS.read();
+    let mut next = start;
+    while let Some((base, mapping)) = mappings.range(..=next).next_back() {
+        let is_open = mapping.device_access == READ_AND_WRITE && mapping.server == server;
+        if !is_open || next - base >= mapping.size {
+            return false;
+        }
+        next = base + mapping.size;
+        if next >= end {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_mappings_are_one_range_as_far_as_devices_may_use_them() {
+        const BASE: usize = 0x7300_0000_0000;
+        const SIZE: usize = 0x1000;
+        let open = HostMapping { size: SIZE, server: 0, host_access: 0, device_access: READ_AND_WRITE };
+        note(BASE, open);
+        note(BASE + SIZE, open);
+        note(BASE + 2 * SIZE, HostMapping { device_access: 0, ..open });
+        assert!(is_devices(0, BASE, BASE + 2 * SIZE) && is_devices(0, BASE + SIZE - 1, BASE + SIZE + 1));
+        assert!(!is_devices(0, BASE, BASE + 2 * SIZE + 1) && !is_devices(1, BASE, BASE + 1));
+        assert!(!is_devices(0, BASE - 1, BASE + 1));
+        forget(BASE + SIZE);
+        assert!(!is_devices(0, BASE, BASE + SIZE + 1));
+        assert_eq!(find(BASE + SIZE - 1), Some(open));
+        assert_eq!(find(BASE + SIZE), None);
+        forget(BASE);
+        forget(BASE + 2 * SIZE);
+    }
+}
