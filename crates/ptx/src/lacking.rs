@@ -4,7 +4,7 @@
 //! instruction, some of which have forms of their own; a word that is neither here nor in the instruction table is no instruction.
 
 /// Opcodes up to PTX 9.5, sorted.
-const OPCODES: [&str; 41] = [
+const OPCODES: [&str; 40] = [
     "alloca",
     "applypriority",
     "clusterlaunchcontrol",
@@ -15,7 +15,6 @@ const OPCODES: [&str; 41] = [
     "istypep",
     "ldmatrix",
     "mapa",
-    "mbarrier",
     "mma",
     "movmatrix",
     "multimem",

@@ -110,8 +110,8 @@ pub(crate) struct Reach {
 }
 
 /// Opcodes that wait for other threads of the block.
-const WAITING_OPCODES: [&str; 9] =
-    ["bar", "barrier", "shfl", "vote", "match", "activemask", "redux", "elect", "nanosleep"];
+const WAITING_OPCODES: [&str; 10] =
+    ["bar", "barrier", "shfl", "vote", "match", "mbarrier", "activemask", "redux", "elect", "nanosleep"];
 
 /// Whether an instruction waits for other threads. An ordered load counts, since a loop around it may poll for what
 /// another thread stores.

@@ -476,3 +476,88 @@ fn reserved_shared_memory_lies_outside_of_what_a_block_has() {
     assert!(words[0] >= shared && words[1] > words[0], "{words:?}");
     assert_eq!(words[2..], [words[1] - words[0], 5, 77]);
 }
+
+#[test]
+fn barrier_objects_count_arrivals_and_bytes() {
+    const OBJECT: &str =
+        ".shared .align 8 .b64 object; mov.u64 %rd4, object; mbarrier.init.shared.b64 [object], %r1;";
+    let rows: [(&str, &str, [u64; 3], u64); 14] = [
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.pending_count.b64 %r9, %rd5;", "%r9", [3, 0, 0], 3),
+        ("mbarrier.arrive.shared.b64 _, [%rd4]; mbarrier.arrive.release.cta.shared::cta.b64 %rd5, [object];
+          mbarrier.pending_count.b64 %r9, %rd5;", "%r9", [3, 0, 0], 2),
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.test_wait.shared.b64 %p9, [object], %rd5;", "%p9", [2, 0, 0], 0),
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.test_wait.shared.b64 %p9, [object], %rd5;", "%p9", [1, 0, 0], 1),
+        ("mbarrier.arrive.shared.b64 %rd5, [object], 2; mbarrier.try_wait.acquire.cta.shared::cta.b64 %p9, [object], %rd5, 99;",
+            "%p9", [2, 0, 0], 1),
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.test_wait.parity.shared.b64 %p9, [object], 0;", "%p9", [1, 0, 0], 1),
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.try_wait.parity.shared.b64 %p9, [object], 1;", "%p9", [1, 0, 0], 0),
+        // The phase before the first counts as over.
+        ("mbarrier.test_wait.parity.shared.b64 %p9, [object], 1;", "%p9", [1, 0, 0], 1),
+        ("mbarrier.arrive.expect_tx.shared.b64 %rd5, [object], %r2; mbarrier.test_wait.shared.b64 %p9, [object], %rd5;",
+            "%p9", [1, 16, 0], 0),
+        ("mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [object], 16;
+          mbarrier.complete_tx.relaxed.cta.shared.b64 [object], %r2; mbarrier.test_wait.parity.shared.b64 %p9, [object], 0;",
+            "%p9", [1, 16, 0], 1),
+        ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [object], 8; mbarrier.arrive.shared.b64 %rd5, [object];
+          mbarrier.test_wait.shared.b64 %p9, [object], %rd5;", "%p9", [1, 0, 0], 0),
+        ("mbarrier.arrive_drop.shared.b64 %rd5, [object]; mbarrier.arrive.noComplete.shared.b64 %rd5, [object], 1;
+          mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.arrive.shared.b64 %rd5, [object];
+          mbarrier.pending_count.b64 %r9, %rd5;", "%r9", [3, 0, 0], 2),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64 [object]; mbarrier.test_wait.parity.shared.b64 %p9, [object], 0;",
+            "%p9", [1, 0, 0], 1),
+        ("cp.async.mbarrier.arrive.shared::cta.b64 [object]; fence.mbarrier_init.release.cluster; fence.proxy.async;
+          mbarrier.test_wait.parity.shared.b64 %p9, [object], 0; mbarrier.inval.shared.b64 [object];", "%p9", [1, 0, 0], 0),
+    ];
+    for (code, result, inputs, expected) in rows {
+        check(&[(&format!("{OBJECT}\n{code}"), result, inputs, expected)]);
+    }
+}
+
+#[test]
+fn threads_that_ask_a_barrier_object_let_others_arrive() {
+    // Each thread writes its number, waits for all, and reads its neighbour's; three phases.
+    let device = Device::new(&[".version 8.0\n.target sm_90
+        .visible .entry k(.param .u64 p) {
+            .shared .align 8 .b64 object; .shared .align 4 .b8 words[512];
+            .reg .b64 out, state; .reg .b32 t, n, at, next, word, round; .reg .pred first, done, more;
+            ld.param.u64 out, [p];
+            mov.u32 t, %tid.x; mov.u32 n, %ntid.x;
+            setp.eq.u32 first, t, 0;
+            @first mbarrier.init.shared.b64 [object], n;
+            barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+            shl.b32 at, t, 2; add.u32 next, t, 1; rem.u32 next, next, n; shl.b32 next, next, 2;
+            mov.u32 word, words; add.u32 at, at, word; add.u32 next, next, word; mov.u32 round, 0;
+            ROUND: mad.lo.u32 word, round, 1000, t; st.shared.u32 [at], word;
+            mbarrier.arrive.shared.b64 state, [object];
+            WAIT: mbarrier.try_wait.shared.b64 done, [object], state;
+            @!done bra WAIT;
+            ld.shared.u32 word, [next];
+            mbarrier.arrive.shared.b64 state, [object];
+            AGAIN: mbarrier.test_wait.shared.b64 done, [object], state;
+            @!done bra AGAIN;
+            add.u32 round, round, 1; setp.lt.u32 more, round, 3;
+            @more bra ROUND;
+            mad.wide.u32 out, t, 4, out; st.global.u32 [out], word; ret; }"]);
+    const THREADS: u32 = 100;
+    let out = device.zeros::<u32>(THREADS as usize);
+    device.launch("k", 1, THREADS, Params::default().with(out));
+    let expected: Vec<u32> = (0..THREADS).map(|thread| 2000 + (thread + 1) % THREADS).collect();
+    assert_eq!(device.download::<u32>(out, THREADS as usize), expected);
+}
+
+#[test]
+fn a_call_may_name_its_targets() {
+    let device = Device::new(&[".version 8.0\n.target sm_75\n.address_size 64
+        .func (.param .b32 r) one(.param .b32 a) { .reg .b32 x; ld.param.b32 x, [a]; add.u32 x, x, 1; st.param.b32 [r], x; ret; }
+        .func (.param .b32 r) two(.param .b32 a) { .reg .b32 x; ld.param.b32 x, [a]; add.u32 x, x, 2; st.param.b32 [r], x; ret; }
+        .visible .global .u64 table[2] = {one, two};
+        .visible .entry k(.param .u64 p) {
+            .reg .b64 out, f; .reg .b32 x;
+            ld.param.u64 out, [p]; ld.global.u64 f, [table+8];
+            targets: .calltargets one, two;
+            { .param .b32 a; .param .b32 r; st.param.b32 [a], 40; call (r), f, (a), targets; ld.param.b32 x, [r]; }
+            st.global.u32 [out], x; ret; }"]);
+    let out = device.zeros::<u32>(1);
+    device.launch("k", 1, 1, Params::default().with(out));
+    assert_eq!(device.download::<u32>(out, 1), [42]);
+}

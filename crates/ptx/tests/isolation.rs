@@ -204,7 +204,7 @@ fn declarations_that_contradict_each_other_are_refused() {
         ),
         (
             ".func f() { .reg .b64 x; L: t: .branchtargets L; call x, (x), t; ret; }",
-            "`t` is not a `.callprototype`",
+            "`t` is neither a `.callprototype` nor `.calltargets`",
         ),
         (
             ".func f(.param .b64 a) { ret; } .func g() { .param .b32 s; call f, (s); ret; }",

@@ -13,6 +13,28 @@ use crate::parse::syntax::{Instruction, Operand, Scalar};
 
 const OPERATIONS: [&str; 10] = ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas"];
 
+/// What fences order, and for whom. Objects that are initialised and bytes that are copied are there at once.
+const FENCES: [&str; 18] = [
+    "cta",
+    "gl",
+    "sys",
+    "gpu",
+    "cluster",
+    "sc",
+    "acq_rel",
+    "acquire",
+    "release",
+    "mbarrier_init",
+    "proxy",
+    "async",
+    "async::generic",
+    "shared::cta",
+    "global",
+    "sync_restrict::shared::cta",
+    "sync_restrict::shared::cluster",
+    "alias",
+];
+
 impl Translator<'_, '_> {
     /// `atom` and `red` (which has no destination).
     pub(super) fn atomic(&mut self, instruction: &Instruction, gives_old: bool) -> Lowered {
@@ -178,8 +200,7 @@ impl Translator<'_, '_> {
     pub(super) fn fence(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
         while let Some(modifier) = form.next() {
-            let known = ["cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel", "acquire", "release"];
-            if !known.contains(&modifier) {
+            if !FENCES.contains(&modifier) {
                 return unsupported(format!("the modifier `.{modifier}`"));
             }
         }

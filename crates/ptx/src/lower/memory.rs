@@ -84,7 +84,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    fn load_at(&mut self, place: Place, offset: i32, ty: Type, ordered: bool) -> Value {
+    pub(super) fn load_at(&mut self, place: Place, offset: i32, ty: Type, ordered: bool) -> Value {
         match place {
             Place::Slot(slot, start) => self.b.ins().stack_load(types::I64, ty, slot, start + offset),
             Place::Memory(address, start) if ordered => {
@@ -99,7 +99,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    fn store_at(&mut self, place: Place, offset: i32, value: Value, release: bool) {
+    pub(super) fn store_at(&mut self, place: Place, offset: i32, value: Value, release: bool) {
         match place {
             Place::Slot(slot, start) => {
                 self.b.ins().stack_store(types::I64, value, slot, start + offset);
@@ -123,6 +123,9 @@ impl Translator<'_, '_> {
         }
         if form.choice(&["commit_group", "wait_group", "wait_all"]).is_some() {
             return form.finish();
+        }
+        if form.flag("mbarrier") {
+            return self.arrive_after_copies(instruction, form);
         }
         form.ignore_hints();
         if form.choice(&["shared", "shared::cta"]).is_none() || !form.flag("global") {

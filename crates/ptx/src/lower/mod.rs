@@ -18,6 +18,7 @@ mod float;
 mod form;
 mod frame;
 mod half;
+mod mbarrier;
 mod memory;
 mod moves;
 mod operands;

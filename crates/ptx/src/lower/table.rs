@@ -79,6 +79,7 @@ const INSTRUCTIONS: &[(&str, Lowering)] = &[
     ("madc", |t, i| t.integer_product(i, true, true)),
     ("match", |t, i| t.match_lanes(i)),
     ("max", |t, i| t.extremum(i, true)),
+    ("mbarrier", |t, i| t.memory_barrier_object(i)),
     ("membar", |t, i| t.fence(i)),
     ("min", |t, i| t.extremum(i, false)),
     ("mov", |t, i| t.move_value(i)),

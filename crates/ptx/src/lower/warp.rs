@@ -6,6 +6,7 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 use super::form::Form;
 use super::{Lowered, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
+use crate::run::barrier::CLUSTER_BARRIER;
 use crate::run::context::{Reduction, WarpOperation};
 use crate::run::functions as runtime;
 
@@ -192,6 +193,9 @@ impl Translator<'_, '_> {
             self.simple_warp_operation(WarpOperation::Synchronise, mask, zero);
             return Ok(());
         }
+        if form.flag("cluster") {
+            return self.cluster_barrier(instruction, form);
+        }
         let Some(kind) = form.choice(&["sync", "arrive", "red"]) else {
             return unsupported("this kind of barrier");
         };
@@ -241,6 +245,28 @@ impl Translator<'_, '_> {
                 self.assign(destination, Scalar::Pred, result)
             }
             (None, _) => Ok(()),
+        }
+    }
+
+    /// `barrier.cluster`. Every block is a cluster of its own, so that it is a barrier of the block: the last of the sixteen and one
+    /// more. All come at `.wait`, though they may go on once all have been at `.arrive`; nothing can be seen of that but a thread
+    /// that waits by polling, between the two, for another one that is behind them.
+    fn cluster_barrier(&mut self, instruction: &Instruction, mut form: Form<'_>) -> Lowered {
+        let kind = form.choice(&["arrive", "wait"]);
+        form.ignore(&["acquire", "release", "relaxed"]);
+        form.finish()?;
+        self.expect_operands(instruction, 0)?;
+        match kind {
+            Some("arrive") => Ok(()),
+            Some(_) => {
+                let thread = self.thread();
+                let number = self.constant(types::I32, i64::from(CLUSTER_BARRIER));
+                let none = self.constant(types::I32, 0);
+                let arguments = [thread, number, none, none, none];
+                self.call_value(runtime::barrier as *const () as usize, &arguments, types::I32);
+                Ok(())
+            }
+            None => unsupported("this kind of barrier"),
         }
     }
 }

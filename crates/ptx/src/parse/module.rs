@@ -16,7 +16,6 @@ impl Parser<'_, '_> {
     /// All directives of a source.
     fn module(&mut self) -> Result<Module, SyntaxError> {
         let mut module = Module::default();
-        let mut address_size = None;
         loop {
             match self.peek() {
                 TokenKind::End => break,
@@ -37,7 +36,6 @@ impl Parser<'_, '_> {
                             "`.address_size {bits}`: the software GPU runs programs with 64-bit addresses only"
                         )));
                     }
-                    address_size = Some(bits);
                 }
                 TokenKind::Word(".loc" | ".file" | ".section" | ".pragma") => self.skip_directive()?,
                 TokenKind::Word(".alias") => {
@@ -52,13 +50,10 @@ impl Parser<'_, '_> {
                 _ => return Err(self.unexpected("a directive such as `.visible` or `.global`")),
             }
         }
-        let missing = match (module.version, module.target, address_size) {
-            (0, ..) => "there is no `.version`: this is not PTX",
-            (_, 0, _) => "there is no `.target`",
-            // 32 bits are the default of the language.
-            (.., None) => {
-                "there is no `.address_size 64`: the software GPU runs programs with 64-bit addresses only"
-            }
+        // Without `.address_size` addresses have 64 bits, which every target has that the software GPU can be.
+        let missing = match (module.version, module.target) {
+            (0, _) => "there is no `.version`: this is not PTX",
+            (_, 0) => "there is no `.target`",
             _ => return Ok(module),
         };
         Err(SyntaxError { line: 1, message: missing.to_owned() })

@@ -202,11 +202,11 @@ pub(crate) struct Body {
     pub(crate) labels: usize,
     /// The tables of `.branchtargets`, found by name.
     pub(crate) branch_tables: HashMap<String, Vec<Label>>,
-    /// `.callprototype`: sizes of returned values and of parameters, found by name.
-    pub(crate) prototypes: HashMap<String, Prototype>,
+    /// `.callprototype`: what an indirect call passes, found by name; nothing for the list of `.calltargets`.
+    pub(crate) prototypes: HashMap<String, Option<Prototype>>,
 }
 
-/// What an indirect call passes.
+/// How many values an indirect call passes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prototype {
     pub(crate) returns: usize,

@@ -1,9 +1,20 @@
-//! The sixteen barriers of a block.
+//! The sixteen barriers of a block, and that of its cluster.
 
 use super::context::{BarrierRequest, Reduction};
 
-/// Barriers a block has.
-const COUNT: usize = 16;
+/// Barriers a block has, of which programs know the numbers.
+const NUMBERED: u32 = 16;
+
+/// The number of the cluster's barrier, which a cluster of one block has to itself.
+pub(crate) const CLUSTER_BARRIER: u32 = NUMBERED;
+
+const COUNT: usize = NUMBERED as usize + 1;
+
+/// The place of the barrier that a thread is at; numbers beyond those that programs know begin anew.
+fn place(request: &BarrierRequest) -> usize {
+    let is_clusters = request.barrier == CLUSTER_BARRIER;
+    (if is_clusters { CLUSTER_BARRIER } else { request.barrier % NUMBERED }) as usize
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Barriers {
@@ -27,7 +38,7 @@ impl Barriers {
 
     /// Counts a thread.
     pub(super) fn arrive(&mut self, request: &BarrierRequest) {
-        let barrier = &mut self.barriers[request.barrier as usize % COUNT];
+        let barrier = &mut self.barriers[place(request)];
         // `bar.arrive` in a loop counts without end.
         barrier.arrived = barrier.arrived.saturating_add(1);
         barrier.expected = request.threads;
@@ -51,7 +62,7 @@ impl Barriers {
 
     /// What a thread that waits at one of the `released` barriers gets.
     pub(super) fn answer(&self, released: u32, request: &BarrierRequest) -> Option<u64> {
-        let index = request.barrier as usize % COUNT;
+        let index = place(request);
         let barrier = &self.barriers[index];
         (released & 1 << index != 0).then(|| match request.reduction {
             Reduction::None => 0,

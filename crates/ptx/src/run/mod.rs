@@ -1,9 +1,10 @@
 //! Running kernels: a grid's blocks on the threads of a pool, a block's threads as coroutines.
 
-mod barrier;
+pub(crate) mod barrier;
 mod block;
 pub(crate) mod context;
 pub(crate) mod functions;
+pub(crate) mod mbarrier;
 mod printf;
 pub(crate) mod rounding;
 mod signals;

@@ -63,8 +63,9 @@ pub(super) fn check_call(body: &Body, instruction: &Instruction) -> Result<(), V
     }
     let Some(Operand::Table(name)) = prototype else { return Ok(()) };
     let Some(prototype) = body.prototypes.get(name) else {
-        return wrong(format!("`{name}` is not a `.callprototype`"));
+        return wrong(format!("`{name}` is neither a `.callprototype` nor `.calltargets`"));
     };
+    let Some(prototype) = prototype else { return Ok(()) };
     let (given, wanted) = ((arguments.len(), results.len()), (prototype.parameters, prototype.returns));
     if given == wanted {
         return Ok(());

@@ -1,0 +1,170 @@
+//! `mbarrier`: barriers that are words of shared memory.
+//!
+//! Threads of a block take turns on one processor, so that plain loads and stores change an object at once.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+
+use super::form::Form;
+use super::place::Place;
+use super::spaces::AccessSpace;
+use super::{Lowered, Refusal, Translator, invalid, unsupported};
+use crate::parse::syntax::{Instruction, Operand, Scalar};
+use crate::run::functions as runtime;
+use crate::run::mbarrier;
+
+const OPERATIONS: [&str; 9] = [
+    "init",
+    "inval",
+    "expect_tx",
+    "complete_tx",
+    "arrive",
+    "arrive_drop",
+    "test_wait",
+    "try_wait",
+    "pending_count",
+];
+
+/// What an instruction does to an object.
+struct Change {
+    arrivals: Value,
+    dropped: Value,
+    bytes: Value,
+}
+
+impl Form<'_> {
+    /// Takes the space of an object, which lies in shared memory whatever is said. Every block is a cluster of its own.
+    fn space_of_object(&mut self) -> Result<AccessSpace, Refusal> {
+        if self.flag("shared::cluster") { Ok(AccessSpace::Shared) } else { self.space() }
+    }
+}
+
+impl Translator<'_, '_> {
+    /// `mbarrier`
+    pub(super) fn memory_barrier_object(&mut self, instruction: &Instruction) -> Lowered {
+        let mut form = Form::of(instruction);
+        let Some(operation) = form.choice(&OPERATIONS) else { return unsupported("this operation") };
+        let expects_bytes = operation == "arrive" && form.flag("expect_tx");
+        let (by_parity, _) = (form.flag("parity"), form.flag("noComplete"));
+        form.ignore(&["relaxed", "acquire", "release", "cta", "cluster"]);
+        let space = form.space_of_object()?;
+        if form.scalar()? != Scalar::B64 {
+            return invalid("an object has the type `.b64`");
+        }
+        form.finish()?;
+        if operation == "pending_count" {
+            self.expect_operands(instruction, 2)?;
+            let state = self.read(instruction, 1, Scalar::B64)?;
+            let count = self.call_value(mbarrier::pending as *const () as usize, &[state], types::I32);
+            return self.write(instruction, Scalar::B32, count);
+        }
+        // Operations that give a result have it in front of the address.
+        let gives = matches!(operation, "arrive" | "arrive_drop" | "test_wait" | "try_wait");
+        let at = usize::from(gives);
+        let place = self.object(space, self.operand(instruction, at)?)?;
+        let given = instruction.operands.get(at + 1);
+        match operation {
+            "inval" => Ok(()),
+            "init" => {
+                let count = self.read(instruction, 1, Scalar::B32)?;
+                let initial = self.call_value(mbarrier::initial as *const () as usize, &[count], types::I64);
+                self.store_at(place, 0, initial, false);
+                Ok(())
+            }
+            "expect_tx" | "complete_tx" => {
+                let count = self.read(instruction, 1, Scalar::B32)?;
+                let bytes = if operation == "expect_tx" { count } else { self.b.ins().ineg(count) };
+                let none = self.constant(types::I32, 0);
+                self.change(place, &Change { arrivals: none, dropped: none, bytes });
+                Ok(())
+            }
+            "arrive" | "arrive_drop" => {
+                let count = match given {
+                    Some(operand) => self.value(operand, Scalar::B32)?,
+                    None => self.constant(types::I32, 1),
+                };
+                let (none, one) = (self.constant(types::I32, 0), self.constant(types::I32, 1));
+                let change = match (expects_bytes, operation) {
+                    (true, _) => Change { arrivals: one, dropped: none, bytes: count },
+                    (_, "arrive") => Change { arrivals: count, dropped: none, bytes: none },
+                    _ => Change { arrivals: count, dropped: count, bytes: none },
+                };
+                let before = self.change(place, &change);
+                match &instruction.operands[0] {
+                    Operand::Sink => Ok(()),
+                    _ => self.write(instruction, Scalar::B64, before),
+                }
+            }
+            "test_wait" | "try_wait" => {
+                let given = if by_parity {
+                    self.read(instruction, at + 1, Scalar::B32)?
+                } else {
+                    let state = self.read(instruction, at + 1, Scalar::B64)?;
+                    self.parity(state)
+                };
+                self.wait_for_phase(instruction, place, given)
+            }
+            _ => unsupported("this operation"),
+        }
+    }
+
+    /// `cp.async.mbarrier.arrive`: an arrival once the copies before it are made, as they are at once. Without `.noinc` the phase
+    /// waits for this arrival besides, so that nothing changes.
+    pub(super) fn arrive_after_copies(&mut self, instruction: &Instruction, mut form: Form<'_>) -> Lowered {
+        let (arrives, counts) = (form.flag("arrive"), form.flag("noinc"));
+        let space = form.space_of_object()?;
+        let scalar = form.scalar()?;
+        form.finish()?;
+        if !arrives || scalar != Scalar::B64 {
+            return unsupported("this operation");
+        }
+        self.expect_operands(instruction, 1)?;
+        let place = self.object(space, self.operand(instruction, 0)?)?;
+        if counts {
+            let (none, one) = (self.constant(types::I32, 0), self.constant(types::I32, 1));
+            self.change(place, &Change { arrivals: one, dropped: none, bytes: none });
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, space: AccessSpace, operand: &Operand) -> Result<Place, Refusal> {
+        match self.place(space, operand, 8)? {
+            place @ Place::Memory(..) => Ok(place),
+            Place::Slot(..) => invalid("the address is a parameter"),
+        }
+    }
+
+    /// Changes an object and returns what it held.
+    fn change(&mut self, place: Place, change: &Change) -> Value {
+        let before = self.load_at(place, 0, types::I64, false);
+        let arguments = [before, change.arrivals, change.dropped, change.bytes];
+        let after = self.call_value(mbarrier::changed as *const () as usize, &arguments, types::I64);
+        self.store_at(place, 0, after, false);
+        before
+    }
+
+    /// The parity of the phase of a state, 0 or 1.
+    fn parity(&mut self, state: Value) -> Value {
+        let parity = self.b.ins().ushr_imm_u(state, i64::from(mbarrier::PHASE_AT));
+        self.b.ins().ireduce(types::I32, parity)
+    }
+
+    /// Whether the phase with this parity is over. Where it is not, others run before the thread looks again: programs ask in a loop.
+    fn wait_for_phase(&mut self, instruction: &Instruction, place: Place, given: Value) -> Lowered {
+        let state = self.load_at(place, 0, types::I64, false);
+        let parity = self.parity(state);
+        let difference = self.b.ins().bxor(parity, given);
+        let bit = self.b.ins().band_imm_u(difference, 1);
+        let is_over = self.b.ins().icmp_imm_s(IntCC::NotEqual, bit, 0);
+        let (give_way, next) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(is_over, next, &[], give_way, &[]);
+        self.b.seal_block(give_way);
+        self.b.switch_to_block(give_way);
+        let thread = self.thread();
+        self.call_runtime(runtime::give_way as *const () as usize, &[thread], None);
+        self.b.ins().jump(next, &[]);
+        self.b.seal_block(next);
+        self.b.switch_to_block(next);
+        self.write(instruction, Scalar::Pred, is_over)
+    }
+}
