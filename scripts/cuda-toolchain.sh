@@ -7,6 +7,7 @@
 #   cuda-13.0/nvidia/cu13          nvcc, headers, both 13.0 runtimes, NVRTC
 #   cuda-12.9/nvidia/cuda_runtime  the static and the shared 12.9 runtime
 #   cuda-12.4/nvidia/cuda_runtime  the shared 12.4 runtime
+#   nvjitlink-13.0/nvidia/cu13     nvJitLink, which links at run time
 #   nvml-13.0/nvidia/cu13          nvml.h, which a test compares the monitoring API with
 # Nothing of this is needed to build or to run Causeway itself: only to compile the CUDA programs of tests/cuda.
 set -euo pipefail
@@ -37,4 +38,5 @@ install_wheels "$cache/cuda-13.0" finish_cuda \
     nvidia-cuda-nvrtc==13.0.88
 install_wheels "$cache/cuda-12.9" finish_cuda nvidia-cuda-runtime-cu12==12.9.79
 install_wheels "$cache/cuda-12.4" finish_cuda nvidia-cuda-runtime-cu12==12.4.127
+install_wheels "$cache/nvjitlink-13.0" true nvidia-nvjitlink==13.0.88
 install_wheels "$cache/nvml-13.0" true nvidia-nvml-dev==13.0.87

@@ -85,10 +85,14 @@ def library_path():
     return ":".join(filter(None, folders))
 
 
-def has_nvrtc():
-    """Whether there is NVIDIA's run-time compiler, which is no part of the bundle."""
+# What programs may need of NVIDIA's that is no part of the bundle, and the files that it is in.
+LIBRARIES = {"nvrtc": ["libnvrtc.so.1[23]"], "nvjitlink": ["libnvJitLink.so.13", "libnvrtc.so.13"]}
+
+
+def lacks(needs):
+    """Whether a program needs a library that is not there."""
     folders = [pathlib.Path(folder) for folder in library_path().split(":")]
-    return any(list(folder.glob("libnvrtc.so.1[23]")) for folder in folders)
+    return not all(any(list(folder.glob(name)) for folder in folders) for name in LIBRARIES.get(needs, []))
 
 
 def run_programs(session):
@@ -110,9 +114,9 @@ def run_programs(session):
         if time.monotonic() > deadline:
             report.failed(program.title, "not run, the part's time was up")
             continue
-        if program.needs == "nvrtc" and not has_nvrtc():
-            report.row(program.title, "no NVRTC here", "skipped")
-            report.skipped(program.title, "there is no NVRTC here")
+        if lacks(program.needs):
+            report.row(program.title, f"no {program.needs} here", "skipped")
+            report.skipped(program.title, f"there is no {program.needs} here")
             continue
         columns = {"native": "-"}
         for way, wrap in session.ways():
