@@ -1,6 +1,7 @@
 //! Commands: opcodes, requests and their replies, made from the declaration list.
 
 use crate::handle::{Handle, Stream};
+use crate::order::{Access, Capture, Order};
 use causeway_wire::codec::{Decode, Encode};
 
 /// A command with its request's and its reply's type.
@@ -19,6 +20,20 @@ impl Opcode {
     pub fn from_number(number: u16) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
+}
+
+/// Who carries out a command in the worker.
+#[derive(Clone, Copy, Debug)]
+pub enum Executor<'r, 'a> {
+    /// The engine's own code.
+    Engine(EngineRequest<'r, 'a>),
+    /// The back end, on the engine's thread.
+    BackEnd,
+    /// The back end, on another thread, because the command is slow.
+    Background {
+        /// Whether the back end wants all such commands one after the other on one thread.
+        is_serial: bool,
+    },
 }
 
 causeway_api_macros::requests!();

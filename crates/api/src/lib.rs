@@ -14,6 +14,7 @@ pub mod errors;
 pub mod handle;
 pub mod image;
 pub mod nvml;
+pub mod order;
 pub mod snapshot;
 pub mod types;
 pub mod visible;

@@ -5,7 +5,9 @@
 
 mod coverage;
 mod driver;
+mod facts;
 mod list;
+mod order;
 mod requests;
 mod stubs;
 mod traits;

@@ -1,7 +1,10 @@
 //! Reads the declaration list (`crates/api/list/*.api`) into [`Entry`] values.
 //!
 //! One line declares one entry point: `kind name(argument: mode type, ...) = base @version ptsz@version;`
-//! ARCHITECTURE.md explains the language; the names below are its grammar.
+//! For what travels as a command, `: order, ...` follows ([`crate::order`]). ARCHITECTURE.md explains the language; the
+//! names below are its grammar.
+
+use crate::order::{self, Facts};
 
 /// The files of the list, in the order in which opcodes are given out.
 const FILES: &[(&str, &str)] = &[
@@ -52,11 +55,17 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Executor {
     /// The back end, on the engine's thread.
-    Gpu,
-    /// The back end, on a thread of its own, because the call is slow.
-    Aside,
+    BackEnd,
+    /// The back end, on another thread, because the call is slow.
+    Background {
+        /// Whether all such calls are made one after the other, on one thread.
+        is_serial: bool,
+    },
     /// The engine itself, by hand-written code.
-    Engine,
+    Engine {
+        /// Whether that code has the back end carry out the command, which has a method for it then.
+        with_back_end: bool,
+    },
 }
 
 /// What an argument does.
@@ -140,6 +149,8 @@ pub struct Entry {
     pub subject: String,
     /// Whether it is an operation of ours and not an entry point of `cuda.h`.
     pub operation: bool,
+    /// What the order of commands must know about it, if it travels as one.
+    pub facts: Option<Facts>,
 }
 
 impl Entry {
@@ -148,9 +159,19 @@ impl Entry {
         matches!(self.kind, Kind::Posted | Kind::Called)
     }
 
+    /// Whether the entry travels as a command without a reply.
+    pub fn is_posted(&self) -> bool {
+        self.kind == Kind::Posted
+    }
+
+    /// What the order of commands must know about an entry that travels as one.
+    pub fn command_facts(&self) -> &Facts {
+        self.facts.as_ref().expect("the list gives every command its order")
+    }
+
     /// Whether a back end has a method for it.
     pub fn executed_by_back_end(&self) -> bool {
-        self.on_the_wire() && self.executor != Executor::Engine
+        self.on_the_wire() && self.executor != (Executor::Engine { with_back_end: false })
     }
 }
 
@@ -202,18 +223,17 @@ pub fn fingerprint() -> u64 {
     })
 }
 
-fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
+/// Reads one line of the list, without its `;`.
+pub fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
     let open = line.find('(').ok_or("no `(`")?;
     let close = line.rfind(')').ok_or("no `)`")?;
     let mut words: Vec<&str> = line[..open].split_whitespace().collect();
     let name = words.pop().ok_or("no name")?.to_owned();
-    let mut executor = Executor::Gpu;
+    let executor = executor(&mut words)?;
     let mut kind = None;
     let (mut wrapped, mut anywhere, mut pure) = (false, false, false);
     for word in words {
         match word {
-            "engine" => executor = Executor::Engine,
-            "aside" => executor = Executor::Aside,
             "wrapped" => wrapped = true,
             "anywhere" => anywhere = true,
             "pure" => pure = true,
@@ -247,8 +267,13 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
         reason: reason.to_owned(),
         subject: String::new(),
         operation,
+        facts: None,
     };
-    let mut tail = line[close + 1..].split_whitespace();
+    let (versions, facts) = match line[close + 1..].split_once(':') {
+        Some((versions, facts)) => (versions, Some(facts)),
+        None => (&line[close + 1..], None),
+    };
+    let mut tail = versions.split_whitespace();
     while let Some(word) = tail.next() {
         if word == "=" {
             entry.base = tail.next().ok_or("no base name after `=`")?.to_owned();
@@ -264,10 +289,26 @@ fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
             return Err(format!("`{word}` is not understood"));
         }
     }
+    entry.facts = order::facts(&entry, facts)?;
     match (entry.kind == Kind::Same, &entry.target) {
         (true, None) => Err("an entry of kind `same` says `as` which one".to_owned()),
         (false, Some(_)) => Err("only an entry of kind `same` has an `as`".to_owned()),
         _ => Ok(entry),
+    }
+}
+
+/// Takes those of the words before a name that say who carries out the command.
+fn executor(words: &mut Vec<&str>) -> Result<Executor, String> {
+    let said: Vec<&str> = words
+        .extract_if(.., |word| matches!(*word, "engine" | "back_end" | "background" | "serial"))
+        .collect();
+    match said.as_slice() {
+        [] => Ok(Executor::BackEnd),
+        ["background"] => Ok(Executor::Background { is_serial: false }),
+        ["background", "serial"] => Ok(Executor::Background { is_serial: true }),
+        ["engine"] => Ok(Executor::Engine { with_back_end: false }),
+        ["engine", "back_end"] => Ok(Executor::Engine { with_back_end: true }),
+        other => Err(format!("`{}` does not say who carries out a command", other.join(" "))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Opcodes and requests: what a command looks like on the wire.
 
-use crate::list::{Entry, Executor, Kind, Mode};
+use crate::facts;
+use crate::list::{Entry, Mode};
 use crate::types::{borrows, ident, marker, reply_part, reply_type, request_field};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -12,16 +13,11 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
     let texts = wire.iter().map(|entry| &entry.name);
     let numbers: Vec<_> = (0..wire.len() as u16).collect();
     let lifetimes: Vec<_> = wire.iter().map(|entry| lifetime(entry)).collect();
-    let streams = wire.iter().map(|entry| subject(entry, "CUstream"));
-    let events = wire.iter().map(|entry| subject(entry, "CUevent"));
     let payloads = wire.iter().map(|entry| payload(entry));
     let named = wire.iter().map(|entry| named(entry));
     let made = wire.iter().map(|entry| made(entry));
-    let aside = wire.iter().map(|entry| entry.executor == Executor::Aside);
-    let in_stream = wire.iter().map(|entry| {
-        entry.arguments.iter().any(|argument| argument.base == "CUstream" && argument.mode == Mode::Value)
-    });
-    let posted = wire.iter().map(|entry| entry.kind == Kind::Posted);
+    let posted = wire.iter().map(|entry| entry.is_posted());
+    let facts = facts::expand(&wire);
     quote! {
         /// The number of a command on the wire: its place in the declaration list.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -37,19 +33,6 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
             pub fn name(self) -> &'static str {
                 const NAMES: &[&str] = &[#(#texts),*];
                 NAMES[self as usize]
-            }
-
-            /// Whether the command is slow enough to be carried out on a thread of its own.
-            pub fn is_aside(self) -> bool {
-                const ASIDE: &[bool] = &[#(#aside),*];
-                ASIDE[self as usize]
-            }
-
-            /// Whether the command goes into a stream or looks at one, so that what it does may depend on all
-            /// memory that the device reaches.
-            pub const fn is_in_stream(self) -> bool {
-                const IN_STREAM: &[bool] = &[#(#in_stream),*];
-                IN_STREAM[self as usize]
             }
 
             /// Whether the list declares the command as posted, that is without a reply.
@@ -78,16 +61,6 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
                 Ok(request)
             }
 
-            /// The stream in whose order the command belongs, if it names one.
-            pub fn stream(&self) -> Option<::causeway_api::handle::Handle<::causeway_api::handle::Stream>> {
-                match self { #(Self::#names(_request) => #streams),* }
-            }
-
-            /// The event that the command names, if any.
-            pub fn event(&self) -> Option<::causeway_api::handle::Handle<::causeway_api::handle::Event>> {
-                match self { #(Self::#names(_request) => #events),* }
-            }
-
             /// Whether the command works with an object that `wanted` picks by its handle's value.
             pub fn names(&self, wanted: impl Fn(u64) -> bool) -> bool {
                 match self { #(Self::#names(_request) => #named),* }
@@ -103,10 +76,13 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
                 match self { #(Self::#names(_request) => #payloads),* }
             }
         }
+
+        #facts
     }
 }
 
-fn lifetime(entry: &Entry) -> TokenStream {
+/// The lifetime parameter of a request's type, if it borrows from the message.
+pub fn lifetime(entry: &Entry) -> TokenStream {
     if entry.arguments.iter().any(borrows) { quote!(<'a>) } else { quote!() }
 }
 
@@ -121,7 +97,7 @@ fn request(entry: &Entry) -> TokenStream {
     let parts: Vec<_> = entry.arguments.iter().filter_map(reply_part).collect();
     let reply = reply_type(&parts);
     let text = format!("Request of `{}`.", entry.name);
-    let stream = subject(entry, "CUstream");
+    let stream = stream(entry);
     let elided = if lifetime.is_empty() { quote!() } else { quote!(<'_>) };
     quote! {
         #[doc = #text]
@@ -156,11 +132,9 @@ fn request(entry: &Entry) -> TokenStream {
     }
 }
 
-fn subject(entry: &Entry, base: &str) -> TokenStream {
+fn stream(entry: &Entry) -> TokenStream {
     let named = entry.arguments.iter().find(|argument| {
-        argument.base == base
-            && marker(base).is_some()
-            && matches!(argument.mode, Mode::Value | Mode::New | Mode::Drop)
+        argument.base == "CUstream" && matches!(argument.mode, Mode::Value | Mode::New | Mode::Drop)
     });
     match named {
         Some(argument) => {

@@ -140,6 +140,10 @@ pub fn expand_dispatch(entries: &[Entry]) -> TokenStream {
             }
         }
     });
+    let refused = entries
+        .iter()
+        .filter(|entry| entry.on_the_wire() && !entry.executed_by_back_end())
+        .map(|entry| ident(&entry.name));
     quote! {
         /// Carries out `request` on `gpu` and appends its results to `reply`.
         ///
@@ -155,7 +159,7 @@ pub fn expand_dispatch(entries: &[Entry]) -> TokenStream {
         ) -> ::core::result::Result<(), ::causeway_api::sys::CUresult> {
             match request {
                 #(#arms)*
-                _ => Err(::causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED),
+                #(Request::#refused(_) => Err(::causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED),)*
             }
         }
     }

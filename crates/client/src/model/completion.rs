@@ -10,7 +10,7 @@ use crate::log::info;
 use crate::model::handles;
 use crate::remote::session;
 use crate::remote::visible;
-use causeway_api::calls::{self, Call, Opcode};
+use causeway_api::calls::{self, Call};
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::CUresult;
 use core::cell::Cell;
@@ -22,24 +22,6 @@ use std::sync::{Arc, LazyLock};
 thread_local! {
     /// The ticket of the calling thread's newest command.
     static OF_THREAD: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Whether a command leaves streams and contexts as idle as they were.
-const fn is_inert(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::stream_create
-            | Opcode::stream_synchronize
-            | Opcode::stream_query
-            | Opcode::event_create
-            | Opcode::event_destroy
-            | Opcode::event_synchronize
-            | Opcode::event_query
-            | Opcode::event_watch
-            | Opcode::context_synchronize
-            | Opcode::mirror_write
-            | Opcode::mirror_read
-    )
 }
 
 /// The tickets of one session.
@@ -55,7 +37,7 @@ impl Tickets {
     #[inline]
     pub fn note<C: Call>(&self, context: Handle<Context>, request: &C, is_posted: bool) {
         let stream = request.stream();
-        if is_inert(C::OPCODE) || (!is_posted && stream.is_none()) {
+        if C::OPCODE.is_inert() || (!is_posted && stream.is_none()) {
             return;
         }
         let ticket = self.newest.load(Ordering::Relaxed) + 1;

@@ -10,14 +10,6 @@ use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
 
-/// Whether a command is one of the linker, whose calls NVIDIA's driver wants on one thread.
-fn is_of_linker(request: &Request<'_>) -> bool {
-    matches!(
-        request,
-        Request::link_create(_) | Request::link_add(_) | Request::link_complete(_) | Request::link_destroy(_)
-    )
-}
-
 impl Engine {
     /// Looks for the image that a command names, or for the bytes of a copy. The command can be issued when it is found, or else when the client,
     /// which is asked for it, has sent it.
@@ -50,12 +42,13 @@ impl Engine {
     }
 
     /// Carries out a slow command on another thread. When nobody waits for it, what names an object that it makes is
-    /// held up until it has ended.
+    /// held up until it has ended. `is_serial`: it is one of those that NVIDIA's driver wants on one thread, the linker's.
     pub(super) fn execute_aside(
         self: &Arc<Self>,
         state: &mut State,
         head: Head,
         request: &Request<'_>,
+        is_serial: bool,
         payload: Option<Buffer>,
         arguments: &[u8],
     ) {
@@ -64,7 +57,7 @@ impl Engine {
             state.blockers.begin_making(request);
         }
         let engine = Arc::clone(self);
-        let threads = if is_of_linker(request) { &self.linker } else { &self.aside };
+        let threads = if is_serial { &self.linker } else { &self.aside };
         threads.run(move || engine.carry_out_aside(head, &arguments, payload));
     }
 

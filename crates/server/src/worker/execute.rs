@@ -3,8 +3,7 @@
 use super::engine::{Engine, Head, State};
 use super::incoming::Buffer;
 use super::mirrors::Found;
-use super::order;
-use causeway_api::calls::Request;
+use causeway_api::calls::{EngineRequest, Executor, Request};
 use causeway_gpu::{CuResult, dispatch};
 use causeway_wire::codec::Encode;
 use std::sync::Arc;
@@ -28,63 +27,86 @@ impl Engine {
         arguments: &[u8],
     ) -> CuResult<Answer> {
         state.reply.clear();
-        if let Some(context) = order::ended_context(request) {
+        if let Some(context) = request.ended_context() {
             state.fences.context_ends(&*self.gpu, context);
             self.peers.context_ends(context);
             self.ask_back_of(state, head, context)?;
         }
-        match request {
-            Request::stream_synchronize(_)
-            | Request::event_synchronize(_)
-            | Request::context_synchronize(_)
-            | Request::memory_free(_)
-            | Request::mirror_free(_)
-            | Request::client_memory_unmap(_)
-            | Request::cuArrayDestroy(_)
-            | Request::green_context_destroy(_)
-            | Request::cuMipmappedArrayDestroy(_)
-            | Request::primary_context_reset(_)
-            | Request::context_destroy(_) => {
-                self.wait(head, request)?;
-                return Ok(Answer::Later);
+        match request.executor() {
+            Executor::Engine(own) => self.execute_own(state, head, request, own, payload),
+            Executor::BackEnd => {
+                self.dispatch(state, request)?;
+                Ok(Answer::Now)
             }
-            Request::stream_query(query) => self.query_stream(state, head, query)?,
-            Request::event_query(query) => self.query_event(state, head, query)?,
-            Request::event_watch(watch) => self.watch_event(watch)?,
-            Request::copy_from_device_now(copy) => {
+            Executor::Background { is_serial } => {
+                self.execute_aside(state, head, request, is_serial, payload, arguments);
+                Ok(Answer::Later)
+            }
+        }
+    }
+
+    /// Carries out a command of the engine's own, `own`, with the back end's help where `request` is dispatched to it.
+    fn execute_own(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        request: &Request<'_>,
+        own: EngineRequest<'_, '_>,
+        payload: Option<Buffer>,
+    ) -> CuResult<Answer> {
+        match own {
+            EngineRequest::stream_synchronize(wait) => return self.synchronize_stream(head, wait),
+            EngineRequest::event_synchronize(wait) => return self.synchronize_event(head, wait),
+            EngineRequest::context_synchronize(_) => return self.synchronize_context(head),
+            EngineRequest::memory_free(free) => return self.free_memory(head, free),
+            EngineRequest::mirror_free(free) => return self.free_mirror(head, free),
+            EngineRequest::client_memory_unmap(unmap) => return self.unmap_client_memory(head, unmap),
+            EngineRequest::cuArrayDestroy(destroy) => return self.destroy_array(head, destroy),
+            EngineRequest::green_context_destroy(destroy) => {
+                return self.destroy_green_context(head, destroy);
+            }
+            EngineRequest::cuMipmappedArrayDestroy(destroy) => {
+                return self.destroy_mipmapped_array(head, destroy);
+            }
+            EngineRequest::primary_context_reset(reset) => return self.reset_primary_context(head, reset),
+            EngineRequest::context_destroy(destroy) => return self.destroy_context(head, destroy),
+            EngineRequest::stream_query(query) => self.query_stream(state, head, query)?,
+            EngineRequest::event_query(query) => self.query_event(state, head, query)?,
+            EngineRequest::event_watch(watch) => self.watch_event(watch)?,
+            EngineRequest::copy_from_device_now(copy) => {
                 self.copy_from_device_now(state, head, copy)?;
                 return Ok(Answer::Later);
             }
-            Request::copy_from_device(copy) => self.copy_from_device(state, head, copy)?,
-            Request::copy_to_device(copy) => {
+            EngineRequest::copy_from_device(copy) => self.copy_from_device(state, head, copy)?,
+            EngineRequest::copy_to_device(copy) => {
                 self.copy_to_device(state, head, copy, payload)?;
                 if copy.publish {
                     let stream = self.objects.native(copy.stream)?;
                     state.fences.set(&*self.gpu, head.context, copy.stream, stream)?;
                 }
             }
-            Request::mirror_create(create) => {
+            EngineRequest::mirror_create(create) => {
                 self.mirrors.create(&*self.gpu, head.context, create)?.encode(&mut state.reply);
             }
-            Request::managed_variable(variable) => {
+            EngineRequest::managed_variable(variable) => {
                 let library = self.objects.native(variable.library)?;
                 let (address, memory) = self.gpu.managed_variable(library, variable.name)?;
                 (address, memory.len()).encode(&mut state.reply);
                 self.mirrors.adopt(address, memory)?;
             }
-            Request::client_memory_map(map) => {
+            EngineRequest::client_memory_map(map) => {
                 self.client_memory.map(&*self.gpu, head.context, map.address, map.size, map.number)?;
             }
-            Request::client_allocation_create(create) => {
+            EngineRequest::client_allocation_create(create) => {
                 let made = self.client_memory.allocate(&*self.gpu, create.size, create.number)?;
                 self.objects.insert(create.allocation, made)?;
             }
-            Request::mirror_of_allocation(mirror) => {
+            EngineRequest::mirror_of_allocation(mirror) => {
                 let allocation = self.objects.native(mirror.allocation)?;
                 self.mirrors.create_of_allocation(&*self.gpu, allocation, mirror.address, mirror.size)?;
             }
-            Request::mirror_write(write) => self.mirrors.write(write.changes)?,
-            Request::mirror_changes(ask) => {
+            EngineRequest::mirror_write(write) => self.mirrors.write(write.changes)?,
+            EngineRequest::mirror_changes(ask) => {
                 let Found { next, changes, stretches } = self.mirrors.changes(&*self.gpu, ask.start)?;
                 self.answer_with(head, |out| {
                     next.encode(out);
@@ -95,76 +117,79 @@ impl Engine {
                 });
                 return Ok(Answer::Later);
             }
-            Request::mirror_read(read) => self.read_mirror(read)?,
-            Request::allocation_export(export) => {
+            EngineRequest::mirror_read(read) => self.read_mirror(read)?,
+            EngineRequest::allocation_export(export) => {
                 self.export_allocation(head, export)?;
                 return Ok(Answer::Later);
             }
-            Request::allocation_import(import) => {
+            EngineRequest::allocation_import(import) => {
                 self.import_allocation(head, import);
                 return Ok(Answer::Later);
             }
-            Request::event_export(export) => {
+            EngineRequest::event_export(export) => {
                 self.export_event(head, export)?;
                 return Ok(Answer::Later);
             }
-            Request::event_import(import) => {
+            EngineRequest::event_import(import) => {
                 self.import_event(head, import)?;
                 return Ok(Answer::Later);
             }
-            Request::peer_ticket(_) => {
+            EngineRequest::peer_ticket(_) => {
                 self.give_ticket(head);
                 return Ok(Answer::Later);
             }
-            Request::peer_connect(connect) => {
+            EngineRequest::peer_connect(connect) => {
                 self.connect_to_peer(head, connect);
                 return Ok(Answer::Later);
             }
-            Request::peer_offer(offer) => self.offer_to_peer(head, offer)?,
-            Request::peer_copy(copy) => self.copy_from_peer(head, copy)?,
-            Request::peer_lend(lend) => {
+            EngineRequest::peer_offer(offer) => self.offer_to_peer(head, offer)?,
+            EngineRequest::peer_copy(copy) => self.copy_from_peer(head, copy)?,
+            EngineRequest::peer_lend(lend) => {
                 self.lend_to_peer(head, lend)?;
                 return Ok(Answer::Later);
             }
-            Request::peer_borrow(borrow) => {
+            EngineRequest::peer_borrow(borrow) => {
                 self.borrow_from_peer(head, borrow)?;
                 return Ok(Answer::Later);
             }
-            Request::peer_copy_borrowed(copy) => self.copy_borrowed(head, copy)?,
-            Request::peer_return(ended) => self.give_back_loan(ended.loan),
-            Request::export_withdraw(export) => self.exchange.withdraw(export.token.0),
-            Request::host_function(call) => {
+            EngineRequest::peer_copy_borrowed(copy) => self.copy_borrowed(head, copy)?,
+            EngineRequest::peer_return(ended) => self.give_back_loan(ended.loan),
+            EngineRequest::export_withdraw(export) => self.exchange.withdraw(export.token.0),
+            EngineRequest::host_function(call) => {
                 self.host_function(self.objects.native(call.stream)?, call.token)?;
             }
-            Request::stream_destroy(destroy) => {
+            EngineRequest::stream_destroy(destroy) => {
                 let stream = self.objects.native(destroy.stream)?;
                 // What cannot be asked back is set aside, and the stream can go.
                 let _ = self.ask_back(state, head.context, stream);
                 state.fences.stream_ends(&*self.gpu, destroy.stream);
-                dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
+                self.dispatch(state, request)?;
             }
-            Request::primary_context_release(release) => {
+            EngineRequest::primary_context_release(release) => {
                 // What is registered in the context must not be known to anybody once that has ended.
                 self.mirrors.end_context(release.context);
                 self.client_memory.end_context(release.context);
-                dispatch(&*self.gpu, &self.objects, request, &[], &mut Vec::new())?;
+                self.dispatch(state, request)?;
             }
             // The client was told that the load went well, and learnt the error when it used the module.
-            Request::module_unload(unload) if self.objects.forget_failed(unload.module.value()) => {}
-            Request::library_unload(unload) if self.objects.forget_failed(unload.library.value()) => {}
-            Request::memory_block_create(block) => {
+            EngineRequest::module_unload(unload) => {
+                if !self.objects.forget_failed(unload.module.value()) {
+                    self.dispatch(state, request)?;
+                }
+            }
+            EngineRequest::library_unload(unload) => {
+                if !self.objects.forget_failed(unload.library.value()) {
+                    self.dispatch(state, request)?;
+                }
+            }
+            EngineRequest::memory_block_create(block) => {
                 self.dispatch(state, request)?;
                 self.blocks.add(block);
             }
-            Request::memory_block_release(block) => {
+            EngineRequest::memory_block_release(block) => {
                 self.blocks.remove(block);
                 self.dispatch(state, request)?;
             }
-            _ if head.opcode.is_aside() => {
-                self.execute_aside(state, head, request, payload, arguments);
-                return Ok(Answer::Later);
-            }
-            _ => self.dispatch(state, request)?,
         }
         Ok(Answer::Now)
     }

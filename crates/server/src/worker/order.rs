@@ -12,6 +12,7 @@
 
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::order::{Access, Order};
 use std::collections::{HashMap, HashSet};
 
 /// `CU_STREAM_NON_BLOCKING`: the stream takes no part in the order of the legacy default stream.
@@ -59,72 +60,22 @@ pub enum Place {
     Barrier,
 }
 
-/// Finds the place of a request that works in `context`.
-pub fn place(request: &Request<'_>, context: Handle<Context>) -> Place {
-    let legacy = |stream: Option<Handle<Stream>>| key(stream.unwrap_or(Handle::NULL), context);
-    match request {
-        Request::stream_create(_) | Request::green_stream_create(_) | Request::event_create(_) => Place::Free,
-        Request::stream_synchronize(_) | Request::stream_query(_) => {
-            Place::Watches { stream: legacy(request.stream()) }
+/// The place of a command of `context` with this order.
+pub fn place(order: Order, context: Handle<Context>) -> Place {
+    match order {
+        Order::Free | Order::Inert => Place::Free,
+        Order::Barrier => Place::Barrier,
+        Order::InStream { stream, shared } => Place::InStream {
+            stream: key(stream, context),
+            event: shared.map(|(object, _)| object),
+            records: matches!(shared, Some((_, Access::Write))),
+        },
+        Order::Changes { graph } => Place::Changes { graph },
+        Order::Uses { event, other } => {
+            Place::UsesEvent { event: event.value(), other: other.map(|other| other.value()) }
         }
-        Request::event_record(record) => Place::InStream {
-            stream: legacy(Some(record.stream)),
-            event: Some(record.event.value()),
-            records: true,
-        },
-        Request::event_elapsed(elapsed) => {
-            Place::UsesEvent { event: elapsed.start.value(), other: Some(elapsed.end.value()) }
-        }
-        Request::context_synchronize(_) => Place::WatchesContext { context: context.value() },
-        Request::context_destroy(_)
-        | Request::primary_context_release(_)
-        | Request::primary_context_reset(_)
-        | Request::memory_free(_)
-        | Request::mirror_free(_)
-        | Request::client_memory_unmap(_)
-        | Request::texture_destroy(_)
-        | Request::surface_destroy(_)
-        | Request::cuArrayDestroy(_)
-        | Request::green_context_destroy(_)
-        | Request::cuMipmappedArrayDestroy(_)
-        | Request::module_unload(_)
-        | Request::library_unload(_)
-        | Request::graph_destroy(_)
-        | Request::graph_exec_destroy(_)
-        | Request::peer_return(_)
-        | Request::cuMemPoolDestroy(_) => Place::Barrier,
-        Request::graph_launch(launch) => Place::InStream {
-            stream: legacy(Some(launch.stream)),
-            event: Some(launch.exec.value()),
-            // One launch of an executable graph comes after the other, whichever streams they are in.
-            records: true,
-        },
-        Request::graph_add_empty(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_add_kernel(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_add_copy(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_add_fill(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_add_record(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_add_values(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_add_conditional(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_add_edges(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_conditional_handle(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_body(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_instantiate(change) => Place::Changes { graph: change.graph.value() },
-        Request::graph_exec_kernel(change) => Place::Changes { graph: change.exec.value() },
-        Request::graph_exec_copy(change) => Place::Changes { graph: change.exec.value() },
-        Request::graph_exec_fill(change) => Place::Changes { graph: change.exec.value() },
-        Request::graph_exec_record(change) => Place::Changes { graph: change.exec.value() },
-        Request::graph_exec_values(change) => Place::Changes { graph: change.exec.value() },
-        Request::graph_exec_enable(change) => Place::Changes { graph: change.exec.value() },
-        other => match (other.stream(), other.event()) {
-            (Some(stream), event) => Place::InStream {
-                stream: legacy(Some(stream)),
-                event: event.map(|event| event.value()),
-                records: false,
-            },
-            (None, Some(event)) => Place::UsesEvent { event: event.value(), other: None },
-            (None, None) => Place::Free,
-        },
+        Order::Watches { stream } => Place::Watches { stream: key(stream, context) },
+        Order::WatchesContext => Place::WatchesContext { context: context.value() },
     }
 }
 
@@ -180,16 +131,6 @@ impl StreamKinds {
     }
 }
 
-/// The context that a command ends.
-pub fn ended_context(request: &Request<'_>) -> Option<Handle<Context>> {
-    match request {
-        Request::context_destroy(end) => Some(end.context),
-        Request::primary_context_release(end) => Some(end.context),
-        Request::primary_context_reset(end) => Some(end.context),
-        _ => None,
-    }
-}
-
 /// What the commands parked so far hold up, and those that are carried out aside without anybody waiting for them.
 #[derive(Default)]
 pub struct Blockers {
@@ -218,7 +159,7 @@ impl Blockers {
             return false;
         }
         // Code may still be being loaded into a context that is to end.
-        ended_context(request).is_some()
+        request.ended_context().is_some()
             || request.names(|handle| self.making.contains(&handle) || self.unmade.contains(&handle))
     }
 
@@ -429,13 +370,13 @@ mod tests {
         let kinds = StreamKinds::default();
         let mut blockers = Blockers::default();
         let held = |blockers: &Blockers, request: &Request<'_>| {
-            blockers.holds_up(place(request, Handle::NULL), request, &kinds)
+            blockers.holds_up(place(request.order(), Handle::NULL), request, &kinds)
         };
         assert!(!held(&blockers, &load));
         blockers.begin_making(&load);
         blockers.forget_parked();
         assert!(held(&blockers, &find) && !held(&blockers, &start(function(kernel.value()))));
-        blockers.add(place(&find, Handle::NULL), Handle::NULL, &find, &kinds);
+        blockers.add(place(find.order(), Handle::NULL), Handle::NULL, &find, &kinds);
         assert!(held(&blockers, &start(function(kernel.value()))) && !held(&blockers, &start(function(5))));
         let release = primary_context_release { context: Handle::<Context>::new(0, 0), device: 0 };
         assert!(held(&blockers, &Request::primary_context_release(release.clone())));

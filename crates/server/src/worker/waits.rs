@@ -1,8 +1,13 @@
 //! Commands that wait for the GPU: the engine hands them to the back end's completions and goes on.
 
 use super::engine::{Engine, Head, State};
+use super::execute::Answer;
 use super::status;
-use causeway_api::calls::{Request, event_query, event_watch, stream_query};
+use causeway_api::calls::{
+    Request, client_memory_unmap, context_destroy, cuArrayDestroy, cuMipmappedArrayDestroy, event_query,
+    event_synchronize, event_watch, green_context_destroy, memory_free, mirror_free, primary_context_reset,
+    stream_query, stream_synchronize,
+};
 use causeway_api::sys::CUresult;
 use causeway_gpu::busy::Busy;
 use causeway_gpu::{Completion, CuResult};
@@ -18,84 +23,130 @@ impl Engine {
         Box::new(move |outcome| engine.answer(head, outcome, &[]))
     }
 
-    /// Executes a waiting command; its answer may come later, from another thread. An error here is the answer.
-    pub(super) fn wait(self: &Arc<Self>, head: Head, request: &Request<'_>) -> CuResult<()> {
-        match request {
-            Request::stream_synchronize(wait) => {
-                let stream = self.objects.native(wait.stream)?;
-                self.gpu.after(stream, self.answer_when_done(head))
-            }
-            Request::event_synchronize(wait) => {
-                let event = self.objects.native(wait.event)?;
-                self.gpu.after_event(event, self.answer_when_done(head))
-            }
-            Request::context_synchronize(_) => self.gpu.after_context(self.answer_when_done(head)),
-            Request::memory_free(free) => {
-                let address = free.address;
-                let context = self.objects.native(head.context)?;
-                self.when_idle(head, move |engine| {
-                    engine.gpu.make_current(context)?;
-                    engine.gpu.memory_free(address)
-                })
-            }
-            Request::mirror_free(free) => {
-                let (mirror, bytes) = self.mirrors.remove(free.mirror)?;
-                if head.context.is_null() {
-                    // A variable, which its library frees, or an allocation, which has its own end.
-                    self.answer(head, Ok(()), &[]);
-                    return Ok(());
-                }
-                self.drop_when_idle(head, mirror, bytes)
-            }
-            Request::client_memory_unmap(unmap) => {
-                let memory = self.client_memory.remove(unmap.address)?;
-                let bytes = memory.len();
-                self.drop_when_idle(head, memory, bytes)
-            }
-            Request::green_context_destroy(destroy) => {
-                let green = self.objects.remove(destroy.green)?;
-                let context = self.objects.remove(destroy.context)?;
-                self.gpu.make_current(context)?;
-                self.when_idle(head, move |engine| engine.gpu.green_context_destroy(green, context))
-            }
-            // The driver would wait for the work that uses the array.
-            Request::cuArrayDestroy(destroy) => {
-                let (context, array) =
-                    (self.objects.native(head.context)?, self.objects.remove(destroy.hArray)?);
-                self.when_idle(head, move |engine| {
-                    engine.gpu.make_current(context)?;
-                    engine.gpu.cuArrayDestroy(array)
-                })
-            }
-            Request::cuMipmappedArrayDestroy(destroy) => {
-                let context = self.objects.native(head.context)?;
-                let array = self.objects.remove(destroy.hMipmappedArray)?;
-                self.when_idle(head, move |engine| {
-                    engine.gpu.make_current(context)?;
-                    engine.gpu.cuMipmappedArrayDestroy(array)
-                })
-            }
-            Request::primary_context_reset(reset) => {
-                self.gpu.make_current(self.objects.remove(reset.context)?)?;
-                let (device, ended) = (reset.device, reset.context);
-                self.when_idle(head, move |engine| {
-                    engine.mirrors.end_context(ended);
-                    engine.client_memory.end_context(ended);
-                    engine.gpu.primary_context_reset(device)
-                })
-            }
-            Request::context_destroy(destroy) => {
-                let context = self.objects.remove(destroy.context)?;
-                self.gpu.make_current(context)?;
-                let ended = destroy.context;
-                self.when_idle(head, move |engine| {
-                    engine.mirrors.end_context(ended);
-                    engine.client_memory.end_context(ended);
-                    engine.gpu.context_destroy(context)
-                })
-            }
-            _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+    /// Answers when a stream's work is done.
+    pub(super) fn synchronize_stream(
+        self: &Arc<Self>,
+        head: Head,
+        wait: &stream_synchronize,
+    ) -> CuResult<Answer> {
+        let stream = self.objects.native(wait.stream)?;
+        self.gpu.after(stream, self.answer_when_done(head))?;
+        Ok(Answer::Later)
+    }
+
+    /// Answers when an event's last record is done.
+    pub(super) fn synchronize_event(
+        self: &Arc<Self>,
+        head: Head,
+        wait: &event_synchronize,
+    ) -> CuResult<Answer> {
+        let event = self.objects.native(wait.event)?;
+        self.gpu.after_event(event, self.answer_when_done(head))?;
+        Ok(Answer::Later)
+    }
+
+    /// Answers when the work of the command's context is done.
+    pub(super) fn synchronize_context(self: &Arc<Self>, head: Head) -> CuResult<Answer> {
+        self.gpu.after_context(self.answer_when_done(head))?;
+        Ok(Answer::Later)
+    }
+
+    /// Frees device memory behind the work of the command's context.
+    pub(super) fn free_memory(self: &Arc<Self>, head: Head, free: &memory_free) -> CuResult<Answer> {
+        let address = free.address;
+        let context = self.objects.native(head.context)?;
+        self.when_idle(head, move |engine| {
+            engine.gpu.make_current(context)?;
+            engine.gpu.memory_free(address)
+        })
+    }
+
+    /// Drops a mirror behind the work of the command's context.
+    pub(super) fn free_mirror(self: &Arc<Self>, head: Head, free: &mirror_free) -> CuResult<Answer> {
+        let (mirror, bytes) = self.mirrors.remove(free.mirror)?;
+        if head.context.is_null() {
+            // A variable, which its library frees, or an allocation, which has its own end.
+            self.answer(head, Ok(()), &[]);
+            return Ok(Answer::Later);
         }
+        self.drop_when_idle(head, mirror, bytes)
+    }
+
+    /// Unmaps memory of the client behind the work of the command's context.
+    pub(super) fn unmap_client_memory(
+        self: &Arc<Self>,
+        head: Head,
+        unmap: &client_memory_unmap,
+    ) -> CuResult<Answer> {
+        let memory = self.client_memory.remove(unmap.address)?;
+        let bytes = memory.len();
+        self.drop_when_idle(head, memory, bytes)
+    }
+
+    /// Destroys a green context behind its work.
+    pub(super) fn destroy_green_context(
+        self: &Arc<Self>,
+        head: Head,
+        destroy: &green_context_destroy,
+    ) -> CuResult<Answer> {
+        let green = self.objects.remove(destroy.green)?;
+        let context = self.objects.remove(destroy.context)?;
+        self.gpu.make_current(context)?;
+        self.when_idle(head, move |engine| engine.gpu.green_context_destroy(green, context))
+    }
+
+    /// Destroys an array behind the work of the command's context, for which the driver would wait.
+    pub(super) fn destroy_array(self: &Arc<Self>, head: Head, destroy: &cuArrayDestroy) -> CuResult<Answer> {
+        let (context, array) = (self.objects.native(head.context)?, self.objects.remove(destroy.hArray)?);
+        self.when_idle(head, move |engine| {
+            engine.gpu.make_current(context)?;
+            engine.gpu.cuArrayDestroy(array)
+        })
+    }
+
+    /// As [`Engine::destroy_array`], for a mipmapped one.
+    pub(super) fn destroy_mipmapped_array(
+        self: &Arc<Self>,
+        head: Head,
+        destroy: &cuMipmappedArrayDestroy,
+    ) -> CuResult<Answer> {
+        let context = self.objects.native(head.context)?;
+        let array = self.objects.remove(destroy.hMipmappedArray)?;
+        self.when_idle(head, move |engine| {
+            engine.gpu.make_current(context)?;
+            engine.gpu.cuMipmappedArrayDestroy(array)
+        })
+    }
+
+    /// Resets a primary context behind its work.
+    pub(super) fn reset_primary_context(
+        self: &Arc<Self>,
+        head: Head,
+        reset: &primary_context_reset,
+    ) -> CuResult<Answer> {
+        self.gpu.make_current(self.objects.remove(reset.context)?)?;
+        let (device, ended) = (reset.device, reset.context);
+        self.when_idle(head, move |engine| {
+            engine.mirrors.end_context(ended);
+            engine.client_memory.end_context(ended);
+            engine.gpu.primary_context_reset(device)
+        })
+    }
+
+    /// Destroys a context behind its work.
+    pub(super) fn destroy_context(
+        self: &Arc<Self>,
+        head: Head,
+        destroy: &context_destroy,
+    ) -> CuResult<Answer> {
+        let context = self.objects.remove(destroy.context)?;
+        self.gpu.make_current(context)?;
+        let ended = destroy.context;
+        self.when_idle(head, move |engine| {
+            engine.mirrors.end_context(ended);
+            engine.client_memory.end_context(ended);
+            engine.gpu.context_destroy(context)
+        })
     }
 
     /// Whether a stream's work is done; when it is not, the client is told later that it is.
@@ -184,7 +235,7 @@ impl Engine {
         self: &Arc<Self>,
         head: Head,
         job: impl FnOnce(&Engine) -> CuResult<()> + Send + 'static,
-    ) -> CuResult<()> {
+    ) -> CuResult<Answer> {
         let job = Arc::new(Mutex::new(Some(job)));
         let engine = Arc::clone(self);
         let run = move |outcome: CuResult<()>| {
@@ -199,7 +250,7 @@ impl Engine {
         if let Err(error) = asked {
             run(Err(error));
         }
-        Ok(())
+        Ok(Answer::Later)
     }
 
     /// Drops memory that kernels reach aside once the current context is idle, and answers. Where the back end does not say when that
@@ -209,11 +260,12 @@ impl Engine {
         head: Head,
         memory: impl Send + 'static,
         bytes: usize,
-    ) -> CuResult<()> {
+    ) -> CuResult<Answer> {
         let engine = Arc::clone(self);
         Busy::in_context(&*self.gpu, memory, bytes).after(&*self.gpu, move |outcome| {
             let worker = Arc::clone(&engine);
             engine.aside.run(move || worker.answer(head, outcome.map(drop), &[]));
-        })
+        })?;
+        Ok(Answer::Later)
     }
 }

@@ -71,8 +71,7 @@ pub fn is_any() -> bool {
 /// program has written to that memory.
 #[inline]
 pub fn before(server: usize, opcode: Opcode) -> Result<(), CUresult> {
-    let only_looks = matches!(opcode, Opcode::stream_synchronize | Opcode::stream_query);
-    if opcode.is_in_stream() && !only_looks { send(server) } else { Ok(()) }
+    if opcode.is_in_stream() { send(server) } else { Ok(()) }
 }
 
 /// Sends what the program has written to memory of which the server has a mirror.

@@ -6,8 +6,9 @@ use crate::model::graph::work::{Copying, Filling, Kernel, Values, Work};
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::{self, StreamState};
 use crate::submit::copy::Place;
-use causeway_api::calls::{Call, Opcode, Request};
+use causeway_api::calls::{Call, NodeRequest, Request};
 use causeway_api::handle::{Context, Handle};
+use causeway_api::order::Capture;
 use causeway_api::sys::{CUDA_MEMSET_NODE_PARAMS, CUresult, CUstreamBatchMemOpType};
 use causeway_api::types::ValueOperation;
 
@@ -31,20 +32,19 @@ pub fn take<C: Call>(context: Handle<Context>, request: &C) -> Result<bool, CUre
 /// Refuses a command with results for a captured stream.
 #[inline]
 pub fn refuse_called<C: Call>(request: &C) -> Result<(), CUresult> {
-    // Properties of the stream itself are no work for it.
-    let is_property = matches!(
-        C::OPCODE,
-        Opcode::stream_attribute_get | Opcode::stream_attribute_set | Opcode::cuStreamCopyAttributes
-    );
     match captured(request) {
-        Some(state) if !is_property => Err(refuse_command(&state, C::OPCODE.name())),
-        _ => Ok(()),
+        Some(state) => Err(refuse_command(&state, C::OPCODE.name())),
+        None => Ok(()),
     }
 }
 
+/// The captured stream of a command that concerns the capture.
 #[inline]
 fn captured<C: Call>(request: &C) -> Option<std::sync::Arc<StreamState>> {
-    let stream = if any() { request.stream()? } else { return None };
+    if C::OPCODE.capture() == Capture::Passes || !any() {
+        return None;
+    }
+    let stream = request.stream()?;
     if stream.is_null() {
         return None;
     }
@@ -64,14 +64,18 @@ fn take_for<C: Call>(state: &StreamState, context: Handle<Context>, request: &C)
     let Ok(request) = Request::decode(C::OPCODE, &bytes) else {
         return Err(CUresult::CUDA_ERROR_UNKNOWN);
     };
-    match work_of(context, &request)? {
+    let work = match request.as_node() {
+        Some(request) => work_of(context, request)?,
+        None => None,
+    };
+    match work {
         Some(work) => add(state, work),
         None => Err(refuse_command(state, C::OPCODE.name())),
     }
 }
 
-/// The node that does what a command asks for, if there is one.
-fn work_of(context: Handle<Context>, request: &Request<'_>) -> Result<Option<Work>, CUresult> {
+/// The node that does what a command asks for; nothing where no node can, as for a copy of some shapes.
+fn work_of(context: Handle<Context>, request: NodeRequest<'_, '_>) -> Result<Option<Work>, CUresult> {
     type Operation = CUstreamBatchMemOpType;
     let fill = |dst, pitch, value, element, width, height| {
         let parameters = CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: element, width, height };
@@ -82,47 +86,46 @@ fn work_of(context: Handle<Context>, request: &Request<'_>) -> Result<Option<Wor
         Ok(Some(Work::Values(Values::single(operation, context).into())))
     };
     match request {
-        Request::launch(launch) => {
+        NodeRequest::launch(launch) => {
             let function = launch.function.as_raw();
             let attributes = launch.attributes.clone();
             let kernel = Kernel::with_buffer(function, context, launch.shape, attributes, launch.params)?;
             Ok(Some(Work::Kernel(kernel.into())))
         }
-        Request::copy_within_device(copy) => {
+        NodeRequest::copy_within_device(copy) => {
             let (destination, source) = (Place::Device(copy.destination), Place::Device(copy.source));
             Ok(Copying::between(&destination, &source, context).map(Work::Copy))
         }
-        Request::cuMemsetD8Async(set) => fill(set.dstDevice, set.N, set.uc.into(), 1, set.N, 1),
-        Request::cuMemsetD16Async(set) => fill(set.dstDevice, set.N * 2, set.us.into(), 2, set.N, 1),
-        Request::cuMemsetD32Async(set) => fill(set.dstDevice, set.N * 4, set.ui, 4, set.N, 1),
-        Request::cuMemsetD2D8Async(set) => {
+        NodeRequest::cuMemsetD8Async(set) => fill(set.dstDevice, set.N, set.uc.into(), 1, set.N, 1),
+        NodeRequest::cuMemsetD16Async(set) => fill(set.dstDevice, set.N * 2, set.us.into(), 2, set.N, 1),
+        NodeRequest::cuMemsetD32Async(set) => fill(set.dstDevice, set.N * 4, set.ui, 4, set.N, 1),
+        NodeRequest::cuMemsetD2D8Async(set) => {
             fill(set.dstDevice, set.dstPitch, set.uc.into(), 1, set.Width, set.Height)
         }
-        Request::cuMemsetD2D16Async(set) => {
+        NodeRequest::cuMemsetD2D16Async(set) => {
             fill(set.dstDevice, set.dstPitch, set.us.into(), 2, set.Width, set.Height)
         }
-        Request::cuMemsetD2D32Async(set) => {
+        NodeRequest::cuMemsetD2D32Async(set) => {
             fill(set.dstDevice, set.dstPitch, set.ui, 4, set.Width, set.Height)
         }
-        Request::cuStreamWriteValue32_v2(write) => {
+        NodeRequest::cuStreamWriteValue32_v2(write) => {
             let kind = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32;
             values(kind, write.addr, write.value.into(), write.flags)
         }
-        Request::cuStreamWriteValue64_v2(write) => {
+        NodeRequest::cuStreamWriteValue64_v2(write) => {
             let kind = Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64;
             values(kind, write.addr, write.value, write.flags)
         }
-        Request::cuStreamWaitValue32_v2(wait) => {
+        NodeRequest::cuStreamWaitValue32_v2(wait) => {
             let kind = Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32;
             values(kind, wait.addr, wait.value.into(), wait.flags)
         }
-        Request::cuStreamWaitValue64_v2(wait) => {
+        NodeRequest::cuStreamWaitValue64_v2(wait) => {
             let kind = Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64;
             values(kind, wait.addr, wait.value, wait.flags)
         }
-        Request::stream_memory_barrier(barrier) => {
+        NodeRequest::stream_memory_barrier(barrier) => {
             values(CUstreamBatchMemOpType(barrier.operation), 0, 0, barrier.flags)
         }
-        _ => Ok(None),
     }
 }

@@ -26,7 +26,7 @@ impl Engine {
             Opcode::from_number(command.opcode).ok_or(ProtocolError::UnknownCommand(command.opcode))?;
         let request = Request::decode(opcode, command.payload)?;
         let head = Head { call: command.call, context: Handle::from_value(command.context), opcode };
-        let place = order::place(&request, head.context);
+        let place = order::place(request.order(), head.context);
         if let Some(Payload::Image { number, length, hash }) = request.payload() {
             self.seek_image(number, length, hash, matches!(request, Request::copy_to_device(_)));
         }
@@ -34,12 +34,8 @@ impl Engine {
             self.see_to_lent(copy);
         }
         let mut state = self.state.lock();
-        match &request {
-            Request::stream_create(create) => state.kinds.created(create.stream, head.context, create.flags),
-            Request::green_stream_create(create) => {
-                state.kinds.created(create.stream, head.context, create.flags)
-            }
-            _ => {}
+        if let Some((stream, flags)) = request.new_stream() {
+            state.kinds.created(stream, head.context, flags);
         }
         if self.is_ready(&state, place, &request) {
             self.issue(&mut state, head, place, &request, command.payload);
