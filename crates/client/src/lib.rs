@@ -24,6 +24,7 @@
 mod abi;
 pub mod environment;
 mod kept;
+mod locks;
 mod log;
 mod model;
 mod nvidia;

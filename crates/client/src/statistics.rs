@@ -3,10 +3,10 @@
 pub mod copies;
 
 use crate::abi::entry::Carried;
+use crate::locks::{Mutex, rank};
 use causeway_api::coverage::FUNCTIONS;
 use causeway_fabric::{Counters, Reason, Via};
 use causeway_pipeline::Direction;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,7 +25,7 @@ static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
 static BYTES_NOT_SENT: AtomicU64 = AtomicU64::new(0);
 static WAITS: AtomicU64 = AtomicU64::new(0);
 /// What the program waited for, and how often.
-static WAITED_FOR: Mutex<BTreeMap<&str, Waited>> = Mutex::new(BTreeMap::new());
+static WAITED_FOR: Mutex<rank::WaitStatistics, BTreeMap<&str, Waited>> = Mutex::new(BTreeMap::new());
 
 /// How often something was waited for.
 #[derive(Clone, Copy, Default)]

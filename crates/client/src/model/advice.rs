@@ -2,9 +2,9 @@
 //!
 //! The memory follows host and device by itself, so nothing is done with it; but the program can ask for it.
 
+use crate::locks::{Mutex, rank};
 use causeway_api::sys::CUdevice;
 use core::ops::Range;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
 /// A place of memory in the terms of the calls: the number of a device, or one of the two below.
@@ -37,7 +37,7 @@ impl Default for Advice {
 #[derive(Default)]
 struct Pieces(BTreeMap<u64, (u64, Advice)>);
 
-static PIECES: Mutex<Pieces> = Mutex::new(Pieces(BTreeMap::new()));
+static PIECES: Mutex<rank::MemoryAdvice, Pieces> = Mutex::new(Pieces(BTreeMap::new()));
 
 /// Changes what was said about `range`.
 pub fn change(range: Range<u64>, change: impl Fn(&mut Advice)) {

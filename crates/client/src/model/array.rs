@@ -1,5 +1,6 @@
 //! Arrays as the client knows them: their descriptors, so that copies are checked here.
 
+use crate::locks::{Mutex, rank};
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
 use crate::remote::session;
@@ -7,7 +8,6 @@ use causeway_api::calls;
 use causeway_api::handle::{Array, Context, Handle, MipmappedArray};
 use causeway_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUarray_format as Format, CUresult};
 use causeway_api::types::ArrayBox;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct ArrayState {
 pub struct MipmappedState {
     context: Handle<Context>,
     /// The levels that the program has asked for.
-    levels: Mutex<HashMap<u32, Handle<Array>>>,
+    levels: Mutex<rank::ArrayLevels, HashMap<u32, Handle<Array>>>,
 }
 
 static ARRAYS: Registry<Array, ArrayState> = Registry::new();

@@ -6,6 +6,7 @@
 //! query that finds work unfinished leaves a token with the worker, which reports once when that work is over.
 //! So a loop of queries costs one round trip, and a wait for a stream without new work costs none.
 
+use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::handles;
 use crate::remote::session;
@@ -14,7 +15,6 @@ use causeway_api::calls::{self, Call};
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::CUresult;
 use core::cell::Cell;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -161,7 +161,7 @@ impl Watch {
     }
 }
 
-static WATCHES: LazyLock<Mutex<HashMap<u64, Watch>>> = LazyLock::new(Mutex::default);
+static WATCHES: LazyLock<Mutex<rank::Watches, HashMap<u64, Watch>>> = LazyLock::new(Mutex::default);
 
 /// The worker reports that what a query found unfinished is over.
 pub fn reached(token: u64, status: CUresult) {

@@ -7,11 +7,11 @@
 mod addresses;
 
 use crate::abi::entry::DefaultStream;
+use crate::locks::{Mutex, RwLock, rank};
 use crate::model::{context, stream};
 use crate::submit::capture;
 use causeway_api::handle::{Context, Handle, Kind, Stream};
 use causeway_api::sys::{CUresult, CUstream};
-use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -48,7 +48,7 @@ impl Slot {
 }
 
 static SLOTS: [OnceLock<Box<[Slot; SEGMENT]>>; SEGMENTS] = [const { OnceLock::new() }; SEGMENTS];
-static FREE: Mutex<Free> = Mutex::new(Free { next: 0, resting: VecDeque::new() });
+static FREE: Mutex<rank::FreeHandles, Free> = Mutex::new(Free { next: 0, resting: VecDeque::new() });
 
 struct Free {
     next: u32,
@@ -265,7 +265,7 @@ type Entry<K, T> = (Handle<K>, Arc<T>);
 /// What the client keeps of objects of one sort, found by their handles.
 pub struct Registry<K, T> {
     /// By slot.
-    entries: RwLock<Vec<Option<Entry<K, T>>>>,
+    entries: RwLock<rank::Registries, Vec<Option<Entry<K, T>>>>,
 }
 
 impl<K: Kind, T> Registry<K, T> {

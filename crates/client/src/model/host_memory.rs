@@ -2,6 +2,7 @@
 //!
 //! It lies in the host window while there is room, so that kernels can have its address; see [`crate::remote::visible`].
 
+use crate::locks::{RwLock, rank};
 use crate::model::context;
 use crate::model::host_window;
 use crate::model::memory;
@@ -12,7 +13,6 @@ use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
 use causeway_memory::pages::{self, Access};
 use core::ffi::c_void;
-use parking_lot::RwLock;
 use std::collections::BTreeMap;
 
 /// A range of pinned memory.
@@ -38,7 +38,7 @@ pub struct Range {
     pub is_pooled: bool,
 }
 
-static RANGES: RwLock<BTreeMap<usize, Range>> = RwLock::new(BTreeMap::new());
+static RANGES: RwLock<rank::HostMemory, BTreeMap<usize, Range>> = RwLock::new(BTreeMap::new());
 const PAGE: usize = 4096;
 
 /// Allocates memory for `cuMemHostAlloc`: page-aligned and zeroed.

@@ -1,9 +1,9 @@
 //! The windows: addresses that both this process and the worker keep for memory that host and device share.
 
+use crate::locks::{Mutex, rank};
 use crate::log::info;
 use causeway_memory::SealedMemory;
 use core::ffi::c_void;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -19,7 +19,7 @@ pub struct Window {
     start: AtomicUsize,
     size: AtomicUsize,
     /// Free ranges: start to length, neighbours always merged.
-    free: Mutex<BTreeMap<usize, usize>>,
+    free: Mutex<rank::HostWindow, BTreeMap<usize, usize>>,
 }
 
 static HOST: Window = Window::new();

@@ -4,6 +4,7 @@
 //! address that the server's driver chose. Addresses from windows are unique. Drivers of several servers may choose the
 //! same one, so that each server has its own map: an address means first what it is on the current context's server.
 
+use crate::locks::{RwLock, rank};
 use crate::log::error;
 use crate::model::address::heap::Heap;
 use crate::model::context;
@@ -12,7 +13,6 @@ use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemLocation, CUmemLocationType, CUresult,
 };
-use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -72,13 +72,14 @@ pub struct Piece {
 type Pieces = BTreeMap<CUdeviceptr, Piece>;
 
 /// By server.
-static PIECES: [RwLock<Pieces>; MOST_SERVERS] = [const { RwLock::new(BTreeMap::new()) }; MOST_SERVERS];
+static PIECES: [RwLock<rank::DeviceMemory, Pieces>; MOST_SERVERS] =
+    [const { RwLock::new(BTreeMap::new()) }; MOST_SERVERS];
 
 /// The highest number of a server that has memory, so that no map is looked into for nothing.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks into the maps one after the other, the current context's server first, until `look` finds something.
-fn search<T>(look: impl Fn(&RwLock<Pieces>) -> Option<T>) -> Option<T> {
+fn search<T>(look: impl Fn(&RwLock<rank::DeviceMemory, Pieces>) -> Option<T>) -> Option<T> {
     let here = context::current_or_none().server();
     let others = (0..=HIGHEST.load(Ordering::Relaxed)).filter(|server| *server != here);
     look(&PIECES[here]).or_else(|| others.into_iter().find_map(|server| look(&PIECES[server])))

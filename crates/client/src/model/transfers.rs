@@ -5,6 +5,7 @@
 //! and whoever says "done" waits for them.
 
 use super::uploads;
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::log::info;
 use crate::model::completion;
 use crate::model::host_writes::{self, Key, MOST_OVERLAPPING, Store, Writes};
@@ -18,7 +19,7 @@ use causeway_api::sys::CUresult;
 use causeway_fabric::{Awaited, TransferError};
 use causeway_sync::awake;
 use core::ops::Range;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -39,7 +40,7 @@ pub struct Transfer {
     ticket: AtomicU64,
     /// The error that the server reported for it, 0 while there is none.
     failure: AtomicU32,
-    outcome: Mutex<Outcome>,
+    outcome: Mutex<rank::TransferOutcome, Outcome>,
     /// Whether there is an outcome.
     over: AtomicBool,
     done: Condvar,
@@ -57,7 +58,8 @@ const UNPOSTED: u64 = u64::MAX;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Those that are pending. No other lock is taken while this one is held.
-pub(crate) static PENDING: LazyLock<Mutex<Writes<Arc<Transfer>, Store>>> = LazyLock::new(Mutex::default);
+pub(crate) static PENDING: LazyLock<Mutex<rank::PendingWrites, Writes<Arc<Transfer>, Store>>> =
+    LazyLock::new(Mutex::default);
 /// How many transfers are pending, so that the common case of none costs one load.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Threads that wait for a transfer now.
@@ -168,7 +170,7 @@ pub unsafe fn expect_apart(
 /// # Safety
 /// As for [`expect`].
 unsafe fn begin(
-    mut pending: MutexGuard<'_, Writes<Arc<Transfer>, Store>>,
+    mut pending: MutexGuard<'_, rank::PendingWrites, Writes<Arc<Transfer>, Store>>,
     context: Handle<Context>,
     flow: u64,
     before: Before,
@@ -314,7 +316,7 @@ impl Transfer {
         loop {
             match outcome.result {
                 Some(result) => return result,
-                None => self.done.wait(&mut outcome),
+                None => outcome.wait(&self.done),
             }
         }
     }

@@ -1,11 +1,15 @@
 //! Memory of the program that the link's threads still read, for copies that were put in line.
 
-use parking_lot::{Condvar, Mutex};
+use crate::locks::{Mutex, rank};
+use parking_lot::Condvar;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-static RANGES: LazyLock<Mutex<HashMap<u64, (usize, usize)>>> = LazyLock::new(Mutex::default);
+/// First address and size of what is read, by number.
+type Ranges = HashMap<u64, (usize, usize)>;
+
+static RANGES: LazyLock<Mutex<rank::Uploads, Ranges>> = LazyLock::new(Mutex::default);
 static CHANGED: Condvar = Condvar::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// The bytes of all, so that the common case of none costs one load.
@@ -45,7 +49,7 @@ pub fn wait_for_range(start: usize, end: usize) {
     }
     let mut ranges = RANGES.lock();
     while ranges.values().any(|range| range.0 < end && start < range.1) {
-        CHANGED.wait(&mut ranges);
+        ranges.wait(&CHANGED);
     }
 }
 

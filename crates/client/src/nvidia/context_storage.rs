@@ -3,13 +3,13 @@
 //! The runtime reads its value in nearly every call, so each thread remembers what it has read, until anything is
 //! changed anywhere.
 
+use crate::locks::{RwLock, rank};
 use crate::model::context;
 use crate::model::handles::RawHandle as _;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUcontext, CUresult};
 use core::cell::Cell;
 use core::ffi::c_void;
-use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ struct Value {
 /// Context and key of a value.
 type Key = (u64, usize);
 
-static VALUES: LazyLock<RwLock<HashMap<Key, Value>>> = LazyLock::new(RwLock::default);
+static VALUES: LazyLock<RwLock<rank::ContextStorage, HashMap<Key, Value>>> = LazyLock::new(RwLock::default);
 
 /// Counts the changes of [`VALUES`]; what a thread remembers is good for one count.
 static CHANGES: AtomicU64 = AtomicU64::new(1);

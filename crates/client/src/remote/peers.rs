@@ -1,6 +1,7 @@
 //! Ways from server to server, by which copies between their devices go without passing here.
 
 use crate::environment;
+use crate::locks::{Mutex, rank};
 use crate::log::{error, info};
 use crate::remote::session::{Session, with};
 use causeway_access::target::random_bytes;
@@ -10,7 +11,6 @@ use causeway_api::sys::CUresult;
 use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_fabric::Via;
 use causeway_fabric::between::{self, BetweenServers};
-use parking_lot::Mutex;
 use std::sync::OnceLock;
 
 /// What the user lets carry copies between devices of two servers.
@@ -46,7 +46,7 @@ pub struct PeerLink {
 }
 
 /// The ways, by destination and source. A link that could not be had is not tried again.
-static WAYS: Mutex<[[Option<Way>; MOST_SERVERS]; MOST_SERVERS]> =
+static WAYS: Mutex<rank::PeerWays, [[Option<Way>; MOST_SERVERS]; MOST_SERVERS]> =
     Mutex::new([[None; MOST_SERVERS]; MOST_SERVERS]);
 
 /// The way for copies between devices of two servers, which is found when it is first needed.
@@ -66,7 +66,7 @@ pub fn way(destination: usize, source: usize) -> Result<Way, CUresult> {
 }
 
 /// What has been found out about ways between servers, a sentence each, for the report.
-static FOUND: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static FOUND: Mutex<rank::PeerAddresses, Vec<String>> = Mutex::new(Vec::new());
 
 /// Notes what has been found out about a way.
 pub fn note(sentence: String) {

@@ -4,12 +4,12 @@
 //! table; see [`causeway_pipeline`].
 
 use crate::environment;
+use crate::locks::{RwLock, rank};
 use crate::log::{error, info};
 use crate::remote::session;
 use causeway_pipeline::profile::{self, Pair};
 use causeway_pipeline::{Direction, Module, Plan, Profile, Table, VARIABLE, for_distance};
 use core::ffi::{CStr, c_char, c_int};
-use parking_lot::RwLock;
 use std::time::Duration;
 
 /// How the copies of one session are carried.
@@ -19,7 +19,7 @@ pub struct Plans {
     by_distance: Table,
     /// What the session began with.
     of_beginning: Table,
-    table: RwLock<Table>,
+    table: RwLock<rank::Plans, Table>,
     /// Where the table comes from.
     source: String,
     pair: Pair,

@@ -4,12 +4,12 @@
 //! memory: so it is done when a range has been copied from or to often enough to be worth it, and where the system
 //! refuses, copies of the range go on through staging.
 
+use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::host_memory::{self, Range};
 use crate::remote::session::{self, Session};
 use crate::submit::copy::HostRegion;
 use causeway_fabric::Via;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,9 @@ enum State {
 }
 
 /// By the range's number and by server.
-static RANGES: Mutex<Option<HashMap<(u64, usize), State>>> = Mutex::new(None);
+type States = HashMap<(u64, usize), State>;
+
+static RANGES: Mutex<rank::RegisteredMemory, Option<States>> = Mutex::new(None);
 /// Whether anything was ever entered there.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 

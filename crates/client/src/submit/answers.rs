@@ -2,12 +2,12 @@
 //!
 //! Programs ask some of these before every launch (Triton has its tensor maps encoded anew each time).
 
+use crate::locks::{Mutex, rank};
 use crate::remote::session::call_in;
 use causeway_api::calls::{Call, Opcode};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_wire::codec::{Decoder, Encode};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ const MOST_ANSWERS: usize = 8192;
 /// A call, the context it was made in, and its arguments as they travel.
 type Question = (Opcode, u64, Vec<u8>);
 
-static ANSWERS: LazyLock<Mutex<HashMap<Question, Vec<u8>>>> = LazyLock::new(Mutex::default);
+static ANSWERS: LazyLock<Mutex<rank::Answers, HashMap<Question, Vec<u8>>>> = LazyLock::new(Mutex::default);
 
 /// Answers a call in a context, which may be a null one, from what was answered before, or asks the server. Refusals
 /// are not kept.

@@ -4,6 +4,7 @@
 //! Host functions run on one thread, one after the other, as CUDA runs them. Copies have a thread of their own: a
 //! host function may wait for a stream whose next copy needs it.
 
+use crate::locks::{Mutex, rank};
 use crate::log::error;
 use crate::model::stream::{Ahead, StreamState};
 use crate::remote::session;
@@ -16,7 +17,6 @@ use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, HOST_DONE_TRANSFER};
 use core::ffi::c_void;
 use crossbeam_channel::{Sender, unbounded};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,7 +71,7 @@ unsafe impl Send for Address {}
 unsafe impl Sync for Address {}
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
-static TASKS: LazyLock<Mutex<HashMap<u64, Task>>> = LazyLock::new(Mutex::default);
+static TASKS: LazyLock<Mutex<rank::Callbacks, HashMap<u64, Task>>> = LazyLock::new(Mutex::default);
 static FUNCTIONS: LazyLock<Sender<Due>> = LazyLock::new(|| start("host functions"));
 static ACCESSES: LazyLock<Sender<Due>> = LazyLock::new(|| start("host copies"));
 

@@ -4,6 +4,7 @@
 //! of pools, and a record that goes out anyway brings the news along.
 
 use crate::abi::entry::refuse_use;
+use crate::locks::{Mutex, rank};
 use crate::model::completion;
 use crate::model::context;
 use crate::model::exchange::{self, Kind};
@@ -20,7 +21,6 @@ use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult};
 use causeway_api::types::ExportToken;
 use core::ffi::c_char;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,9 +32,9 @@ pub struct EventState {
     /// Whether the server knows it.
     is_made: AtomicBool,
     /// Held while the server is told.
-    making: Mutex<()>,
+    making: Mutex<rank::EventMaking, ()>,
     /// Its last record; nothing before the first.
-    record: Mutex<Option<Record>>,
+    record: Mutex<rank::EventRecord, Option<Record>>,
     /// Whether other processes may record it, so that only the server knows what its last record is.
     is_shared: AtomicBool,
 }

@@ -4,6 +4,7 @@
 //! the whole block, once for all pieces of it.
 
 use crate::abi::entry::refuse_use;
+use crate::locks::{Mutex, rank};
 use crate::model::address::heap;
 use crate::model::address::window;
 use crate::model::exchange::{self, Kind};
@@ -16,7 +17,6 @@ use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUmemAccess_flags, CUmemLocationType, CUresult};
 use causeway_api::types::{AddressAccess, ExportToken};
 use core::ffi::c_char;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, LazyLock};
@@ -32,9 +32,10 @@ struct Imported {
     pieces: HashMap<CUdeviceptr, usize>,
 }
 
-static IMPORTED: LazyLock<Mutex<HashMap<ExportToken, Imported>>> = LazyLock::new(Mutex::default);
+static IMPORTED: LazyLock<Mutex<rank::Imported, HashMap<ExportToken, Imported>>> =
+    LazyLock::new(Mutex::default);
 /// Pieces that were freed in a stream and are closed when it has got there.
-static CLOSING: Mutex<Vec<(CUdeviceptr, heap::Stamp)>> = Mutex::new(Vec::new());
+static CLOSING: Mutex<rank::ClosingImports, Vec<(CUdeviceptr, heap::Stamp)>> = Mutex::new(Vec::new());
 
 /// The handle by which another process can open a piece of memory, which has to be of this origin.
 pub fn export(address: CUdeviceptr, origin: Origin) -> Result<[c_char; 64], CUresult> {

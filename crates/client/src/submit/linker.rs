@@ -1,5 +1,6 @@
 //! Linkers that the program has made, and their results, which are its until it destroys them.
 
+use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
@@ -9,7 +10,6 @@ use crate::submit::jit::Jit;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, LinkState};
 use causeway_api::sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// How much of a result is fetched at once, in bytes.
@@ -19,9 +19,9 @@ struct State {
     handle: Handle<LinkState>,
     context: Handle<Context>,
     /// The options of the linker, by which it answers.
-    jit: Mutex<Jit>,
+    jit: Mutex<rank::Linker, Jit>,
     /// The linked image. It is put here once and not moved, since the program has its address.
-    result: Mutex<Option<Box<[u8]>>>,
+    result: Mutex<rank::LinkerResult, Option<Box<[u8]>>>,
 }
 
 static LINKERS: Registry<LinkState, State> = Registry::new();

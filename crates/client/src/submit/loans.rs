@@ -5,6 +5,7 @@
 //! is first copied from and ends with the allocation. Whether it can be had shows when it is tried: where the driver does
 //! not export, import or open the memory, copies go by the workers' link.
 
+use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::address::heap::Heap;
 use crate::model::memory::{self, Origin};
@@ -16,7 +17,6 @@ use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::{DevicePlace, PeerTicket, Region};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +46,7 @@ struct Loans {
     reaching: HashMap<(CUdevice, CUdevice), bool>,
 }
 
-static LOANS: LazyLock<Mutex<Loans>> = LazyLock::new(Mutex::default);
+static LOANS: LazyLock<Mutex<rank::Loans, Loans>> = LazyLock::new(Mutex::default);
 /// Whether anything has ever been lent.
 static IS_ANY: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicU64 = AtomicU64::new(1);

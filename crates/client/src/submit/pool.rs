@@ -8,6 +8,7 @@ pub mod places;
 pub mod ranges;
 
 use crate::abi::entry::refuse_use;
+use crate::locks::{Mutex, RwLock, rank};
 use crate::log::info;
 use crate::model::address::heap::{self, Heap, Stamp};
 use crate::model::address::window;
@@ -21,7 +22,6 @@ use crate::submit::ipc;
 use causeway_api::calls;
 use causeway_api::handle::{Handle, MemoryPool};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUmemAllocationHandleType, CUmemPool_attribute, CUresult};
-use parking_lot::{Mutex, RwLock};
 use places::Place;
 use ranges::Ranges;
 use std::sync::Arc;
@@ -57,9 +57,9 @@ struct OfDevice {
 }
 
 static POOLS: Registry<MemoryPool, PoolState> = Registry::new();
-static OF_DEVICES: RwLock<Vec<OfDevice>> = RwLock::new(Vec::new());
+static OF_DEVICES: RwLock<rank::PoolsOfDevices, Vec<OfDevice>> = RwLock::new(Vec::new());
 /// Memory of destroyed pools that is not free yet, or not known to be.
-static ENDING: Mutex<Vec<Arc<Heap>>> = Mutex::new(Vec::new());
+static ENDING: Mutex<rank::EndingPools, Vec<Arc<Heap>>> = Mutex::new(Vec::new());
 
 impl PoolState {
     fn new(place: Place, limit: u64, handle_types: u32, is_imported: bool) -> Arc<Self> {
@@ -267,7 +267,7 @@ pub fn destroy(pool: &PoolState) -> Result<(), CUresult> {
     }
 }
 
-static ENDING_RANGES: Mutex<Vec<Arc<Ranges>>> = Mutex::new(Vec::new());
+static ENDING_RANGES: Mutex<rank::EndingPools, Vec<Arc<Ranges>>> = Mutex::new(Vec::new());
 
 /// Lets go of what destroyed pools have free by now.
 fn sweep() {

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::abi::entry::give;
+use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::remote::session;
 use crate::submit::module::FunctionState;
@@ -12,7 +13,6 @@ use causeway_api::sys::{
     CUdevice_attribute, CUfunction, CUfunction_attribute, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
 };
 use causeway_api::types::{LaunchAttribute, LaunchShape};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -21,7 +21,8 @@ use std::sync::LazyLock;
 type Question = (Handle<Context>, Handle<Function>, i32, usize, u32, [Option<i32>; 2]);
 
 /// Answers so far: the search below asks the same questions for every size of a problem.
-static ANSWERS: LazyLock<Mutex<HashMap<Question, i32>>> = LazyLock::new(Mutex::default);
+static ANSWERS: LazyLock<Mutex<rank::OccupancyAnswers, HashMap<Question, i32>>> =
+    LazyLock::new(Mutex::default);
 
 fn blocks(question: Question) -> Result<i32, CUresult> {
     let known = ANSWERS.lock().get(&question).copied();
@@ -50,7 +51,8 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     config: *const CUlaunchConfig,
 ) -> Outcome {
     // Libraries ask for the same few launches again and again.
-    static ANSWERS: LazyLock<Mutex<HashMap<ClusterQuestion, i32>>> = LazyLock::new(Mutex::default);
+    static ANSWERS: LazyLock<Mutex<rank::OccupancyAnswers, HashMap<ClusterQuestion, i32>>> =
+        LazyLock::new(Mutex::default);
     // SAFETY: a configuration, or null; its list has `numAttrs` entries.
     let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
     let (function, state) = module::given_function(func)?;

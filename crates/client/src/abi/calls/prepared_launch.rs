@@ -3,12 +3,12 @@
 
 use super::Outcome;
 use crate::abi::entry::DefaultStream;
+use crate::locks::{Mutex, rank};
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module;
 use causeway_api::sys::{CUfunction, CUresult, CUstream};
 use causeway_api::types::LaunchShape;
 use core::ffi::c_void;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -26,7 +26,8 @@ struct Prepared {
 }
 
 /// By the function's handle.
-static PREPARED: LazyLock<Mutex<HashMap<u64, Prepared>>> = LazyLock::new(Mutex::default);
+static PREPARED: LazyLock<Mutex<rank::PreparedLaunches, HashMap<u64, Prepared>>> =
+    LazyLock::new(Mutex::default);
 
 fn prepare<T>(
     function: CUfunction,

@@ -5,6 +5,7 @@
 
 use super::Outcome;
 use crate::abi::entry::give;
+use crate::locks::{Mutex, rank};
 use crate::model::handles::RawHandle as _;
 use crate::model::{array, context, handles};
 use crate::remote::session;
@@ -15,7 +16,6 @@ use causeway_api::sys::{
     CUresourcetype, CUresult, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
 };
 use causeway_api::types::TextureSource;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -47,12 +47,12 @@ enum Bound {
 }
 
 /// By context and number.
-type Objects<T> = LazyLock<Mutex<HashMap<(Handle<Context>, u64), T>>>;
+type Objects<T> = LazyLock<Mutex<rank::Textures, HashMap<(Handle<Context>, u64), T>>>;
 
 static TEXTURES: Objects<Texture> = LazyLock::new(Mutex::default);
 static SURFACES: Objects<Surface> = LazyLock::new(Mutex::default);
 /// By the handle of the texture or surface reference.
-static BOUND: LazyLock<Mutex<HashMap<u64, Bound>>> = LazyLock::new(Mutex::default);
+static BOUND: LazyLock<Mutex<rank::TextureReferences, HashMap<u64, Bound>>> = LazyLock::new(Mutex::default);
 
 /// Forgets the objects of a context that ends.
 pub fn textures_end(context: Handle<Context>) {

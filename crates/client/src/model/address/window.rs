@@ -1,12 +1,12 @@
 //! The range of addresses that device memory has.
 
+use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::remote::session;
 use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::snapshot;
 use causeway_api::sys::CUresult;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Window {
     granularity: u64,
     /// First address and size of each free range; neighbours are always merged.
-    free: Mutex<BTreeMap<u64, u64>>,
+    free: Mutex<rank::FreeAddresses, BTreeMap<u64, u64>>,
 }
 
 /// A window with its place, as the servers offered it. Sessions that offer the same one share it, so that no two of
@@ -24,7 +24,7 @@ pub struct Window {
 type Known = ((u64, u64), &'static Window);
 
 /// The windows of all sessions.
-static WINDOWS: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+static WINDOWS: Mutex<rank::AddressWindows, Vec<Known>> = Mutex::new(Vec::new());
 
 /// What a session knows of its window.
 #[derive(Default)]

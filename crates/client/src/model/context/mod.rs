@@ -17,6 +17,7 @@ pub use crate::submit::context::lifetime::{
 pub use crate::submit::context::work::finish_published;
 pub use current::{anywhere, anywhere_on, current, current_or_none, current_state, pop, push, set_current};
 
+use crate::locks::{Mutex, rank};
 use crate::model::completion::Watermark;
 use crate::model::device::{self, Device};
 use crate::model::handles;
@@ -24,7 +25,6 @@ use crate::model::stream::StreamState;
 use crate::submit::context::couriers::Couriers;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
-use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -44,15 +44,15 @@ pub struct ContextState {
     /// The newest ticket up to which everything is done or belongs to copies that were published.
     pub(crate) published: AtomicU64,
     /// Limits and their values, as far as they are known.
-    pub limits: Mutex<HashMap<u32, usize>>,
+    pub limits: Mutex<rank::ContextLimits, HashMap<u32, usize>>,
     /// Contexts of other devices whose memory it may use, by their handles.
-    pub peers: Mutex<HashSet<u64>>,
+    pub peers: Mutex<rank::ContextPeers, HashSet<u64>>,
     /// The streams of ours for copies that concern several servers.
-    pub(crate) couriers: Mutex<Couriers>,
+    pub(crate) couriers: Mutex<rank::Couriers, Couriers>,
     pub(crate) flags: AtomicU32,
     pub(crate) id: AtomicU64,
     /// How often a primary context is retained; nothing for others.
-    pub(crate) retained: Option<Mutex<u32>>,
+    pub(crate) retained: Option<Mutex<rank::PrimaryContexts, u32>>,
 }
 
 static PRIMARY: OnceLock<Box<[Arc<ContextState>]>> = OnceLock::new();

@@ -7,13 +7,13 @@
 
 use super::{Edge, world};
 use crate::abi::calls;
+use crate::locks::{Mutex, rank};
 use crate::model::{context, device};
 use causeway_api::handle::{Graph, Handle};
 use causeway_api::sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemAllocationType,
     CUmemLocation, CUmemLocationType, CUmemPoolProps, CUresult,
 };
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
@@ -52,11 +52,14 @@ struct Usage {
 }
 
 /// The memory that begins at each address; several nodes may have the same.
-static ALLOCATIONS: LazyLock<Mutex<HashMap<CUdeviceptr, Vec<Weak<Allocation>>>>> =
-    LazyLock::new(Mutex::default);
+type ByAddress = HashMap<CUdeviceptr, Vec<Weak<Allocation>>>;
+
+static ALLOCATIONS: LazyLock<Mutex<rank::GraphAllocations, ByAddress>> = LazyLock::new(Mutex::default);
 /// What launches have allocated and nothing has freed since, by its address. It outlives its graph.
-static LIVE: LazyLock<Mutex<HashMap<CUdeviceptr, Arc<Allocation>>>> = LazyLock::new(Mutex::default);
-static USAGE: LazyLock<Mutex<HashMap<CUdevice, Usage>>> = LazyLock::new(Mutex::default);
+static LIVE: LazyLock<Mutex<rank::LiveGraphMemory, HashMap<CUdeviceptr, Arc<Allocation>>>> =
+    LazyLock::new(Mutex::default);
+static USAGE: LazyLock<Mutex<rank::GraphMemoryUsage, HashMap<CUdevice, Usage>>> =
+    LazyLock::new(Mutex::default);
 
 impl Block {
     fn new(device: CUdevice, size: usize) -> Result<Arc<Self>, CUresult> {

@@ -20,12 +20,12 @@ mod sharing;
 pub mod work;
 
 use crate::abi::entry::refuse_use;
+use crate::locks::{Mutex, MutexGuard, rank};
 use crate::model::handles;
 use causeway_api::handle::{Context, Graph, GraphNode, Handle};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
 use memory::Block;
 use objects::Held;
-use parking_lot::{Mutex, MutexGuard};
 use sharing::Blocks;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -117,10 +117,10 @@ impl Removed {
     }
 }
 
-static WORLD: LazyLock<Mutex<World>> = LazyLock::new(Mutex::default);
+static WORLD: LazyLock<Mutex<rank::Graphs, World>> = LazyLock::new(Mutex::default);
 
 /// All graphs, for the calling thread alone.
-pub fn world() -> MutexGuard<'static, World> {
+pub fn world() -> MutexGuard<'static, rank::Graphs, World> {
     WORLD.lock()
 }
 

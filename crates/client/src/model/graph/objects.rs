@@ -1,11 +1,11 @@
 //! User objects: things of the program that live as long as somebody refers to them, a graph for instance.
 
+use crate::locks::{Mutex, rank};
 use crate::model::handles;
 use crate::submit::callbacks::{self, Address};
 use causeway_api::handle::{Handle, UserObject};
 use causeway_api::sys::{CUhostFn, CUresult};
 use core::ffi::c_void;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -28,10 +28,11 @@ impl Drop for Object {
 pub struct Held(HashMap<Handle<UserObject>, (Arc<Object>, u32)>);
 
 /// The references that the program itself holds.
-static OWN: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
+static OWN: LazyLock<Mutex<rank::ProgramReferences, Held>> = LazyLock::new(Mutex::default);
 /// Every object that exists, whoever refers to it.
-static ALL: LazyLock<Mutex<HashMap<Handle<UserObject>, std::sync::Weak<Object>>>> =
-    LazyLock::new(Mutex::default);
+type ByName = HashMap<Handle<UserObject>, std::sync::Weak<Object>>;
+
+static ALL: LazyLock<Mutex<rank::UserObjects, ByName>> = LazyLock::new(Mutex::default);
 
 /// Makes an object to which the program holds `count` references.
 pub fn create(data: *mut c_void, destroy: CUhostFn, count: u32) -> Result<Handle<UserObject>, CUresult> {

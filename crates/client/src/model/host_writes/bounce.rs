@@ -1,7 +1,7 @@
 //! Where do bounce buffers come from?
 
+use crate::locks::{Mutex, rank};
 use core::ptr::NonNull;
-use parking_lot::Mutex;
 
 /// Bytes of free buffers that are kept for the next ones: a row of pieces of the usual size.
 const MOST_KEPT: usize = 32 << 20;
@@ -12,7 +12,7 @@ struct Pool {
     bytes: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new(), bytes: 0 });
+static POOL: Mutex<rank::BounceBuffers, Pool> = Mutex::new(Pool { free: Vec::new(), bytes: 0 });
 
 /// A buffer of at least `length` bytes, whatever they hold.
 fn take(length: usize) -> Vec<u8> {

@@ -5,6 +5,7 @@
 //! other: its newest command comes after what they held when it was posted, and before all that they get afterwards. Tickets say what was before it.
 
 use super::{STREAMS, StreamState};
+use crate::locks::{Mutex, rank};
 use crate::model::completion;
 use crate::model::context::{self, ContextState};
 use crate::model::handles;
@@ -12,7 +13,6 @@ use crate::model::transfers::{self, Transfer};
 use crate::remote::session;
 use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::CUresult;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,7 +27,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    fn take_in(&mut self, held: &Mutex<Transfers>) {
+    fn take_in(&mut self, held: &Mutex<rank::StreamTransfers, Transfers>) {
         self.transfers.extend(held.lock().ahead().map(|entry| entry.transfer.clone()));
     }
 
@@ -54,9 +54,9 @@ static ANY_HAZARD: AtomicBool = AtomicBool::new(false);
 #[derive(Default)]
 pub(super) struct LeftBehind {
     /// Blocking ones, which the legacy default stream is in order with.
-    in_order: Mutex<Transfers>,
+    in_order: Mutex<rank::StreamTransfers, Transfers>,
     /// Non-blocking ones.
-    apart: Mutex<Transfers>,
+    apart: Mutex<rank::StreamTransfers, Transfers>,
 }
 
 /// Unfinished transfers of a stream.
@@ -179,7 +179,7 @@ impl StreamState {
     }
 
     /// Takes over what a stream holds up to a ticket, unless that was done before.
-    fn take_over(&self, held: &Mutex<Transfers>, newest: u64) {
+    fn take_over(&self, held: &Mutex<rank::StreamTransfers, Transfers>, newest: u64) {
         // One lock at a time: what two threads take over at once is there twice, which does no harm.
         let held: Vec<_> = held.lock().ahead().filter(|entry| entry.is_before(newest)).cloned().collect();
         let mut transfers = self.transfers.lock();

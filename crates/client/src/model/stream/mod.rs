@@ -8,6 +8,7 @@ mod ahead;
 
 pub use ahead::{Ahead, ahead_of_all};
 
+use crate::locks::{Mutex, rank};
 use crate::model::completion::Watermark;
 use crate::model::context::{self, ContextState};
 use crate::model::handles::{self, Registry};
@@ -18,7 +19,6 @@ use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 use core::cell::RefCell;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -36,7 +36,7 @@ pub struct StreamState {
     /// The capture that it takes part in, 0 when there is none.
     pub(crate) capture: AtomicU64,
     /// Transfers that its copies began, and those that other streams had begun before what it waits for.
-    transfers: Mutex<Transfers>,
+    transfers: Mutex<rank::StreamTransfers, Transfers>,
     /// For a legacy default stream: those of streams that were destroyed.
     left_behind: LeftBehind,
     /// How far its work is known to be done.

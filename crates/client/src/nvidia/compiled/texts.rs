@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
+use crate::locks::{Mutex, rank};
 use blake3::Hash;
 use causeway_api::image::texts::container;
-use parking_lot::Mutex;
 
 /// Texts that are remembered: more than threads of a program compile at a time.
 const MOST: usize = 64;
@@ -17,7 +17,7 @@ const MOST_BYTES: usize = 64 << 20;
 
 /// The latest texts by their programs, the oldest first.
 #[derive(Debug)]
-pub struct Texts(Mutex<VecDeque<(Hash, String)>>);
+pub struct Texts(Mutex<rank::CompiledTexts, VecDeque<(Hash, String)>>);
 
 impl Texts {
     /// None.

@@ -6,8 +6,8 @@
 
 use super::origin::{self, FileState, Origin};
 use crate::kept;
+use crate::locks::{Mutex, rank};
 use blake3::Hash;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -26,7 +26,7 @@ const MOST_FILES: usize = 512;
 type Known = HashMap<(u64, u64), Hash>;
 
 /// What has been read from disk, by the name of the file of hashes.
-static READ: LazyLock<Mutex<HashMap<String, Known>>> = LazyLock::new(Mutex::default);
+static READ: LazyLock<Mutex<rank::FileHashes, HashMap<String, Known>>> = LazyLock::new(Mutex::default);
 
 /// The hash of an image.
 pub fn of(image: &[u8]) -> Hash {

@@ -4,6 +4,7 @@
 //! said so, the bytes must stay: they are the program's own where it promises to keep them, else a copy.
 
 use super::{Image, hashes};
+use crate::locks::{Mutex, rank};
 use crate::log::error;
 use crate::model::transfers;
 use crate::remote::session::{self, INLINE_BYTES, Session};
@@ -14,7 +15,7 @@ use causeway_sync::threads;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::ClientMessage;
 use crossbeam_channel::{Sender, unbounded};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -33,7 +34,8 @@ enum Bytes {
 }
 
 /// Offers by the number of the transfer as which the bytes would be sent, which no two of the program have in common.
-static OFFERS: LazyLock<Mutex<HashMap<u64, Option<Bytes>>>> = LazyLock::new(Mutex::default);
+static OFFERS: LazyLock<Mutex<rank::ImageOffers, HashMap<u64, Option<Bytes>>>> =
+    LazyLock::new(Mutex::default);
 static SETTLED: Condvar = Condvar::new();
 static SENDER: LazyLock<Sender<(usize, u64)>> = LazyLock::new(start_sender);
 
@@ -56,7 +58,7 @@ impl Offer {
     pub fn wait(&self) {
         let mut offers = OFFERS.lock();
         while offers.contains_key(&self.number) {
-            SETTLED.wait_for(&mut offers, PATIENCE);
+            offers.wait_for(&SETTLED, PATIENCE);
             let lost = session::with(self.server).map_or(true, |session| session.faults().check().is_err());
             // One that is being sent is waited for all the same: sending ends with the link.
             if lost && offers.get(&self.number).is_some_and(Option::is_some) {
@@ -72,7 +74,7 @@ impl Offer {
             if bytes.is_some() {
                 offers.remove(&self.number);
             } else {
-                SETTLED.wait_for(&mut offers, PATIENCE);
+                offers.wait_for(&SETTLED, PATIENCE);
             }
         }
     }

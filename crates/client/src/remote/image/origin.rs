@@ -2,8 +2,8 @@
 //!
 //! The images of libraries are parts of their files, and large: where one comes from is found without touching it.
 
+use crate::locks::{Mutex, rank};
 use core::ffi::{c_int, c_void};
-use parking_lot::Mutex;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
@@ -38,7 +38,7 @@ struct Object {
 }
 
 /// Objects that have been looked up, and how often the loader had unloaded one by then.
-static OBJECTS: Mutex<(u64, Vec<Object>)> = Mutex::new((0, Vec::new()));
+static OBJECTS: Mutex<rank::LoadedObjects, (u64, Vec<Object>)> = Mutex::new((0, Vec::new()));
 
 /// A read-only segment of a loaded object.
 struct Segment {

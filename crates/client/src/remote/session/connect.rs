@@ -3,6 +3,7 @@
 use super::faults::Faults;
 use super::replies::Replies;
 use super::{Direct, SESSIONS, Session, receive};
+use crate::locks::{Mutex, rank};
 use crate::log::{Level, debug, error, info};
 use crate::model::address::window;
 use crate::model::completion::Tickets;
@@ -20,7 +21,6 @@ use causeway_pipeline::DEFAULT_LANES;
 use causeway_pipeline::Module;
 use causeway_sync::{awake, threads};
 use causeway_wire::codec::Decoder;
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
@@ -30,7 +30,7 @@ use std::time::Instant;
 /// learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the log.
 pub fn open() -> Result<(), CUresult> {
     /// What went wrong last time, so that a program that tries again and again logs it once.
-    static SAID: Mutex<String> = Mutex::new(String::new());
+    static SAID: Mutex<rank::ConnectionMessages, String> = Mutex::new(String::new());
     let mut said = SAID.lock();
     if super::with(0).is_ok() {
         return Ok(());
@@ -67,7 +67,7 @@ struct Granted {
 
 /// What became of asking for a session before `cuInit`: the runtime asks for the driver's version first, and refuses to
 /// start when it is older than itself.
-static HELD: Mutex<Option<Result<Vec<Granted>, String>>> = Mutex::new(None);
+static HELD: Mutex<rank::HeldConnections, Option<Result<Vec<Granted>, String>>> = Mutex::new(None);
 
 /// The oldest driver version of the servers, when no session is open yet; nothing when there is no server. The
 /// sessions that this takes are kept for `cuInit`.

@@ -15,6 +15,7 @@ mod replies;
 pub use connect::{abandon_held_after_fork, early_driver_version, open};
 
 use crate::abi::entry::{self, Carried};
+use crate::locks::{Mutex, rank};
 use crate::log::{error, info};
 use crate::model::address::window;
 use crate::model::completion::Tickets;
@@ -36,7 +37,6 @@ use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use causeway_wire::text::Printable;
 use core::cell::Cell;
 use faults::{Faults, LOST};
-use parking_lot::Mutex;
 use progress::Upload;
 use replies::Replies;
 use std::sync::Once;
@@ -76,7 +76,7 @@ pub struct Session {
     pub launches_wait: bool,
     started: Instant,
     /// Held while the command of a copy from a device is put in line, so that such copies are known in the order of their commands.
-    pub copies_from_device: Mutex<()>,
+    pub copies_from_device: Mutex<rank::CopiesFromDevice, ()>,
     /// Whether network cards reach the devices' memory.
     direct: Direct,
     /// Its loss has been said.
@@ -90,7 +90,7 @@ pub struct Session {
 struct Direct {
     is_on: AtomicBool,
     /// What the server says of it.
-    text: Mutex<Printable>,
+    text: Mutex<rank::GpuDirectText, Printable>,
 }
 
 impl Direct {

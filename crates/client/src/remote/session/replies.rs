@@ -7,9 +7,10 @@
 //! the thread to be woken, a wait for a thread that delivers at once took 860 ns, and takes 230 to 310 now (two processors of an AMD EPYC,
 //! 2026-11-23).
 
+use crate::locks::{Mutex, rank};
 use causeway_api::sys::CUresult;
 use causeway_sync::WaitSlot;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -33,7 +34,7 @@ struct Outcome {
 struct Slot {
     /// The call that waits here; none when its reply has come.
     waiting: WaitSlot,
-    outcome: Mutex<Outcome>,
+    outcome: Mutex<rank::ReplyOutcome, Outcome>,
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -41,7 +42,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 /// All calls that wait.
 pub struct Replies {
     slots: Box<[Slot]>,
-    free: Mutex<Free>,
+    free: Mutex<rank::ReplySlots, Free>,
     freed: Condvar,
     /// Calls that wait for their replies now, or are about to.
     awaited: AtomicUsize,
@@ -80,7 +81,7 @@ impl Replies {
         let slot = loop {
             match free.slots.pop() {
                 Some(slot) => break slot,
-                None => self.freed.wait(&mut free),
+                None => free.wait(&self.freed),
             }
         };
         free.generation = free.generation % ((1 << 22) - 1) + 1;

@@ -2,6 +2,7 @@
 
 use super::stretches::{self, Scratch};
 use super::written;
+use crate::locks::{Mutex, rank};
 use crate::model::host_memory::Range;
 use crate::model::host_window;
 use crate::model::transfers;
@@ -14,7 +15,6 @@ use causeway_api::types::MemoryStretch;
 use causeway_memory::mirror::{Changes, find_changes, read_changes};
 use causeway_memory::pages::{self, Access};
 use core::ops;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -59,7 +59,7 @@ struct Regions {
     scratch: Scratch,
 }
 
-static REGIONS: Mutex<Option<Regions>> = Mutex::new(None);
+static REGIONS: Mutex<rank::MirroredRegions, Option<Regions>> = Mutex::new(None);
 static ANY: AtomicBool = AtomicBool::new(false);
 /// Whether any memory has a mirror.
 #[inline]

@@ -2,13 +2,13 @@
 
 use super::{regions, written};
 use crate::abi::entry::refuse_use;
+use crate::locks::{Mutex, rank};
 use causeway_api::handle::Handle;
 use causeway_api::sys::{CUdeviceptr, CUresult};
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
 /// Pages that hold such variables, or did. They stay: another variable may have its place in one of them.
-static PAGES: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+static PAGES: Mutex<rank::ManagedPages, BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 /// Makes the variable, of which a server has a mirror, readable and writable here, with its initial value.
 pub fn adopt(server: usize, address: CUdeviceptr, size: usize) -> Result<(), CUresult> {

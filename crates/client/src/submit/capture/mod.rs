@@ -17,12 +17,12 @@ pub use refusals::{
     spoil_with,
 };
 
+use crate::locks::{Mutex, rank};
 use crate::model::graph::{Edge, World, world};
 use crate::model::stream::{self, StreamState};
 use crate::remote::session;
 use causeway_api::handle::{Context, Event, Graph, Handle, Stream};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphNode, CUresult, CUstreamCaptureMode};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -51,7 +51,7 @@ struct Capture {
 // SAFETY: the handles of nodes in it are names, not addresses.
 unsafe impl Send for Capture {}
 
-static CAPTURES: LazyLock<Mutex<HashMap<u64, Capture>>> = LazyLock::new(Mutex::default);
+static CAPTURES: LazyLock<Mutex<rank::Captures, HashMap<u64, Capture>>> = LazyLock::new(Mutex::default);
 /// How many captures there are, so that the common case of none costs one load.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(1);

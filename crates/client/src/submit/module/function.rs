@@ -2,6 +2,7 @@
 
 use super::library;
 use super::servers::Servers;
+use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
@@ -10,7 +11,6 @@ use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
 use causeway_api::sys::{CUfunction, CUfunction_attribute, CUkernel, CUresult};
 use causeway_api::types::FunctionInfo;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ pub struct FunctionState {
     /// Bytes of its parameter buffer.
     pub parameter_bytes: usize,
     /// Its attributes now.
-    attributes: Mutex<Vec<(i32, i32)>>,
+    attributes: Mutex<rank::FunctionAttributes, Vec<(i32, i32)>>,
     /// The function of a kernel in each context that asked for it.
-    functions: Mutex<HashMap<Handle<Context>, Handle<Function>>>,
+    functions: Mutex<rank::KernelFunctions, HashMap<Handle<Context>, Handle<Function>>>,
     /// The servers that have it.
     servers: Servers,
 }
@@ -98,9 +98,9 @@ pub(super) fn insert_function(handle: Handle<Function>, owner: Owner, server: us
 pub(super) fn forget_function(handle: Handle<Function>) {
     let Some(state) = FUNCTIONS.remove(handle) else { return };
     handles::suspend(handle);
-    for (_, function) in state.functions.lock().drain() {
-        forget_function(function);
-    }
+    // They are functions, too: without the lock.
+    let functions = core::mem::take(&mut *state.functions.lock());
+    functions.into_values().for_each(forget_function);
 }
 
 /// Forgets the function of a kernel in a context that ends.

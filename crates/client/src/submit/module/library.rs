@@ -4,6 +4,7 @@ use super::function::{self, Owner, as_function, forget_function, insert_function
 use super::load::{Keeper, offer};
 use super::servers::Servers;
 use super::{Variable, insert_module, note_variable};
+use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
@@ -17,19 +18,18 @@ use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Kernel, Library, Module};
 use causeway_api::sys::{CUdevice, CUlibrary, CUresult};
 use causeway_api::types::JitOptions;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What the client keeps of a library.
 pub struct LibraryState {
     handle: Handle<Library>,
-    kernels: Mutex<HashMap<String, Handle<Kernel>>>,
+    kernels: Mutex<rank::LibraryKernels, HashMap<String, Handle<Kernel>>>,
     /// The library's module in each context that asked for it.
-    modules: Mutex<HashMap<Handle<Context>, Handle<Module>>>,
-    variables: Mutex<HashMap<(Handle<Context>, String), Variable>>,
+    modules: Mutex<rank::LibraryModules, HashMap<Handle<Context>, Handle<Module>>>,
+    variables: Mutex<rank::LibraryVariables, HashMap<(Handle<Context>, String), Variable>>,
     /// Its `__managed__` variables, which all contexts share.
-    managed: Mutex<HashMap<String, Variable>>,
+    managed: Mutex<rank::LibraryManaged, HashMap<String, Variable>>,
     /// The servers that have it.
     servers: Servers,
     /// Address and length of its image, when the program leaves it where it is until the library is unloaded.
@@ -37,7 +37,7 @@ pub struct LibraryState {
     /// How it is compiled.
     options: JitOptions,
     /// The offers of its image, when the program has lent the bytes until the library is unloaded.
-    lent: Mutex<Vec<Offer>>,
+    lent: Mutex<rank::LibraryImages, Vec<Offer>>,
 }
 
 static LIBRARIES: Registry<Library, LibraryState> = Registry::new();

@@ -13,6 +13,7 @@ pub use function::{FunctionState, Owner, given_function, given_kernel, given_ker
 pub use library::{given_library, load_library, unload_library};
 pub use load::Keeper;
 
+use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::model::handles::{self, Registry};
 use crate::model::memory::{self, Origin};
@@ -24,7 +25,6 @@ use causeway_api::sys::{CUdeviceptr, CUmodule, CUresult};
 use causeway_api::types::JitOptions;
 use function::{forget_function, insert_function};
 use load::offer;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub type Variable = (CUdeviceptr, usize);
 pub struct ModuleState {
     handle: Handle<Module>,
     context: Handle<Context>,
-    functions: Mutex<HashMap<String, Handle<Function>>>,
-    variables: Mutex<HashMap<String, Variable>>,
+    functions: Mutex<rank::ModuleFunctions, HashMap<String, Handle<Function>>>,
+    variables: Mutex<rank::ModuleVariables, HashMap<String, Variable>>,
 }
 
 static MODULES: Registry<Module, ModuleState> = Registry::new();

@@ -2,11 +2,11 @@
 
 use super::PoolState;
 use super::ranges::Kind;
+use crate::locks::{Mutex, rank};
 use crate::model::{device, handles};
 use causeway_api::sys::{
     CUdevice, CUdevice_attribute, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUresult,
 };
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ struct OfPlace {
     current: Option<Arc<PoolState>>,
 }
 
-static OF_PLACES: Mutex<BTreeMap<Place, OfPlace>> = Mutex::new(BTreeMap::new());
+static OF_PLACES: Mutex<rank::PoolsOfPlaces, BTreeMap<Place, OfPlace>> = Mutex::new(BTreeMap::new());
 
 fn of(place: Place) -> Result<OfPlace, CUresult> {
     let mut places = OF_PLACES.lock();

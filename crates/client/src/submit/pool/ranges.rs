@@ -3,6 +3,7 @@
 //! A range that is freed in a stream is this stream's again at once, and another's when the work before the free is known
 //! to be done. What is free is kept for later allocations; the server is asked only for what is new.
 
+use crate::locks::{Mutex, rank};
 use crate::model::address::heap::{Gauge, Stamp};
 use crate::model::context;
 use crate::model::host_memory;
@@ -12,7 +13,6 @@ use crate::model::stream::StreamState;
 use crate::remote::session;
 use causeway_api::handle::{Context, Handle, MemoryPool};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -35,7 +35,7 @@ pub struct Ranges {
     pool: Handle<MemoryPool>,
     /// The most bytes it may hold; 0 for any number.
     limit: u64,
-    state: Mutex<State>,
+    state: Mutex<rank::Ranges, State>,
 }
 
 struct State {
@@ -72,10 +72,10 @@ struct Live {
 }
 
 /// What is allocated, by first address.
-static LIVE: Mutex<BTreeMap<u64, Live>> = Mutex::new(BTreeMap::new());
+static LIVE: Mutex<rank::LiveRanges, BTreeMap<u64, Live>> = Mutex::new(BTreeMap::new());
 /// Whether there ever was any, so that programs without pay one load.
 static ANY: AtomicBool = AtomicBool::new(false);
-static ALL: Mutex<Vec<Weak<Ranges>>> = Mutex::new(Vec::new());
+static ALL: Mutex<rank::AllRanges, Vec<Weak<Ranges>>> = Mutex::new(Vec::new());
 
 fn is_past(stamp: &Stamp) -> bool {
     stamp.stream.has_done(stamp.ticket)

@@ -7,6 +7,7 @@ pub mod host;
 mod map;
 
 use crate::abi::entry::refuse_use;
+use crate::locks::{Mutex, rank};
 use crate::model::address::window;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
@@ -21,7 +22,6 @@ use causeway_api::sys::{
     CUresult,
 };
 use causeway_api::types::{AddressAccess, AllocationProperties, ExportToken};
-use parking_lot::Mutex;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub struct AllocationState {
     pub device: CUdevice,
     /// Its pages in this process, if it is memory of the host.
     host: Option<HostPages>,
-    uses: Mutex<Uses>,
+    uses: Mutex<rank::AllocationUses, Uses>,
 }
 
 /// The server is told to release memory when nothing of this is left.
@@ -57,7 +57,7 @@ struct Uses {
 }
 
 static ALLOCATIONS: Registry<Allocation, AllocationState> = Registry::new();
-static MAP: Mutex<Map> = Mutex::new(Map::new());
+static MAP: Mutex<rank::VirtualMemory, Map> = Mutex::new(Map::new());
 
 /// Reserves addresses: at `wish` when they are free, else anywhere.
 pub fn reserve(size: u64, alignment: u64, wish: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {

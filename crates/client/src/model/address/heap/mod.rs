@@ -6,6 +6,7 @@ pub use super::arena::Stamp;
 
 use super::arena::{Arena, UNIT};
 use super::window;
+use crate::locks::{Mutex, rank};
 use crate::model::stream::StreamState;
 use crate::model::{context, device};
 use crate::remote::session;
@@ -16,7 +17,6 @@ use causeway_api::sys::{
     CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUresult,
 };
 use causeway_api::types::{AllocationProperties, ExportToken};
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
@@ -61,13 +61,14 @@ pub struct Heap {
     keep: AtomicU64,
     /// Most bytes of blocks; 0 for no limit.
     limit: u64,
-    state: Mutex<State>,
+    state: Mutex<rank::Heap, State>,
 }
 
 /// Every heap, so that memory which one keeps can go to another.
-static HEAPS: LazyLock<Mutex<Vec<Weak<Heap>>>> = LazyLock::new(Mutex::default);
+static HEAPS: LazyLock<Mutex<rank::Heaps, Vec<Weak<Heap>>>> = LazyLock::new(Mutex::default);
 /// The heaps of `cuMemAlloc`, by context.
-static OF_CONTEXTS: LazyLock<Mutex<HashMap<u64, Arc<Heap>>>> = LazyLock::new(Mutex::default);
+static OF_CONTEXTS: LazyLock<Mutex<rank::HeapsOfContexts, HashMap<u64, Arc<Heap>>>> =
+    LazyLock::new(Mutex::default);
 
 /// The heap that `cuMemAlloc` takes memory from; nothing where the session has no window.
 pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap>> {

@@ -3,6 +3,7 @@
 use super::plan::{self, Facts, Refusal, Share};
 use super::{EXECUTABLES, Executable, Node, Part, State, Step, destroy_parts};
 use crate::abi::entry::refuse_use;
+use crate::locks::Mutex;
 use crate::model::context;
 use crate::model::graph::order::{self, Order, Ordered, Turn};
 use crate::model::graph::work::Work;
@@ -14,7 +15,6 @@ use crate::submit::graph::build::{self, Address};
 use causeway_api::calls;
 use causeway_api::handle::{Graph, GraphExec, Handle};
 use causeway_api::sys::{CUgraphInstantiate_flags, CUgraphInstantiateResult, CUresult};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 

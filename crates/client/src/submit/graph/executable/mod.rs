@@ -18,6 +18,7 @@ pub use update::Mismatch;
 
 use super::build::{self, Address};
 use crate::abi::calls as entry_points;
+use crate::locks::{Mutex, rank};
 use crate::model::graph::OnServer;
 use crate::model::graph::objects::Held;
 use crate::model::graph::work::Work;
@@ -30,7 +31,6 @@ use causeway_api::calls;
 use causeway_api::handle::{Context, Graph, GraphExec, GraphNode, Handle, Stream};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphExec, CUresult};
 use core::ops::Range;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub struct Executable {
     children: HashMap<Handle<GraphNode>, Range<usize>>,
     places: HashMap<Handle<GraphNode>, usize>,
     parts: Vec<Part>,
-    state: Mutex<State>,
+    state: Mutex<rank::ExecutableGraph, State>,
 }
 
 struct State {
