@@ -19,15 +19,21 @@
 //! | [`moving`]  | When does a rank that moves to another place go on? Pure.                          |
 
 pub mod board;
+pub mod c;
 pub mod channels;
+pub mod cuda;
 pub mod identity;
 pub mod job;
 pub mod matching;
 pub mod meeting;
 pub mod moving;
 pub mod pair;
+pub mod report;
 pub mod scheduler;
+pub mod settings;
 pub mod tracer;
+pub mod transfer;
+pub mod world;
 
 pub use board::{Board, BoardError, Scan, Seen};
 pub use channels::Channel;
@@ -36,3 +42,4 @@ pub use job::Job;
 pub use pair::Pair;
 pub use scheduler::Scheduler;
 pub use tracer::Tracer;
+pub use world::World;

@@ -143,14 +143,19 @@ pub struct Met {
 
 impl Met {
     /// What a connection tells.
+    pub fn by(connection: &Connection) -> Self {
+        Self {
+            at: connection.place.clone(),
+            seen: connection.seen,
+            sees: connection.sees,
+            reach_into: connection.may_reach_into().map_err(|error| error.to_string()),
+        }
+    }
+
+    /// What an attempt to connect tells.
     pub fn of(outcome: &Result<Connection, Vec<MeetingError>>) -> Result<Self, String> {
         match outcome {
-            Ok(connection) => Ok(Self {
-                at: connection.place.clone(),
-                seen: connection.seen,
-                sees: connection.sees,
-                reach_into: connection.may_reach_into().map_err(|error| error.to_string()),
-            }),
+            Ok(connection) => Ok(Self::by(connection)),
             Err(failures) => Err(failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
         }
     }

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use causeway_comm::board::{Mark, MediumKind, Places, SLOT_BYTES, SlotError, Why};
 use causeway_comm::{Board, BoardError, Identity, Job};
@@ -248,4 +249,33 @@ fn a_rank_that_moves_says_so_and_meets_the_others_on_the_next_board() {
     drop(one);
     assert_eq!(ranks(&zero), [0]);
     assert_eq!(zero.mark_of(7), Mark::ABSENT);
+}
+
+#[test]
+fn what_jobs_have_left_behind_is_swept() {
+    let folder = tempfile::tempdir().unwrap();
+    let places = in_folder(folder.path());
+    let (left, living, young, own) = (job(2), job(2), job(2), job(2));
+    drop(join(&left, 0, &places));
+    let socket = folder.path().join(format!("causeway-comm-{}-0.1", left.name()));
+    let other = folder.path().join(format!("causeway-comm-{}-0.txt", left.name()));
+    for path in [&socket, &other] {
+        fs::write(path, "").unwrap();
+    }
+    let lives = join(&living, 0, &places);
+    drop(join(&young, 0, &places));
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    for job in [&left, &living] {
+        let opened = OpenOptions::new().write(true).open(file(folder.path(), job)).unwrap();
+        opened.set_modified(long_ago).unwrap();
+    }
+    join(&own, 1, &places);
+    let is_there = |path: &Path| path.exists();
+    assert!(!is_there(&file(folder.path(), &left)) && !is_there(&socket));
+    assert!(is_there(&other), "files of other kinds stay");
+    for (job, what) in [(&living, "a rank lives"), (&young, "ranks may be about to join"), (&own, "its own")]
+    {
+        assert!(is_there(&file(folder.path(), job)), "{what}");
+    }
+    assert_eq!(ranks(&lives), [0]);
 }

@@ -222,7 +222,8 @@ fn row_3_host_ipc_and_shm_with_own_pid_and_net() {
     says(&said, "local count 2 order Some(1)");
     says(&said, "media System V memory");
     says(&said, "memory a System V segment");
-    let no_socket = "no descriptor gets from one rank to the other: rank 0 has no socket that could be reached: the \
+    let no_socket = "no descriptor gets from one rank to the other: rank 0 has no socket that could be reached: \
+                     the \
                      boards on which it was met are in no folder, and its network namespace is another one";
     assert_eq!(channels(&said), on_one_host(HIDDEN, no_socket, "yes", NO_NETWORK));
 }

@@ -13,7 +13,9 @@
 use std::collections::HashSet;
 
 use causeway_comm::Job;
-use causeway_comm::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, judge, room_for};
+use causeway_comm::matching::{
+    Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, judge, room_for,
+};
 
 const OWN: u32 = 9;
 /// Payloads of a GPU from here on travel as descriptors.
@@ -141,6 +143,7 @@ impl World {
             to: OWN,
             operation: number as u64,
             bytes: message.bytes,
+            memory: Source::default(),
         };
         match message.memory {
             Memory::Gpu if message.bytes >= THRESHOLD => descriptor.encode(&self.job).to_vec(),
@@ -413,7 +416,7 @@ impl World {
 /// What a descriptor without a proof would be read as.
 fn unproved(wire: &[u8]) -> Descriptor {
     let number = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| wire[at + index]));
-    Descriptor { from: 0, to: OWN, operation: number(16), bytes: number(24) }
+    Descriptor { from: 0, to: OWN, operation: number(16), bytes: number(24), memory: Source::default() }
 }
 
 fn is_received(state: &State, number: usize) -> bool {

@@ -73,15 +73,16 @@ pub enum Missing {
     /// The GPUs do not reach each other.
     #[error("the two GPUs do not reach each other's memory (no peer access)")]
     PeerAccess,
-    /// The driver opens no handles.
+    /// There are no handles.
     #[error(
-        "a GPU's driver opens no handles of other processes (CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED is 0)"
+        "no handle of cudaIPC can be had: the memory is of another kind than cudaMalloc's, or a GPU's driver \
+         opens none (CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED is 0)"
     )]
     NoHandles,
     /// The processes do not see each other.
     #[error(
-        "the processes are in PID namespaces that hide them from each other, where handles of cudaIPC cannot be \
-         opened"
+        "the processes are in PID namespaces that hide them from each other, where handles of cudaIPC \
+         cannot be opened"
     )]
     Hidden,
     /// Memory cannot be exported.

@@ -1,9 +1,9 @@
 //! What travels in place of bytes that lie on a GPU.
 //!
-//! 61 bytes, little-endian: `CWmsg1` and two zeros, the world ranks of sender and receiver, the number of the
-//! sender's operation, the payload's bytes, 13 zeros, and a proof over all that. The length is a prime that few
-//! programs send, and the proof is made with the job's nonce: no other message is taken for a descriptor, and
-//! none of another job is.
+//! 61 bytes, little-endian: `CWmsg1` and two zeros, the world ranks of sender and receiver, the number of
+//! the sender's operation, the payload's bytes, what the memory is (a byte, and 8 that name its GPU), 4
+//! zeros, and a proof over all that. The length is a prime that few programs send, and the proof is made
+//! with the job's nonce: no other message is taken for a descriptor, and none of another job is.
 
 use crate::job::{Job, PROOF_BYTES};
 
@@ -26,6 +26,19 @@ pub struct Descriptor {
     pub operation: u64,
     /// Bytes of the payload.
     pub bytes: u64,
+    /// Where it lies.
+    pub memory: Source,
+}
+
+/// The memory that a payload lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Source {
+    /// Whether a handle of cudaIPC can be had for it.
+    pub ipc: bool,
+    /// Whether it can be exported as a descriptor, or its GPU has memory that can.
+    pub export: bool,
+    /// The first 8 bytes of the GPU's UUID.
+    pub gpu: u64,
 }
 
 impl Descriptor {
@@ -37,6 +50,8 @@ impl Descriptor {
         bytes[12..16].copy_from_slice(&self.to.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.operation.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[32] = u8::from(self.memory.ipc) | u8::from(self.memory.export) << 1;
+        bytes[33..41].copy_from_slice(&self.memory.gpu.to_le_bytes());
         let proof = job.proof(&bytes[..STATEMENT_BYTES]);
         bytes[STATEMENT_BYTES..].copy_from_slice(&proof);
         bytes
@@ -49,7 +64,14 @@ impl Descriptor {
         let is_one = statement[..8] == MAGIC && job.is_proof(statement, proof.first_chunk()?);
         let short = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| statement[at + index]));
         let long = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| statement[at + index]));
-        is_one.then(|| Self { from: short(8), to: short(12), operation: long(16), bytes: long(24) })
+        let flag = |bit: u8| statement[32] & bit != 0;
+        is_one.then(|| Self {
+            from: short(8),
+            to: short(12),
+            operation: long(16),
+            bytes: long(24),
+            memory: Source { ipc: flag(1), export: flag(2), gpu: long(33) },
+        })
     }
 }
 
@@ -60,7 +82,8 @@ mod tests {
     #[test]
     fn descriptors_are_those_of_this_job() {
         let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
-        let descriptor = Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX };
+        let memory = Source { ipc: false, export: true, gpu: 1 << 63 };
+        let descriptor = Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX, memory };
         let bytes = descriptor.encode(&job);
         assert_eq!(Descriptor::decode(&bytes, &job), Some(descriptor));
         assert_eq!(Descriptor::decode(&bytes, &other), None);

@@ -101,6 +101,12 @@ impl Connection {
         self.stream.set_read_timeout(patience)
     }
 
+    /// Ends the connection in both directions, for whoever waits at either end.
+    pub fn shut(&self) {
+        // Where the peer has gone there is nothing to end.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
     /// Whether the peer has ended, or closed the connection. Does not wait.
     pub fn has_ended(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;

@@ -18,6 +18,7 @@ use rustix::process::geteuid;
 
 use super::super::layout::Layout;
 use super::kind::{Medium, MediumError, MediumKind, board_name, settle_head};
+use super::sweep::sweep;
 use crate::job::Job;
 
 /// File systems whose files several hosts may have, by their numbers in `statfs`.
@@ -92,6 +93,7 @@ impl FileMedium {
         }
         let medium = Self { path: folder.to_owned(), folder: opened, name, file: file.into(), layout };
         settle_head(&medium, layout, job.tag(), epoch)?;
+        sweep(&medium.folder, &medium.name);
         Ok(medium)
     }
 

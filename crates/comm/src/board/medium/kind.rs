@@ -96,8 +96,11 @@ pub(crate) trait Medium: fmt::Debug + Send + Sync {
 
 /// The file name of a job's board.
 pub(super) fn board_name(job: &Job, epoch: u32) -> String {
-    format!("{FILE_PREFIX}{}-{epoch}.board", job.name())
+    format!("{FILE_PREFIX}{}-{epoch}{BOARD_SUFFIX}", job.name())
 }
+
+/// What the names of boards end with.
+pub(super) const BOARD_SUFFIX: &str = ".board";
 
 /// What the names of all files and sockets of jobs begin with.
 pub(crate) const FILE_PREFIX: &str = "causeway-comm-";

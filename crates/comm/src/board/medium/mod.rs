@@ -2,6 +2,7 @@
 
 mod file;
 mod kind;
+mod sweep;
 mod system_v;
 
 pub(super) use file::FileMedium;

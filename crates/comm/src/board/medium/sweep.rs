@@ -1,0 +1,73 @@
+//! What is left in a folder by jobs whose processes were all ended before they could remove it?
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+use rustix::process::geteuid;
+
+use super::kind::{BOARD_SUFFIX, FILE_PREFIX};
+
+/// A board that is younger than this may belong to ranks that have not locked it yet.
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// Removes boards of this user that no process has locked, and their sockets. What cannot be removed stays.
+pub(super) fn sweep(folder: &OwnedFd, own: &str) {
+    let names = names(folder).unwrap_or_default();
+    let boards = names.iter().filter(|name| name.ends_with(BOARD_SUFFIX) && *name != own);
+    for board in boards.filter(|name| is_left_behind(folder, name).unwrap_or(false)) {
+        let stem = board.strip_suffix(BOARD_SUFFIX).unwrap_or(board);
+        let is_socket = |name: &&String| {
+            name.strip_prefix(stem)
+                .is_some_and(|rest| rest.strip_prefix('.').is_some_and(|rank| rank.parse::<u32>().is_ok()))
+        };
+        for name in names.iter().filter(is_socket).chain([board]) {
+            let found = statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW);
+            if found.is_ok_and(|found| found.st_uid == geteuid().as_raw()) {
+                // Another rank may have done it.
+                let _ = unlinkat(folder, name.as_str(), AtFlags::empty());
+            }
+        }
+    }
+}
+
+/// The files of jobs in a folder.
+fn names(folder: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.starts_with(FILE_PREFIX) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Whether a board is this user's, old, and nobody's.
+fn is_left_behind(folder: &OwnedFd, name: &str) -> io::Result<bool> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = openat(folder, name, flags, Mode::empty())?;
+    let found = fstat(&file)?;
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    let changed = u64::try_from(found.st_mtime)
+        .map_or(SystemTime::UNIX_EPOCH, |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    let is_old = SystemTime::now().duration_since(changed).is_ok_and(|age| age > YOUNG);
+    Ok(is_file && found.st_uid == geteuid().as_raw() && is_old && !is_locked(&file)?)
+}
+
+/// Whether any process holds a lock on a part of the file.
+fn is_locked(file: &impl AsFd) -> io::Result<bool> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        // To the end, wherever that is.
+        l_len: 0,
+        l_pid: 0,
+    };
+    let number = file.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open, and the command reads and writes the structure and nothing else.
+    let status = unsafe { libc::fcntl(number, libc::F_OFD_GETLK, &raw mut lock) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(lock.l_type != libc::F_UNLCK as i16) }
+}

@@ -1,0 +1,262 @@
+//! The functions of `libcauseway_comm.so`, for programs in C. `mpi/causeway_comm.h` declares and describes
+//! them.
+//!
+//! A process has one part in one job at a time.
+
+use core::cell::RefCell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::cuda::{self, DeviceMemory, Driver};
+use crate::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, judge};
+use crate::report::Inline;
+use crate::settings::Settings;
+use crate::tracer::Operation;
+use crate::transfer::offers::OfferState;
+use crate::world::World;
+
+static WORLD: RwLock<Option<Arc<World>>> = RwLock::new(None);
+
+/// Messages that probes took out of the MPI's queue: addresses of the caller's.
+static UNEXPECTED: Mutex<Option<Unexpected<usize>>> = Mutex::new(None);
+
+thread_local! {
+    static ERROR: RefCell<CString> = RefCell::default();
+}
+
+fn world() -> Option<Arc<World>> {
+    WORLD.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Keeps an error's words for [`causeway_comm_error`].
+fn fail(error: impl ToString) -> c_int {
+    let text = CString::new(error.to_string()).unwrap_or_default();
+    ERROR.with(|kept| *kept.borrow_mut() = text);
+    -1
+}
+
+/// The words of the calling thread's last error, until its next one.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_error() -> *const c_char {
+    ERROR.with(|kept| kept.borrow().as_ptr())
+}
+
+/// Takes part in a job. 0, or -1.
+///
+/// # Safety
+/// `nonce` is text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ranks: u32) -> c_int {
+    // SAFETY: as promised.
+    let text = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
+    let nonce = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32);
+    let Some(nonce) = nonce else {
+        return fail("CAUSEWAY_COMM_JOB takes 32 hexadecimal digits, new ones for each job");
+    };
+    let joined = Settings::from_environment().map_err(|error| error.to_string()).and_then(|settings| {
+        World::join(nonce.to_be_bytes(), rank, ranks, settings).map_err(|error| error.to_string())
+    });
+    match joined {
+        Ok(joined) => {
+            *WORLD.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(joined));
+            0
+        }
+        Err(error) => fail(error),
+    }
+}
+
+/// Ends this process's part, after all messages, when all ranks have joined. Prints a report where
+/// `CAUSEWAY_COMM_EXPLAIN` asks for one.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_leave() {
+    if world().is_some_and(|world| !world.drain()) {
+        eprintln!("causeway: a message that was sent has not been received by the end of the job");
+    }
+    let left = WORLD.write().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(world) = &left {
+        world.forget_names();
+    }
+    for line in left.iter().filter_map(|world| world.report()).flatten() {
+        eprintln!("causeway: {line}");
+    }
+}
+
+/// Whether an address is that of memory on a GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_on_gpu(address: *const c_void) -> c_int {
+    let driver = Driver::loaded();
+    c_int::from(driver.is_some_and(|driver| DeviceMemory::is_at(driver, address as u64)))
+}
+
+/// Copies between a GPU and any memory. 0, or -1.
+///
+/// # Safety
+/// Both are valid for so many bytes, or were memory on a GPU.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_copy(to: *mut c_void, from: *const c_void, bytes: u64) -> c_int {
+    if bytes == 0 {
+        return 0;
+    }
+    // SAFETY: as promised.
+    match unsafe { cuda::copy(to as u64, from as u64, bytes as usize) } {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
+
+/// Whether a message of so many bytes to a peer is to be offered, 1; or is to go with the MPI, 0, which is
+/// counted.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_is_offered(peer: u32, bytes: u64) -> c_int {
+    let Some(world) = world() else { return 0 };
+    let why = if bytes < world.fetch_bytes() {
+        Inline::Short
+    } else if !world.reaches(peer) {
+        Inline::Unreachable
+    } else {
+        return 1;
+    };
+    world.count_inline(peer, bytes, why);
+    0
+}
+
+/// Counts a message that goes with the MPI because the call keeps a copy.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_count_copied(peer: u32, bytes: u64) {
+    if let Some(world) = world() {
+        world.count_inline(peer, bytes, Inline::Buffered);
+    }
+}
+
+/// Offers memory on a GPU to a peer, and writes the 61 bytes that tell it. The offer's number, or 0 where no
+/// channel takes such memory: then the message is to go with the MPI.
+///
+/// # Safety
+/// `descriptor` has room for 61 bytes. The memory stays as it is until the offer ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_offer(
+    peer: u32,
+    address: *const c_void,
+    bytes: u64,
+    descriptor: *mut [u8; DESCRIPTOR_BYTES],
+) -> u64 {
+    let offered = world().and_then(|world| Some((world.offer(peer, address as u64, bytes)?, world)));
+    let Some(((operation, word), world)) = offered else {
+        if let Some(world) = world() {
+            world.count_inline(peer, bytes, Inline::NoChannel);
+        }
+        return 0;
+    };
+    // SAFETY: as promised.
+    unsafe { *descriptor = word.encode(world.job()) };
+    operation
+}
+
+/// 0 while an offer is under way, 1 when the peer has it, -1 when it has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_offer_state(operation: u64) -> c_int {
+    match world().map(|world| world.offer_state(operation)) {
+        Some(OfferState::UnderWay) => 0,
+        Some(OfferState::Done) => 1,
+        Some(OfferState::Failed) => fail("the receiver has ended, or could not fetch the message"),
+        None => fail("the message was under way when the job's end came"),
+    }
+}
+
+/// Gives the memory of an offer back, where the peer has not begun to fetch it, and keeps a copy. The offer's
+/// state tells whether it has.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_detach(operation: u64) {
+    if let Some(world) = world() {
+        world.detach(operation);
+    }
+}
+
+/// What has come for a receive with `room` bytes: 0 the payload, 1 one that is too long, 2 a descriptor.
+/// Writes the payload's bytes.
+///
+/// # Safety
+/// `start` has `length` bytes where that is 61, and `payload` room for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_judge(
+    start: *const u8,
+    length: u64,
+    room: u64,
+    payload: *mut u64,
+) -> c_int {
+    let bytes: &[u8] = if length == DESCRIPTOR_BYTES as u64 {
+        // SAFETY: as promised.
+        unsafe { core::slice::from_raw_parts(start, DESCRIPTOR_BYTES) }
+    } else {
+        &[]
+    };
+    let arrived = match world() {
+        Some(world) => judge(world.job(), world.rank(), bytes, length, room),
+        None if length > room => Arrived::TooLong(length),
+        None => Arrived::Payload(length),
+    };
+    let (kind, count) = match arrived {
+        Arrived::Payload(count) => (0, count),
+        Arrived::TooLong(count) => (1, count),
+        Arrived::Elsewhere(descriptor) => (2, descriptor.bytes),
+    };
+    // SAFETY: as promised.
+    unsafe { *payload = count };
+    kind
+}
+
+/// Fetches what a descriptor tells of into memory of `room` bytes, which is on a GPU if `on_gpu` is not 0,
+/// and waits until it is there. What is longer is not fetched. 0, or -1.
+///
+/// # Safety
+/// `descriptor` has 61 bytes, and `to` is valid for `room` bytes and nobody else's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_fetch(
+    descriptor: *const [u8; DESCRIPTOR_BYTES],
+    to: *mut c_void,
+    on_gpu: c_int,
+    room: u64,
+    is_blocking: c_int,
+) -> c_int {
+    let by = if is_blocking != 0 { Operation::Blocking } else { Operation::NonBlocking };
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    // SAFETY: as promised.
+    let Some(word) = Descriptor::decode(unsafe { &*descriptor }, world.job()) else {
+        return fail("the message is no descriptor of this job");
+    };
+    // SAFETY: as promised.
+    match unsafe { world.fetch(&word, to as u64, on_gpu != 0, room, by) } {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
+
+fn pattern(communicator: u64, source: c_int, tag: c_int) -> Pattern {
+    let known = |number: c_int| (number >= 0).then_some(number);
+    Pattern { communicator, source: known(source), tag: known(tag) }
+}
+
+/// Keeps a message that a probe took out, behind all others.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_keep(communicator: u64, source: c_int, tag: c_int, message: *mut c_void) {
+    let mut list = UNEXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    list.get_or_insert_default().push(communicator, source, tag, message as usize);
+}
+
+/// The first kept message that matches, or null; -1 matches any source or tag. It goes from the list if
+/// `is_taken` is not 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_kept(
+    communicator: u64,
+    source: c_int,
+    tag: c_int,
+    is_taken: c_int,
+) -> *mut c_void {
+    let mut list = UNEXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = list.as_mut().and_then(|list| {
+        let pattern = pattern(communicator, source, tag);
+        if is_taken != 0 { list.take(pattern) } else { list.find(pattern).copied() }
+    });
+    found.map_or(core::ptr::null_mut(), |message| message as *mut c_void)
+}

@@ -1,0 +1,144 @@
+//! The entry points of the driver that are used, found in the library that the program has loaded.
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+
+use super::error::CudaError;
+
+/// `CUmemLocation` and `CUmemAccessDesc` as the driver lays them out.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AccessDescriptor {
+    pub(super) location_type: c_int,
+    pub(super) location_id: c_int,
+    pub(super) flags: c_int,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AllocationProperties {
+    pub(super) allocation_type: c_int,
+    pub(super) handle_types: c_int,
+    pub(super) location_type: c_int,
+    pub(super) location_id: c_int,
+    pub(super) security: *mut c_void,
+    pub(super) compression: u8,
+    pub(super) gpudirect: u8,
+    pub(super) usage: u16,
+    pub(super) reserved: [u8; 4],
+}
+
+const _: () = assert!(size_of::<AllocationProperties>() == 32 && size_of::<AccessDescriptor>() == 12);
+
+/// `CUipcMemHandle`, passed by value.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IpcHandle(pub(super) [c_char; 64]);
+
+macro_rules! functions {
+    ($($name:ident: $symbol:literal ($($argument:ty),*);)*) => {
+        /// The driver's functions.
+        #[derive(Debug)]
+        pub struct Driver {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Driver {
+            /// # Safety
+            /// What `find` gives for a name is null or the driver's function of that name.
+            unsafe fn load(find: impl Fn(&CStr) -> *mut c_void) -> Option<Self> {
+                $(
+                    let $name = find($symbol);
+                    if $name.is_null() {
+                        return None;
+                    }
+                )*
+                // SAFETY: not null, and of these types in every driver since CUDA 11.4.
+                Some(unsafe { Self { $($name: core::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn($($argument),*) -> c_int,
+                >($name),)* } })
+            }
+        }
+    };
+}
+
+functions! {
+    pointer_attribute: c"cuPointerGetAttribute" (*mut c_void, c_int, u64);
+    set_pointer_attribute: c"cuPointerSetAttribute" (*const c_void, c_int, u64);
+    push_context: c"cuCtxPushCurrent_v2" (*mut c_void);
+    pop_context: c"cuCtxPopCurrent_v2" (*mut *mut c_void);
+    current_context: c"cuCtxGetCurrent" (*mut *mut c_void);
+    context_device: c"cuCtxGetDevice" (*mut c_int);
+    retain_primary: c"cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
+    device_count: c"cuDeviceGetCount" (*mut c_int);
+    device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    device_uuid: c"cuDeviceGetUuid" (*mut [u8; 16], c_int);
+    can_access_peer: c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+    exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
+    create_stream: c"cuStreamCreate" (*mut *mut c_void, c_uint);
+    synchronize_stream: c"cuStreamSynchronize" (*mut c_void);
+    copy_async: c"cuMemcpyAsync" (u64, u64, usize, *mut c_void);
+    get_ipc_handle: c"cuIpcGetMemHandle" (*mut IpcHandle, u64);
+    open_ipc_handle: c"cuIpcOpenMemHandle_v2" (*mut u64, IpcHandle, c_uint);
+    close_ipc_handle: c"cuIpcCloseMemHandle" (u64);
+    create_memory: c"cuMemCreate" (*mut u64, usize, *const AllocationProperties, u64);
+    retain_memory: c"cuMemRetainAllocationHandle" (*mut u64, u64);
+    release_memory: c"cuMemRelease" (u64);
+    export_memory: c"cuMemExportToShareableHandle" (*mut c_int, u64, c_int, u64);
+    import_memory: c"cuMemImportFromShareableHandle" (*mut u64, *mut c_void, c_int);
+    granularity: c"cuMemGetAllocationGranularity" (*mut usize, *const AllocationProperties, c_int);
+    reserve_addresses: c"cuMemAddressReserve" (*mut u64, usize, usize, u64, u64);
+    free_addresses: c"cuMemAddressFree" (u64, usize);
+    map_memory: c"cuMemMap" (u64, usize, usize, u64, u64);
+    unmap_memory: c"cuMemUnmap" (u64, usize);
+    set_access: c"cuMemSetAccess" (u64, usize, *const AccessDescriptor, usize);
+}
+
+impl Driver {
+    /// The driver that the program has loaded, if it has.
+    pub fn loaded() -> Option<&'static Self> {
+        static DRIVER: OnceLock<Driver> = OnceLock::new();
+        /// How many libraries had been loaded when the driver was looked for in vain.
+        static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
+        if let Some(driver) = DRIVER.get() {
+            return Some(driver);
+        }
+        let loaded = libraries_loaded();
+        if LOOKED_AT.load(Ordering::Relaxed) == loaded {
+            return None;
+        }
+        // SAFETY: the name ends with a zero. Nothing is loaded that is not there; the reference that this
+        // takes is kept for good, since the functions are.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        let found = if library.is_null() {
+            None
+        } else {
+            // SAFETY: the library is open; names in a library of this name are the driver's.
+            unsafe { Self::load(|name| libc::dlsym(library, name.as_ptr())) }
+        };
+        LOOKED_AT.store(loaded, Ordering::Relaxed);
+        found.map(|driver| DRIVER.get_or_init(|| driver))
+    }
+}
+
+/// How many libraries this process has ever loaded. It takes a tenth of what the question for one library
+/// takes.
+fn libraries_loaded() -> u64 {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, count: *mut c_void) -> c_int {
+        // SAFETY: the caller's counter, and the loader's structure.
+        unsafe { *count.cast::<u64>() = (*info).dlpi_adds };
+        1
+    }
+    let mut count = 0_u64;
+    // SAFETY: the function looks at one entry and writes the counter that is passed.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut count).cast()) };
+    count
+}
+
+/// A status as a result.
+pub(super) fn check(call: &'static str, code: c_int) -> Result<(), CudaError> {
+    if code == 0 { Ok(()) } else { Err(CudaError { call, code }) }
+}

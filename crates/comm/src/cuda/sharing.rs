@@ -1,0 +1,206 @@
+//! Memory that two processes map: by handles of cudaIPC, and by descriptors of virtual memory management.
+
+use core::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+use super::error::CudaError;
+use super::functions::{AccessDescriptor, AllocationProperties, Driver, IpcHandle, check};
+use super::memory::DeviceMemory;
+
+/// Bytes of a handle of cudaIPC.
+pub const IPC_HANDLE_BYTES: usize = 64;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const DESCRIPTOR: c_int = 1;
+
+/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+const SYNC_MEMOPS: c_int = 6;
+
+/// A handle by which another process opens the allocation of an address, from its start. Needs a scope.
+///
+/// # Errors
+/// What the driver says.
+pub fn ipc_handle(driver: &Driver, memory: &DeviceMemory) -> Result<[u8; IPC_HANDLE_BYTES], CudaError> {
+    let mut handle = IpcHandle([0; 64]);
+    // SAFETY: there is room for the handle.
+    check("cuIpcGetMemHandle", unsafe { (driver.get_ipc_handle)(&raw mut handle, memory.start) })?;
+    order_copies(driver, memory);
+    Ok(handle.0.map(|byte| byte as u8))
+}
+
+/// A descriptor by which another process imports the allocation that is mapped at an address.
+///
+/// # Errors
+/// What the driver says.
+pub fn export(driver: &Driver, memory: &DeviceMemory) -> Result<OwnedFd, CudaError> {
+    let mut allocation = 0;
+    // SAFETY: there is room for the handle.
+    let status = unsafe { (driver.retain_memory)(&raw mut allocation, memory.start) };
+    check("cuMemRetainAllocationHandle", status)?;
+    let exported = export_allocation(driver, allocation);
+    // SAFETY: the reference that was taken above.
+    unsafe { (driver.release_memory)(allocation) };
+    order_copies(driver, memory);
+    exported
+}
+
+/// Copies that the owner has asked for are done before others read what is exported.
+fn order_copies(driver: &Driver, memory: &DeviceMemory) {
+    let mut is_set: c_int = 0;
+    // SAFETY: there is room for the flag.
+    let asked = unsafe { (driver.pointer_attribute)((&raw mut is_set).cast(), SYNC_MEMOPS, memory.start) };
+    if asked == 0 && is_set & 0xff == 0 {
+        let yes: c_int = 1;
+        // SAFETY: the driver reads the flag. Memory of a kind that has none keeps its order by the waits of
+        // those who send.
+        unsafe { (driver.set_pointer_attribute)((&raw const yes).cast(), SYNC_MEMOPS, memory.start) };
+    }
+}
+
+fn export_allocation(driver: &Driver, allocation: u64) -> Result<OwnedFd, CudaError> {
+    let mut descriptor: c_int = -1;
+    // SAFETY: there is room for a descriptor.
+    let status = unsafe { (driver.export_memory)(&raw mut descriptor, allocation, DESCRIPTOR, 0) };
+    check("cuMemExportToShareableHandle", status)?;
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Memory of another process, opened by a handle of cudaIPC.
+#[derive(Debug)]
+pub struct Opened {
+    driver: &'static Driver,
+    /// Where it begins here.
+    pub address: u64,
+}
+
+impl Opened {
+    /// Opens it. Needs a scope.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(driver: &'static Driver, handle: &[u8; IPC_HANDLE_BYTES]) -> Result<Self, CudaError> {
+        /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
+        const LAZY: u32 = 1;
+        let mut address = 0;
+        let handle = IpcHandle(handle.map(|byte| byte as _));
+        // SAFETY: there is room for the address; the driver checks the handle.
+        check("cuIpcOpenMemHandle", unsafe { (driver.open_ipc_handle)(&raw mut address, handle, LAZY) })?;
+        Ok(Self { driver, address })
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: it was opened, and nothing of it is under way.
+        unsafe { (self.driver.close_ipc_handle)(self.address) };
+    }
+}
+
+/// An allocation that is mapped for one device.
+#[derive(Debug)]
+pub struct Mapping {
+    driver: &'static Driver,
+    allocation: u64,
+    /// Where it begins here.
+    pub address: u64,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Maps the allocation of a descriptor for a device.
+    ///
+    /// # Errors
+    /// What the driver says: also when the allocation is shorter than is said.
+    pub fn import(
+        driver: &'static Driver,
+        descriptor: BorrowedFd<'_>,
+        bytes: usize,
+        device: i32,
+    ) -> Result<Self, CudaError> {
+        let mut allocation = 0;
+        // The driver takes the number of the descriptor where a pointer stands.
+        let number = descriptor.as_raw_fd() as usize as *mut c_void;
+        // SAFETY: there is room for the handle, and the descriptor is open.
+        let status = unsafe { (driver.import_memory)(&raw mut allocation, number, DESCRIPTOR) };
+        check("cuMemImportFromShareableHandle", status)?;
+        Self::map(driver, allocation, bytes, device)
+    }
+
+    /// Takes the allocation over, also where it fails.
+    fn map(driver: &'static Driver, allocation: u64, bytes: usize, device: i32) -> Result<Self, CudaError> {
+        let mut address = 0;
+        // SAFETY: there is room for the address.
+        let status = unsafe { (driver.reserve_addresses)(&raw mut address, bytes, 0, 0, 0) };
+        if let Err(error) = check("cuMemAddressReserve", status) {
+            // SAFETY: the handle is this function's.
+            unsafe { (driver.release_memory)(allocation) };
+            return Err(error);
+        }
+        // From here on it is undone where it is dropped; to unmap what is not mapped is an error of no
+        // effect.
+        let mapping = Self { driver, allocation, address, bytes };
+        // SAFETY: addresses that were reserved above, and an allocation; the driver checks its size.
+        check("cuMemMap", unsafe { (driver.map_memory)(address, bytes, 0, allocation, 0) })?;
+        // A device, which reads and writes.
+        let access = AccessDescriptor { location_type: 1, location_id: device, flags: 3 };
+        // SAFETY: one descriptor of access is passed.
+        check("cuMemSetAccess", unsafe { (driver.set_access)(address, bytes, &raw const access, 1) })?;
+        Ok(mapping)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: addresses and a handle of this value, of which nothing is under way.
+        unsafe {
+            (self.driver.unmap_memory)(self.address, self.bytes);
+            (self.driver.free_addresses)(self.address, self.bytes);
+            (self.driver.release_memory)(self.allocation);
+        }
+    }
+}
+
+/// A buffer on a GPU that other processes can import: the way out for memory that cannot be exported.
+#[derive(Debug)]
+pub struct Bounce {
+    /// The buffer, as it is mapped here.
+    pub mapping: Mapping,
+    /// What others import.
+    pub descriptor: OwnedFd,
+    /// Its bytes: what was asked for, rounded up.
+    pub bytes: usize,
+}
+
+impl Bounce {
+    /// Makes one of at least so many bytes on a device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(driver: &'static Driver, device: i32, bytes: usize) -> Result<Self, CudaError> {
+        let properties = AllocationProperties {
+            // Pinned, on a device.
+            allocation_type: 1,
+            handle_types: DESCRIPTOR,
+            location_type: 1,
+            location_id: device,
+            security: core::ptr::null_mut(),
+            compression: 0,
+            gpudirect: 0,
+            usage: 0,
+            reserved: [0; 4],
+        };
+        let mut granularity = 0;
+        // SAFETY: there is room for the number; the properties are read.
+        let status = unsafe { (driver.granularity)(&raw mut granularity, &raw const properties, 0) };
+        check("cuMemGetAllocationGranularity", status)?;
+        let bytes = bytes.next_multiple_of(granularity.max(1));
+        let mut allocation = 0;
+        // SAFETY: there is room for the handle; the properties are read.
+        let status = unsafe { (driver.create_memory)(&raw mut allocation, bytes, &raw const properties, 0) };
+        check("cuMemCreate", status)?;
+        let mapping = Mapping::map(driver, allocation, bytes, device)?;
+        let descriptor = export_allocation(driver, allocation)?;
+        Ok(Self { mapping, descriptor, bytes })
+    }
+}

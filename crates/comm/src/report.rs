@@ -1,0 +1,116 @@
+//! Which messages went which way, and why? What `CAUSEWAY_COMM_EXPLAIN=1` prints at the end.
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use crate::channels::Channel;
+use crate::scheduler::Reason;
+
+/// Why a message of a GPU's memory travelled with the MPI, by way of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Inline {
+    /// It is shorter than the threshold.
+    Short,
+    /// The peer's socket does not answer: it is on another host, or not interposed.
+    Unreachable,
+    /// No channel is allowed that takes such memory.
+    NoChannel,
+    /// The call returns before the receiver has anything (`MPI_Bsend`).
+    Buffered,
+}
+
+/// Which way a message went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// Fetched by a channel.
+    Fetched(Channel, Reason),
+    /// Offered, and fetched by the peer.
+    Offered,
+    /// With the MPI.
+    Inline(Inline),
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fetched(channel, reason) => write!(f, "received by {channel}: {reason}"),
+            Self::Offered => f.write_str("sent, for the receiver to fetch (its report says how)"),
+            Self::Inline(Inline::Short) => {
+                f.write_str("sent with the MPI: shorter than CAUSEWAY_COMM_THRESHOLD")
+            }
+            Self::Inline(Inline::Unreachable) => {
+                f.write_str("sent with the MPI: the peer's socket does not answer")
+            }
+            Self::Inline(Inline::NoChannel) => {
+                f.write_str("sent with the MPI: CAUSEWAY_COMM_CHANNELS leaves no channel for such memory")
+            }
+            Self::Inline(Inline::Buffered) => f.write_str("sent with the MPI: MPI_Bsend keeps a copy"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Count {
+    messages: u64,
+    bytes: u64,
+}
+
+/// Counts of messages, for one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    ways: BTreeMap<(u32, Way), Count>,
+    /// By the number of the highest bit of the size.
+    sizes: BTreeMap<u32, u64>,
+}
+
+impl Report {
+    /// Counts a message to or from a peer.
+    pub fn count(&mut self, peer: u32, way: Way, bytes: u64) {
+        let count = self.ways.entry((peer, way)).or_default();
+        count.messages += 1;
+        count.bytes = count.bytes.saturating_add(bytes);
+        *self.sizes.entry(u64::BITS - bytes.leading_zeros()).or_default() += 1;
+    }
+
+    /// The lines that are printed for a rank.
+    pub fn lines(&self, rank: u32) -> Vec<String> {
+        let mut lines = Vec::new();
+        for ((peer, way), Count { messages, bytes }) in &self.ways {
+            lines.push(format!("rank {rank} and {peer}: {messages} messages, {bytes} bytes {way}"));
+        }
+        let sizes: Vec<String> = self
+            .sizes
+            .iter()
+            .map(|(class, count)| {
+                let below = 1_u128 << class;
+                format!("{count} below {below}")
+            })
+            .collect();
+        if !sizes.is_empty() {
+            lines.push(format!("rank {rank}: sizes in bytes: {}", sizes.join(", ")));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_counted_by_peer_and_way() {
+        let mut report = Report::default();
+        let way = Way::Fetched(Channel::Staged, Reason::Only);
+        report.count(1, way, 5000);
+        report.count(1, way, 8191);
+        report.count(2, Way::Inline(Inline::Short), 0);
+        assert_eq!(
+            report.lines(0),
+            [
+                "rank 0 and 1: 2 messages, 13191 bytes received by staged: there is no other",
+                "rank 0 and 2: 1 messages, 0 bytes sent with the MPI: shorter than CAUSEWAY_COMM_THRESHOLD",
+                "rank 0: sizes in bytes: 1 below 1, 2 below 8192",
+            ]
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! What goes wrong in a transfer.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::message::Refusal;
+use crate::cuda::CudaError;
+
+/// Why a transfer failed.
+#[derive(Debug, Error)]
+pub enum TransferError {
+    /// The connection broke.
+    #[error("the connection to rank {peer} failed, which has ended or hangs: {cause}")]
+    Connection {
+        /// The peer.
+        peer: u32,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The peer says what makes no sense here.
+    #[error("rank {peer} said something else than was to be said: {what}")]
+    Protocol {
+        /// The peer.
+        peer: u32,
+        /// What.
+        what: &'static str,
+    },
+    /// The peer cannot.
+    #[error("rank {peer} cannot give the message by {channel}: {refusal}")]
+    Refused {
+        /// The peer.
+        peer: u32,
+        /// The channel.
+        channel: crate::Channel,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The driver here failed.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    /// Memory of the host could not be had.
+    #[error("memory to pass the bytes through could not be had: {0}")]
+    Memory(io::Error),
+    /// No channel.
+    #[error("no channel joins this rank and rank {peer}: {why}")]
+    NoChannel {
+        /// The peer.
+        peer: u32,
+        /// Why not, for each.
+        why: String,
+    },
+    /// No connection came.
+    #[error("rank {0} sent word of a message and has not come to hand it over: it may have ended")]
+    NoConnection(u32),
+}
+
+impl TransferError {
+    /// Whether nothing more can be said on the connection.
+    pub(crate) fn ends_connection(&self) -> bool {
+        matches!(self, Self::Connection { .. } | Self::Protocol { .. })
+    }
+}

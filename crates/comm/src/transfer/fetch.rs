@@ -1,0 +1,388 @@
+//! How does the receiver get the bytes?
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Instant;
+
+use super::cache::Cache;
+use super::error::TransferError;
+use super::message::{Message, Refusal};
+use super::slots::{HOST_SLOTS, HostSlots, Ring};
+use crate::channels::{Channel, Ends, Gpu, Joined};
+use crate::cuda::{self, CudaError, DeviceMemory, Driver, IPC_HANDLE_BYTES, Mapping, Opened, Scope};
+use crate::matching::Source;
+use crate::meeting::{Connection, MESSAGE_BYTES};
+use crate::pair::Pair;
+use crate::scheduler::{Reason, Scheduler};
+use crate::tracer::{Operation, Tracer};
+
+/// Buffers of a peer that stay open, of each kind.
+const MOST_OPEN: usize = 32;
+
+/// How often a channel may fail before a peer is not asked for it any more.
+const MOST_FAILURES: u32 = 3;
+
+/// Channels that move bytes here, the others being unbuilt.
+pub(crate) const BUILT: [Channel; 3] = [Channel::Ipc, Channel::Vmm, Channel::Staged];
+
+/// What is to be fetched, and where to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Order {
+    pub(crate) operation: u64,
+    pub(crate) bytes: u64,
+    pub(crate) source: Source,
+    pub(crate) to: u64,
+    /// Whether that was memory on a GPU when the receive was posted.
+    pub(crate) to_gpu: bool,
+    pub(crate) by: Operation,
+}
+
+/// How it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fetched {
+    pub(crate) channel: Channel,
+    pub(crate) reason: Reason,
+}
+
+/// What a receiver has of a peer.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    connection: Connection,
+    pair: Pair,
+    allowed: Vec<Channel>,
+    tracer: Tracer,
+    schedulers: HashMap<Vec<Channel>, Scheduler>,
+    failures: HashMap<Channel, u32>,
+    slots: Option<HostSlots>,
+    bounce: Option<Mapping>,
+    opened: Cache<Opened>,
+    mapped: Cache<Mapping>,
+}
+
+/// Where the bytes go.
+struct Destination {
+    /// The device whose engine copies, if there is one.
+    device: Option<(&'static Driver, i32)>,
+    memory: Option<DeviceMemory>,
+}
+
+impl Destination {
+    fn at(address: u64) -> Self {
+        let Some(driver) = Driver::loaded() else { return Self { device: None, memory: None } };
+        let memory = DeviceMemory::at(driver, address);
+        let device = memory.map(|memory| memory.device).or_else(|| cuda::current_device(driver));
+        Self { device: device.map(|device| (driver, device)), memory }
+    }
+
+    /// The context in which copies are made; none where both ends are memory of the host.
+    fn scope(&self) -> Result<Option<Scope<'static>>, CudaError> {
+        match (self.device, self.memory) {
+            (Some((driver, _)), Some(memory)) => Scope::of(driver, &memory).map(Some),
+            (Some((driver, device)), None) => Scope::of_device(driver, device).map(Some),
+            (None, _) => Ok(None),
+        }
+    }
+}
+
+impl Fetcher {
+    pub(crate) fn new(connection: Connection, pair: Pair, allowed: Vec<Channel>, threshold: u32) -> Self {
+        Self {
+            connection,
+            pair,
+            allowed,
+            tracer: Tracer::new(threshold),
+            schedulers: HashMap::new(),
+            failures: HashMap::new(),
+            slots: None,
+            bounce: None,
+            opened: Cache::new(MOST_OPEN),
+            mapped: Cache::new(MOST_OPEN),
+        }
+    }
+
+    /// Tells the sender that a message is not wanted: it is too long for the receive.
+    pub(crate) fn decline(&self, operation: u64) -> Result<(), TransferError> {
+        self.say(Message::Done { operation })
+    }
+
+    /// Fetches a payload by the channel that is best, and by others where that one fails.
+    pub(crate) fn fetch(&mut self, order: &Order) -> Result<Fetched, TransferError> {
+        let destination = Destination::at(order.to);
+        if order.to_gpu && destination.memory.is_none() {
+            self.say(Message::Abandoned { operation: order.operation })?;
+            return Err(CudaError::UNKNOWN_MEMORY.into());
+        }
+        let (mut channels, mut why) = self.channels(&destination, order.source);
+        let traffic = self.tracer.count(order.by);
+        while !channels.is_empty() {
+            let new = || Scheduler::new(channels.iter().map(|channel| (*channel, None)));
+            let scheduler = self.schedulers.entry(channels.clone()).or_insert_with(new);
+            let Some(choice) = scheduler.choose(order.bytes, traffic) else { break };
+            let channel = choice.channel;
+            let start = Instant::now();
+            match self.fetch_by(channel, order, &destination) {
+                Ok(()) => {
+                    self.say(Message::Done { operation: order.operation })?;
+                    if let Some(scheduler) = self.schedulers.get_mut(&channels) {
+                        scheduler.observe(channel, order.bytes, traffic, start.elapsed().as_nanos() as f64);
+                    }
+                    return Ok(Fetched { channel, reason: choice.reason });
+                }
+                Err(error) if error.ends_connection() => {
+                    self.connection.shut();
+                    return Err(error);
+                }
+                Err(error) => {
+                    *self.failures.entry(channel).or_default() += 1;
+                    why.push(format!("{channel}: {error}"));
+                    channels.retain(|other| *other != channel);
+                }
+            }
+        }
+        self.say(Message::Abandoned { operation: order.operation })?;
+        Err(TransferError::NoChannel { peer: self.connection.peer, why: why.join("; ") })
+    }
+
+    /// The channels that this peer and these two places have, and why they do not have the others.
+    fn channels(&self, destination: &Destination, source: Source) -> (Vec<Channel>, Vec<String>) {
+        let ends = ends(destination, source);
+        let (mut channels, mut why) = (Vec::new(), Vec::new());
+        for channel in BUILT {
+            let has_failed = self.failures.get(&channel).is_some_and(|count| *count >= MOST_FAILURES);
+            if !self.allowed.contains(&channel) {
+                why.push(format!("{channel}: CAUSEWAY_COMM_CHANNELS leaves it out"));
+            } else if has_failed {
+                why.push(format!("{channel}: it has failed {MOST_FAILURES} times"));
+            } else {
+                match channel.probe(&self.pair, &ends) {
+                    Ok(()) => channels.push(channel),
+                    Err(missing) => why.push(format!("{channel}: {missing}")),
+                }
+            }
+        }
+        (channels, why)
+    }
+
+    fn fetch_by(
+        &mut self,
+        channel: Channel,
+        order: &Order,
+        destination: &Destination,
+    ) -> Result<(), TransferError> {
+        if channel == Channel::Staged && self.slots.is_none() {
+            let slots = HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?;
+            let Ring { count, bytes } = slots.ring;
+            self.say_with(Message::Slots { count, bytes }, Some(&slots))?;
+            self.slots = Some(slots);
+        }
+        self.say(Message::Fetch { channel, operation: order.operation })?;
+        let scope = destination.scope();
+        let (message, descriptor) = self.hear(channel)?;
+        match message {
+            Message::Piece { .. } if channel == Channel::Staged => {
+                let slots = self.slots.take().ok_or_else(|| self.wrong("slots"))?;
+                let passed =
+                    self.pass(Some(message), order, scope, slots.ring, channel, |slot| slots.address(slot));
+                self.slots = Some(slots);
+                passed
+            }
+            Message::Bounce { count, bytes, total, is_new } if channel == Channel::Vmm => {
+                let ring = Ring::checked(count, bytes).filter(|ring| ring.total() <= total);
+                let ring = ring.ok_or_else(|| self.wrong("a bounce buffer of such a size"))?;
+                let mapped = self.map_bounce(is_new, descriptor, total, destination);
+                self.say(Message::Need { needed: mapped.is_ok() })?;
+                let start = mapped?;
+                self.pass(None, order, scope, ring, channel, |slot| start + ring.offset(slot))
+            }
+            Message::Region { buffer } if matches!(channel, Channel::Ipc | Channel::Vmm) => {
+                let Message::Offset { offset } = self.hear(channel)?.0 else {
+                    return Err(self.wrong("a region without an offset"));
+                };
+                let start = self.region(channel, buffer, destination, scope.as_ref())?;
+                match scope? {
+                    // SAFETY: the receive's memory is this function's until the receive ends, and the
+                    // sender's stays as it is until it hears of the end.
+                    Some(scope) => Ok(unsafe {
+                        scope.copy(order.to, start.saturating_add(offset), order.bytes as usize)
+                    }?),
+                    None => Err(self.wrong("a region for a rank without a GPU")),
+                }
+            }
+            _ => Err(self.wrong("another answer than the channel has")),
+        }
+    }
+
+    /// Opens the peer's buffer, unless it is open. Says where it begins here.
+    fn region(
+        &mut self,
+        channel: Channel,
+        buffer: u64,
+        destination: &Destination,
+        scope: Result<&Option<Scope<'static>>, &CudaError>,
+    ) -> Result<u64, TransferError> {
+        let known = match channel {
+            Channel::Ipc => self.opened.get(buffer).map(|opened| opened.address),
+            _ => self.mapped.get(buffer).map(|mapping| mapping.address),
+        };
+        self.say(Message::Need { needed: known.is_none() })?;
+        if let Some(start) = known {
+            return Ok(start);
+        }
+        let (message, descriptor) = self.hear(channel)?;
+        let handle = match message {
+            Message::Handle => Some(self.hear_handle()?),
+            _ => None,
+        };
+        // What was to be heard has been; what fails from here on leaves the connection in order.
+        scope.map_err(|error| *error)?;
+        let (driver, device) = destination.device.ok_or_else(|| self.wrong("a region for no GPU"))?;
+        match (message, handle, descriptor) {
+            (Message::Handle, Some(handle), _) => {
+                let mut opened = Opened::new(driver, &handle);
+                if is_short_of_memory(&opened) && self.opened.clear() {
+                    opened = Opened::new(driver, &handle);
+                }
+                let opened = opened?;
+                let start = opened.address;
+                self.opened.insert(buffer, opened);
+                Ok(start)
+            }
+            (Message::Export { bytes }, _, Some(descriptor)) => {
+                let bytes = usize::try_from(bytes).map_err(|_| self.wrong("memory of such a size"))?;
+                let import = || Mapping::import(driver, descriptor.as_fd(), bytes, device);
+                let mut mapping = import();
+                if is_short_of_memory(&mapping) && self.mapped.clear() {
+                    mapping = import();
+                }
+                let mapping = mapping?;
+                let start = mapping.address;
+                self.mapped.insert(buffer, mapping);
+                Ok(start)
+            }
+            _ => Err(self.wrong("a region without a way to it")),
+        }
+    }
+
+    fn hear_handle(&self) -> Result<[u8; IPC_HANDLE_BYTES], TransferError> {
+        let mut handle = [0; IPC_HANDLE_BYTES];
+        for part in handle.as_chunks_mut::<MESSAGE_BYTES>().0 {
+            *part = self.hear_bytes()?.0;
+        }
+        Ok(handle)
+    }
+
+    fn map_bounce(
+        &mut self,
+        is_new: bool,
+        descriptor: Option<OwnedFd>,
+        total: u64,
+        destination: &Destination,
+    ) -> Result<u64, TransferError> {
+        if is_new {
+            self.bounce = None;
+            let (driver, device) =
+                destination.device.ok_or_else(|| self.wrong("a bounce buffer for no GPU"))?;
+            let descriptor = descriptor.ok_or_else(|| self.wrong("a bounce buffer without a descriptor"))?;
+            let bytes = usize::try_from(total).map_err(|_| self.wrong("a bounce buffer of such a size"))?;
+            self.bounce = Some(Mapping::import(driver, descriptor.as_fd(), bytes, device)?);
+        }
+        let mapping = self.bounce.as_ref().ok_or_else(|| self.wrong("a bounce buffer that is not there"))?;
+        Ok(mapping.address)
+    }
+
+    /// Receives a payload through slots. Where a copy fails the rest is heard all the same, so that the peer
+    /// and this end stay in step.
+    fn pass(
+        &self,
+        first: Option<Message>,
+        order: &Order,
+        scope: Result<Option<Scope<'static>>, CudaError>,
+        ring: Ring,
+        channel: Channel,
+        address: impl Fn(u16) -> u64,
+    ) -> Result<(), TransferError> {
+        let mut outcome = scope.as_ref().map(drop).map_err(|error| *error);
+        let mut first = first;
+        for (slot, at, bytes) in ring.pieces(order.bytes) {
+            let message = match first.take() {
+                Some(message) => message,
+                None => self.hear(channel)?.0,
+            };
+            if message != (Message::Piece { slot, bytes }) {
+                return Err(self.wrong("another piece than the next"));
+            }
+            if outcome.is_ok() {
+                let (to, from, bytes) = (order.to + at, address(slot), bytes as usize);
+                match &scope {
+                    // SAFETY: the slot is mapped and holds these bytes, and the receive's memory is this
+                    // function's until the receive ends.
+                    Ok(Some(scope)) => outcome = unsafe { scope.copy(to, from, bytes) },
+                    // SAFETY: as above; both are memory of the host, which do not overlap.
+                    _ => unsafe {
+                        core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
+                    },
+                }
+            }
+            self.say(Message::Free { slot })?;
+        }
+        Ok(outcome?)
+    }
+
+    fn say(&self, message: Message) -> Result<(), TransferError> {
+        self.say_with(message, None)
+    }
+
+    fn say_with(&self, message: Message, slots: Option<&HostSlots>) -> Result<(), TransferError> {
+        let sent = self.connection.send(&message.encode(), slots.map(HostSlots::descriptor));
+        sent.map_err(|cause| self.failed(cause))
+    }
+
+    fn hear(&self, channel: Channel) -> Result<(Message, Option<OwnedFd>), TransferError> {
+        let (bytes, descriptor) = self.hear_bytes()?;
+        match Message::decode(&bytes) {
+            Some(Message::Refused(refusal)) => Err(self.refused(channel, refusal)),
+            Some(message) => Ok((message, descriptor)),
+            None => Err(self.wrong("bytes that are no message")),
+        }
+    }
+
+    fn hear_bytes(&self) -> Result<([u8; MESSAGE_BYTES], Option<OwnedFd>), TransferError> {
+        let received = self.connection.receive().map_err(|cause| self.failed(cause))?;
+        received.ok_or_else(|| self.failed(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    fn refused(&self, channel: Channel, refusal: Refusal) -> TransferError {
+        TransferError::Refused { peer: self.connection.peer, channel, refusal }
+    }
+
+    fn failed(&self, cause: io::Error) -> TransferError {
+        TransferError::Connection { peer: self.connection.peer, cause }
+    }
+
+    fn wrong(&self, what: &'static str) -> TransferError {
+        TransferError::Protocol { peer: self.connection.peer, what }
+    }
+}
+
+fn is_short_of_memory<T>(outcome: &Result<T, CudaError>) -> bool {
+    matches!(outcome, Err(error) if error.code == CudaError::OUT_OF_MEMORY)
+}
+
+/// What the two places have, as channels ask for it.
+fn ends(destination: &Destination, source: Source) -> Ends {
+    let unbuilt = || Err("this build does not have that channel".to_owned());
+    let own_number = destination.device.and_then(|(driver, device)| cuda::gpu_number(driver, device));
+    let joined = match (destination.device, own_number) {
+        (_, Some(number)) if number == source.gpu => Joined::SameGpu,
+        (Some((driver, device)), _) if cuda::reaches(driver, device, source.gpu) => Joined::Peers,
+        _ => Joined::Apart,
+    };
+    Ends {
+        own: destination.device.map(|_| Gpu { ipc: true, export: true, gpudirect: false }),
+        peer: Some(Gpu { ipc: source.ipc, export: source.export, gpudirect: false }),
+        joined,
+        bar: unbuilt(),
+        cards: unbuilt(),
+    }
+}

@@ -1,0 +1,25 @@
+//! How do the bytes of a message get from the sender's GPU to the receiver's memory?
+//!
+//! The sender *offers* a range of its memory under a number, which the message's descriptor tells. The
+//! receiver *fetches* it: it chooses the channel, asks over the Unix socket that joins the two, and moves
+//! the bytes. At the sender a thread for each peer serves such requests, so that a transfer goes on whatever
+//! the program does meanwhile; no thread but the program's own ever calls the MPI.
+//!
+//! | Module      | Question it answers                                                    |
+//! |-------------|------------------------------------------------------------------------|
+//! | [`message`] | What do two ranks say to each other about a transfer?                  |
+//! | [`slots`]   | Through which memory do bytes pass that the receiver cannot map?       |
+//! | [`offers`]  | What does this rank send, and what has become of it?                   |
+//! | [`serve`]   | What does the sender's thread do for a peer?                           |
+//! | [`fetch`]   | How does the receiver get the bytes?                                   |
+//! | [`cache`]   | Which memory of a peer stays open?                                     |
+
+pub(crate) mod cache;
+mod error;
+pub(crate) mod fetch;
+pub(crate) mod message;
+pub mod offers;
+pub(crate) mod serve;
+pub(crate) mod slots;
+
+pub use error::TransferError;

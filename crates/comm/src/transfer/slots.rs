@@ -1,0 +1,146 @@
+//! Through which memory do bytes pass that the receiver cannot map? Memory of the host that both map, in
+//! slots that are filled and read in turn.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
+
+/// Slots of `staged`: four of 512 KiB.
+pub(crate) const HOST_SLOTS: Ring = Ring { count: 4, bytes: 512 << 10 };
+
+/// Slots of a bounce buffer on a GPU: two of 4 MiB.
+pub(crate) const BOUNCE_SLOTS: Ring = Ring { count: 2, bytes: 4 << 20 };
+
+/// The most bytes of slots that a peer may ask this process to map.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// How many slots there are, and how long each is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ring {
+    pub(crate) count: u16,
+    pub(crate) bytes: u32,
+}
+
+impl Ring {
+    /// A ring as a peer says it, if it makes sense.
+    pub(crate) fn checked(count: u16, bytes: u32) -> Option<Self> {
+        let ring = Self { count, bytes };
+        (count > 0 && bytes > 0 && ring.total() <= MOST_BYTES).then_some(ring)
+    }
+
+    /// Bytes of all slots.
+    pub(crate) fn total(self) -> u64 {
+        u64::from(self.count) * u64::from(self.bytes)
+    }
+
+    /// Where a slot begins.
+    pub(crate) fn offset(self, slot: u16) -> u64 {
+        u64::from(slot) * u64::from(self.bytes)
+    }
+
+    /// The pieces of a payload: the slot, the place in the payload, and the bytes of each.
+    pub(crate) fn pieces(self, payload: u64) -> impl Iterator<Item = (u16, u64, u32)> {
+        let (count, bytes) = (u64::from(self.count), u64::from(self.bytes));
+        (0..payload.div_ceil(bytes)).map(move |number| {
+            let at = number * bytes;
+            // Both are below what they are made of.
+            ((number % count) as u16, at, (payload - at).min(bytes) as u32)
+        })
+    }
+}
+
+/// Slots in memory of the host.
+#[derive(Debug)]
+pub(crate) struct HostSlots {
+    memory: MmapRaw,
+    descriptor: OwnedFd,
+    pub(crate) ring: Ring,
+}
+
+impl HostSlots {
+    /// New ones, whose length nobody can change.
+    pub(crate) fn new(ring: Ring) -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let descriptor = memfd_create(c"causeway-comm-slots", flags)?;
+        ftruncate(&descriptor, ring.total())?;
+        fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::map(descriptor, ring)
+    }
+
+    /// Those of a peer. Memory that could become shorter is refused: to touch what is gone ends a process.
+    pub(crate) fn of_peer(descriptor: OwnedFd, ring: Ring) -> io::Result<Self> {
+        let seals = fcntl_get_seals(&descriptor)?;
+        let length = rustix::fs::fstat(&descriptor)?.st_size;
+        if !seals.contains(SealFlags::SHRINK) || u64::try_from(length).is_ok_and(|have| have < ring.total()) {
+            return Err(io::Error::other("the peer's memory is shorter than it says, or may become so"));
+        }
+        Self::map(descriptor, ring)
+    }
+
+    fn map(descriptor: OwnedFd, ring: Ring) -> io::Result<Self> {
+        let length = usize::try_from(ring.total()).map_err(io::Error::other)?;
+        let file = File::from(descriptor);
+        let memory = MmapOptions::new().len(length).map_raw(&file)?;
+        Ok(Self { memory, descriptor: file.into(), ring })
+    }
+
+    /// What the peer maps.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// The address of a slot.
+    pub(crate) fn address(&self, slot: u16) -> u64 {
+        self.memory.as_mut_ptr() as u64 + self.ring.offset(slot % self.ring.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn both_ends_see_the_same_bytes() {
+        let ring = Ring { count: 2, bytes: 4096 };
+        let own = HostSlots::new(ring).unwrap();
+        let peer = HostSlots::of_peer(own.descriptor().try_clone_to_owned().unwrap(), ring).unwrap();
+        // SAFETY: both are mapped, and nobody else uses them.
+        unsafe { (own.address(1) as *mut u8).write(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { (peer.address(1) as *const u8).read() }, 7);
+        let longer = Ring { count: 3, bytes: 4096 };
+        assert!(HostSlots::of_peer(own.descriptor().try_clone_to_owned().unwrap(), longer).is_err());
+    }
+
+    #[test]
+    fn memory_that_may_become_shorter_is_refused() {
+        let descriptor = memfd_create(c"open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&descriptor, 8192).unwrap();
+        assert!(HostSlots::of_peer(descriptor, Ring { count: 2, bytes: 4096 }).is_err());
+    }
+
+    #[test]
+    fn rings_of_peers_are_bounded() {
+        assert_eq!(Ring::checked(0, 1), None);
+        assert_eq!(Ring::checked(1, 0), None);
+        assert_eq!(Ring::checked(u16::MAX, u32::MAX), None);
+        assert_eq!(Ring::checked(4, 512 << 10), Some(HOST_SLOTS));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_the_payload(payload in 0_u64..100_000, count in 1_u16..5, bytes in 1_u32..5000) {
+            let mut at = 0;
+            for (number, (slot, start, length)) in (Ring { count, bytes }).pieces(payload).enumerate() {
+                prop_assert_eq!((u64::from(slot), start), (number as u64 % u64::from(count), at));
+                prop_assert!(length > 0 && length <= bytes);
+                at += u64::from(length);
+            }
+            prop_assert_eq!(at, payload);
+        }
+    }
+}
