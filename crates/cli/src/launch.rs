@@ -42,7 +42,8 @@ impl LaunchError {
     }
 }
 
-fn not_started(program: &OsStr) -> impl Fn(io::Error) -> LaunchError {
+/// What a failure to start a program is.
+pub fn not_started(program: &OsStr) -> impl Fn(io::Error) -> LaunchError {
     move |cause| match cause.kind() {
         io::ErrorKind::NotFound => LaunchError::NotFound(program.to_owned()),
         _ => LaunchError::NotStarted { program: program.to_owned(), cause },

@@ -5,6 +5,7 @@
 //! | `serve`     | How is a server started and ended?                                           |
 //! | `sandbox`   | What does a server's owner say about the sandbox of its workers?              |
 //! | `run`       | How does a program come to run on a server's GPU?                            |
+//! | `mpirun`    | How do the ranks of an MPI program come to have the interposer?              |
 //! | `devices`   | Which GPUs does a server have?                                               |
 //! | `api`       | Which driver functions are supported?                                        |
 //! | `bench`     | How fast are copies, launches and waits, here and there?                     |
@@ -32,6 +33,7 @@ mod keys;
 mod launch;
 mod library;
 mod logging;
+mod mpirun;
 mod report;
 mod run;
 mod sandbox;
@@ -66,6 +68,7 @@ static LONG_VERSION: LazyLock<String> =
 enum Command {
     Serve(serve::Arguments),
     Run(run::Arguments),
+    Mpirun(mpirun::Arguments),
     Devices(devices::Arguments),
     Doctor(doctor::Arguments),
     Key(key::Arguments),
@@ -119,6 +122,9 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::serve(&arguments).map_err(Trouble::of(1)),
         Command::Run(arguments) => {
             run::run(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
+        }
+        Command::Mpirun(arguments) => {
+            mpirun::mpirun(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
         }
         Command::Devices(arguments) => devices::devices(&arguments).map_err(Trouble::of(1)),
         Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(Trouble::of(2)),

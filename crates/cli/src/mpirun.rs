@@ -1,0 +1,203 @@
+//! How do the ranks of an MPI program come to have the interposer and a job's nonce?
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+use thiserror::Error;
+
+use crate::launch::{self, LaunchError};
+
+/// The interposer's file.
+const NAME: &str = "libcauseway_mpi.so";
+
+/// Start an MPI program whose ranks send memory on GPUs.
+///
+/// The program is not changed: `libcauseway_mpi.so` stands between it and its MPI (`LD_PRELOAD`). The words
+/// behind `--` are the MPI's own command line, which gets what hands the library and the job's secret to the
+/// ranks.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The interposer that was built for this MPI (`make mpi`). If not given: libcauseway_mpi.so in
+    /// mpi/openmpi or mpi/mpich of the folder of the program `causeway`, or of ../lib/causeway.
+    #[arg(long, value_name = "FILE", env = "CAUSEWAY_MPI_LIBRARY")]
+    library: Option<PathBuf>,
+    /// The command line: mpirun, its options, the program.
+    #[arg(required = true, trailing_var_arg = true, value_name = "MPIRUN")]
+    command: Vec<OsString>,
+}
+
+/// Why there is no job.
+#[derive(Debug, Error)]
+pub enum MpirunError {
+    /// It is not known how to hand things over.
+    #[error(
+        "{program} says neither that it is Open MPI's nor MPICH's launcher when it is asked for its version: \
+         give LD_PRELOAD and CAUSEWAY_COMM_JOB to the ranks by its own options"
+    )]
+    Unknown {
+        /// The launcher.
+        program: String,
+    },
+    /// There is no interposer.
+    #[error(
+        "there is no interposer for {mpi} at {}: build it with `make mpi`, and \
+         name it by --library", paths(.looked_at)
+    )]
+    NoLibrary {
+        /// The MPI.
+        mpi: &'static str,
+        /// Where it was looked for.
+        looked_at: Vec<PathBuf>,
+    },
+    /// There is no secret.
+    #[error("the system gives no random bytes for the job's secret: {0}")]
+    Random(io::Error),
+    /// The launcher does not start.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+fn paths(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
+}
+
+impl MpirunError {
+    /// The exit code: a shell's for a launcher that does not start, 125 for our own trouble.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Launch(error) => error.exit_code(),
+            _ => 125,
+        }
+    }
+}
+
+/// A family of launchers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    OpenMpi,
+    /// MPICH's Hydra, and Intel MPI's.
+    Hydra,
+}
+
+impl Family {
+    /// By what a launcher prints about its version.
+    fn of(text: &str) -> Option<Self> {
+        if text.contains("Open MPI") || text.contains("OpenRTE") {
+            Some(Self::OpenMpi)
+        } else if text.contains("HYDRA") || text.contains("Intel(R) MPI") {
+            Some(Self::Hydra)
+        } else {
+            None
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Hydra => "MPICH",
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "openmpi",
+            Self::Hydra => "mpich",
+        }
+    }
+
+    /// The options by which the ranks get the interposer. The nonce is a secret, and travels by its name
+    /// alone: Hydra hands the whole environment over.
+    fn options(self, preload: &OsStr) -> Vec<OsString> {
+        match self {
+            Self::OpenMpi => {
+                let mut assignment = OsString::from("LD_PRELOAD=");
+                assignment.push(preload);
+                ["-x".into(), assignment, "-x".into(), "CAUSEWAY_COMM_JOB".into()].into()
+            }
+            Self::Hydra => ["-genv".into(), "LD_PRELOAD".into(), preload.to_owned()].into(),
+        }
+    }
+}
+
+/// Becomes the launcher; returns only when that fails.
+///
+/// # Errors
+/// When there is no interposer for the MPI, or the launcher does not start.
+pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
+    let launcher = &arguments.command[0];
+    let family = family(launcher)?;
+    let library = match &arguments.library {
+        Some(named) if named.is_file() => named.clone(),
+        Some(named) => return Err(no_library(family, vec![named.clone()])),
+        None => find(family)?,
+    };
+    let mut preload = library.into_os_string();
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        preload.push(":");
+        preload.push(before);
+    }
+    let mut command = Command::new(launcher);
+    command.args(family.options(&preload)).args(&arguments.command[1..]);
+    command.env("CAUSEWAY_COMM_JOB", nonce().map_err(MpirunError::Random)?);
+    Err(launch::become_program(command).into())
+}
+
+fn family(launcher: &OsStr) -> Result<Family, MpirunError> {
+    let said = Command::new(launcher).arg("--version").output();
+    let text = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
+    match text {
+        Ok(text) => Family::of(&text)
+            .ok_or_else(|| MpirunError::Unknown { program: launcher.to_string_lossy().into_owned() }),
+        Err(cause) => Err(launch::not_started(launcher)(cause).into()),
+    }
+}
+
+fn no_library(family: Family, looked_at: Vec<PathBuf>) -> MpirunError {
+    MpirunError::NoLibrary { mpi: family.name(), looked_at }
+}
+
+/// The interposer in one of the usual places.
+fn find(family: Family) -> Result<PathBuf, MpirunError> {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let folder = executable.parent().unwrap_or(Path::new("."));
+    let places = [folder.to_owned(), folder.join("../lib/causeway")];
+    let candidates: Vec<PathBuf> =
+        places.iter().map(|place| place.join("mpi").join(family.folder()).join(NAME)).collect();
+    let found = candidates.iter().find(|candidate| candidate.is_file()).cloned();
+    found.ok_or_else(|| no_library(family, candidates))
+}
+
+/// What the ranks of this job have in common, and nobody else has.
+fn nonce() -> io::Result<String> {
+    let mut bytes = [0_u8; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_known_by_what_they_say() {
+        assert_eq!(Family::of("mpirun.openmpi (OpenRTE) 4.1.4\n"), Some(Family::OpenMpi));
+        assert_eq!(Family::of("mpirun (Open MPI) 5.0.11\n"), Some(Family::OpenMpi));
+        assert_eq!(Family::of("HYDRA build details:\n    Version: 4.0.2\n"), Some(Family::Hydra));
+        assert_eq!(Family::of("srun 22.05"), None);
+    }
+
+    #[test]
+    fn the_secret_is_in_no_argument() {
+        for family in [Family::OpenMpi, Family::Hydra] {
+            let options = family.options(OsStr::new("/lib/a.so"));
+            assert!(options.iter().any(|option| option.to_string_lossy().ends_with("/lib/a.so")));
+            assert!(options.iter().all(|option| !option.to_string_lossy().contains("JOB=")));
+        }
+        assert_eq!(nonce().unwrap().len(), 32);
+        assert_ne!(nonce().unwrap(), nonce().unwrap());
+    }
+}
