@@ -30,6 +30,7 @@ help:
 	@echo '                 (fuzz/README.md). make fuzz-bundle packs build/fuzz-bin, to run them on a machine without Rust or network'
 	@echo 'make check-concurrency'
 	@echo '                 every order of the steps of each protocol of waiting, by loom; Miri and ThreadSanitizer where the toolchain has them'
+	@echo 'make mpi         build build/mpi/libcauseway_mpi.so, for MPI programs that send memory on GPUs, with the mpicc that is there'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:
@@ -46,7 +47,17 @@ demo: setup
 	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
 	$(CARGO_TARGET_DIR)/release/causeway demo -- build/cuda/vector_add
 
-test: programs
+# With MPICC=mpicc.mpich LINK_MPI=no for another MPI than the usual one.
+mpi: setup
+	cargo build --release --locked -p causeway-comm
+	$(MAKE) --no-print-directory -C mpi BUILD=$(CURDIR)/build/mpi COMM=$(CARGO_TARGET_DIR)/release
+	cp $(CARGO_TARGET_DIR)/release/libcauseway_comm.so build/mpi
+
+# The two MPIs under which messages between GPUs are tested. They live side by side.
+mpis:
+	@scripts/install-packages.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
+
+test: programs mpis
 	@scripts/test.sh
 
 lint: setup
@@ -90,5 +101,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs apps demo test lint book notices bench fuzz fuzz-bundle check-concurrency net-test verbs-guest \
+.PHONY: help setup programs apps mpi mpis demo test lint book notices bench fuzz fuzz-bundle check-concurrency net-test verbs-guest \
         verbs-test gpu-bundle gpu-test

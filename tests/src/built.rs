@@ -98,6 +98,8 @@ fn profile_folder() -> PathBuf {
             "-p",
             "causeway-client",
             "-p",
+            "causeway-comm",
+            "-p",
             "causeway-nvml",
             "-p",
             "causeway-stubs",

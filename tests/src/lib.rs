@@ -7,6 +7,7 @@
 //! | [`process`]  | How is a process started, watched, and ended when it takes too long?           |
 //! | [`server`]   | How is a server started, and which workers does it have?                       |
 //! | [`client`]   | How is a CUDA program started on a server?                                     |
+//! | [`mpi`]      | How is a program started under an MPI, with the interposer, on a server?      |
 //! | [`programs`] | Which CUDA programs are there, and what must each of them do?                  |
 //! | [`hostile`]  | How does one talk to a server as no client would?                              |
 //! | [`raw_session`] | How does one send commands that no client would send?                    |
@@ -16,6 +17,7 @@
 pub mod built;
 pub mod client;
 pub mod hostile;
+pub mod mpi;
 pub mod network;
 pub mod process;
 pub mod programs;

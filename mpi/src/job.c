@@ -1,0 +1,126 @@
+// This process's part in the job.
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+bool in_job;
+
+static bool has_threads;
+static pthread_mutex_t mutex;
+static MPI_Group job_group = MPI_GROUP_NULL;
+
+void lock(void) {
+    if (has_threads) pthread_mutex_lock(&mutex);
+}
+
+void unlock(void) {
+    if (has_threads) pthread_mutex_unlock(&mutex);
+}
+
+// Processes that were spawned are another MPI_COMM_WORLD, with ranks of the same numbers: they get all bytes
+// with the MPI.
+static bool is_spawned(void) {
+    MPI_Comm parent = MPI_COMM_NULL;
+    PMPI_Comm_get_parent(&parent);
+    return parent != MPI_COMM_NULL;
+}
+
+static void join(void) {
+    int threads = MPI_THREAD_SINGLE, rank = 0, ranks = 1;
+    PMPI_Query_thread(&threads);
+    has_threads = threads == MPI_THREAD_MULTIPLE;
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&mutex, &attributes);
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const char *nonce = getenv("CAUSEWAY_COMM_JOB");
+    if (nonce == NULL || *nonce == 0 || is_spawned()) return;
+    if (causeway_comm_join(nonce, (uint32_t)rank, (uint32_t)ranks) != 0) {
+        fprintf(stderr, "causeway: rank %d cannot take part in the job: %s\n", rank, causeway_comm_error());
+        PMPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    PMPI_Comm_group(MPI_COMM_WORLD, &job_group);
+    in_job = true;
+}
+
+EXPORT int MPI_Init(int *argc, char ***argv) {
+    int error = PMPI_Init(argc, argv);
+    if (error == MPI_SUCCESS) join();
+    return error;
+}
+
+EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
+    int error = PMPI_Init_thread(argc, argv, required, provided);
+    if (error == MPI_SUCCESS) join();
+    return error;
+}
+
+EXPORT int MPI_Finalize(void) {
+    if (!in_job) return PMPI_Finalize();
+    // Requests that the program has freed come to their end here.
+    for (int turn = 0; under_way > 0; turn++) {
+        pause_for(turn);
+        progress();
+    }
+    in_job = false;
+    PMPI_Group_free(&job_group);
+    int error = PMPI_Finalize();
+    // Now all ranks have come to this call: they have joined the job before, and received what this one has
+    // sent.
+    causeway_comm_leave();
+    return error;
+}
+
+int job_rank(MPI_Comm comm, int rank) {
+    if (!in_job) return -1;
+    int is_inter = 0, found = MPI_UNDEFINED;
+    MPI_Group group;
+    PMPI_Comm_test_inter(comm, &is_inter);
+    int error = is_inter ? PMPI_Comm_remote_group(comm, &group) : PMPI_Comm_group(comm, &group);
+    if (error != MPI_SUCCESS) return -1;
+    PMPI_Group_translate_ranks(group, 1, &rank, job_group, &found);
+    PMPI_Group_free(&group);
+    return found == MPI_UNDEFINED ? -1 : found;
+}
+
+uint64_t number_of(MPI_Comm comm) {
+    return (uint64_t)(uint32_t)PMPI_Comm_c2f(comm);
+}
+
+// Words and their codes. An MPI has few codes to give, so the last of these gets new words again and again.
+int error_code(const char *call, const char *words) {
+    enum { MOST = 64 };
+    static struct {
+        char text[MPI_MAX_ERROR_STRING];
+        int code;
+    } known[MOST];
+    static int count, class;
+    char text[MPI_MAX_ERROR_STRING];
+    snprintf(text, sizeof text, "%s: %s", call, words);
+    lock();
+    int at = 0;
+    while (at < count && strcmp(known[at].text, text) != 0) at++;
+    if (at == count) {
+        if (count == 0) PMPI_Add_error_class(&class);
+        if (count < MOST) PMPI_Add_error_code(class, &known[count++].code);
+        at = count - 1;
+        memcpy(known[at].text, text, sizeof text);
+        PMPI_Add_error_string(known[at].code, text);
+    }
+    int code = known[at].code;
+    unlock();
+    return code;
+}
+
+int raise_error(MPI_Comm comm, const char *call, const char *words) {
+    fprintf(stderr, "causeway: %s: %s\n", call, words);
+    int code = error_code(call, words);
+    PMPI_Comm_call_errhandler(comm, code);
+    return code;
+}

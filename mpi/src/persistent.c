@@ -1,0 +1,208 @@
+// Persistent requests.
+//
+// The user's request is one of the MPI's: a receive of nothing from this rank itself, on a communicator of
+// this rank alone. Where the message that it stands for ends, this rank sends itself that nothing, so that
+// the MPI waits for the request, restarts it and frees it as any other. What its status has to say is told
+// when the user hears of the end.
+
+#include <stdlib.h>
+
+#include "shim.h"
+
+struct persistent {
+    MPI_Request handle;
+    int own_tag;
+    enum kind kind;
+    enum mode mode;
+    void *buffer;
+    MPI_Count count;
+    MPI_Datatype type;
+    int peer, tag;
+    MPI_Comm comm;
+    // The message that is under way.
+    struct operation *operation;
+    // One that has ended, and of whose end the user has not heard.
+    bool has_ended;
+    struct operation ended;
+    // The user has freed the request.
+    bool is_freed;
+    struct persistent *next;
+};
+
+int unheard;
+static struct persistent *first;
+static MPI_Comm own = MPI_COMM_NULL;
+
+MPI_Comm own_comm(void) {
+    lock();
+    if (own == MPI_COMM_NULL) PMPI_Comm_dup(MPI_COMM_SELF, &own);
+    unlock();
+    return own;
+}
+
+static struct persistent *find(MPI_Request handle) {
+    struct persistent *persistent = first;
+    while (persistent != NULL && persistent->handle != handle) persistent = persistent->next;
+    return persistent;
+}
+
+// A tag that no other one has: they are few.
+static int unused_tag(void) {
+    int tag = 1;
+    for (struct persistent *other = first; other != NULL;) {
+        if (other->own_tag == tag) {
+            tag++;
+            other = first;
+        } else {
+            other = other->next;
+        }
+    }
+    return tag;
+}
+
+static int make(enum kind kind, enum mode mode, const void *buffer, MPI_Count count, MPI_Datatype type,
+                int peer, int tag, MPI_Comm comm, MPI_Request *request) {
+    struct persistent *persistent = calloc(1, sizeof *persistent);
+    if (persistent == NULL) return MPI_ERR_NO_MEM;
+    lock();
+    *persistent = (struct persistent){.own_tag = unused_tag(),
+                                      .kind = kind,
+                                      .mode = mode,
+                                      .buffer = (void *)buffer,
+                                      .count = count,
+                                      .type = type,
+                                      .peer = peer,
+                                      .tag = tag,
+                                      .comm = comm,
+                                      .next = first};
+    int error = PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, persistent->own_tag, own_comm(), request);
+    if (error == MPI_SUCCESS) {
+        persistent->handle = *request;
+        first = persistent;
+    } else {
+        free(persistent);
+    }
+    unlock();
+    return error;
+}
+
+static void drop(struct persistent *persistent) {
+    struct persistent **at = &first;
+    while (*at != persistent) at = &(*at)->next;
+    *at = persistent->next;
+    PMPI_Request_free(&persistent->handle);
+    free(persistent);
+}
+
+void end_persistent(struct persistent *persistent, const struct operation *operation) {
+    persistent->operation = NULL;
+    persistent->has_ended = true;
+    persistent->ended = *operation;
+    unheard++;
+    PMPI_Send(NULL, 0, MPI_BYTE, 0, persistent->own_tag, own_comm());
+    if (persistent->is_freed) {
+        unheard--;
+        PMPI_Wait(&persistent->handle, MPI_STATUS_IGNORE);
+        drop(persistent);
+    }
+}
+
+static int start(struct persistent *persistent) {
+    int error = PMPI_Start(&persistent->handle);
+    struct operation *operation = error == MPI_SUCCESS ? calloc(1, sizeof *operation) : NULL;
+    if (operation == NULL) return error == MPI_SUCCESS ? MPI_ERR_NO_MEM : error;
+    operation->handle = MPI_REQUEST_NULL;
+    operation->persistent = persistent;
+    persistent->operation = operation;
+    if (persistent->kind == SEND)
+        error = start_send(operation, persistent->mode, persistent->buffer, persistent->count,
+                           persistent->type, persistent->peer, persistent->tag, persistent->comm);
+    else
+        error = start_receive(operation, persistent->buffer, persistent->count, persistent->type,
+                              persistent->peer, persistent->tag, persistent->comm);
+    if (error != MPI_SUCCESS) {
+        operation->error = error;
+        operation->is_raised = true;
+        end_persistent(persistent, operation);
+        free(operation);
+    }
+    return error;
+}
+
+bool hear_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended) {
+    lock();
+    struct persistent *persistent = unheard > 0 ? find(handle) : NULL;
+    bool has_ended = persistent != NULL && persistent->has_ended;
+    if (has_ended) {
+        *ended = persistent->ended;
+        tell(ended, status);
+        if (is_last) {
+            persistent->has_ended = false;
+            unheard--;
+        }
+    }
+    unlock();
+    return has_ended;
+}
+
+bool free_persistent(MPI_Request request) {
+    lock();
+    struct persistent *persistent = find(request);
+    bool is_one = persistent != NULL;
+    if (is_one && persistent->operation != NULL)
+        persistent->is_freed = true;
+    else if (is_one)
+        drop(persistent);
+    unlock();
+    return is_one;
+}
+
+EXPORT int MPI_Start(MPI_Request *request) {
+    lock();
+    struct persistent *persistent = find(*request);
+    int error = persistent == NULL ? PMPI_Start(request) : start(persistent);
+    unlock();
+    return error;
+}
+
+EXPORT int MPI_Startall(int count, MPI_Request *requests) {
+    int error = MPI_SUCCESS;
+    for (int at = 0; at < count && error == MPI_SUCCESS; at++) error = MPI_Start(&requests[at]);
+    return error;
+}
+
+EXPORT int MPI_Cancel(MPI_Request *request) {
+    lock();
+    struct persistent *persistent = find(*request);
+    int error = MPI_SUCCESS;
+    if (persistent == NULL)
+        error = PMPI_Cancel(request);
+    else if (persistent->operation != NULL)
+        cancel(persistent->operation);
+    unlock();
+    return error;
+}
+
+#define SEND_INIT(name, mode, number)                                                                       \
+    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,             \
+                          MPI_Comm comm, MPI_Request *request) {                                            \
+        if (!causeway_comm_on_gpu(buffer)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
+        return make(SEND, mode, buffer, count, type, to, tag, comm, request);                               \
+    }
+// A buffered send from a GPU is a send that is finished when its bytes have been taken.
+#define PERSISTENT_CALLS(suffix, number)                                                                 \
+    SEND_INIT(Send_init##suffix, STANDARD, number)                                                       \
+    SEND_INIT(Ssend_init##suffix, SYNCHRONOUS, number)                                                   \
+    SEND_INIT(Rsend_init##suffix, READY, number)                                                         \
+    SEND_INIT(Bsend_init##suffix, STANDARD, number)                                                      \
+    EXPORT int MPI_Recv_init##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
+                                     MPI_Comm comm, MPI_Request *request) {                              \
+        if (!in_job && !causeway_comm_on_gpu(buffer))                                                    \
+            return PMPI_Recv_init##suffix(buffer, count, type, source, tag, comm, request);              \
+        return make(RECEIVE, STANDARD, buffer, count, type, source, tag, comm, request);                 \
+    }
+
+PERSISTENT_CALLS(, int)
+#if MPI_VERSION >= 4
+PERSISTENT_CALLS(_c, MPI_Count)
+#endif

@@ -1,0 +1,183 @@
+// The calls that send and receive.
+
+#include <stdlib.h>
+
+#include "shim.h"
+
+static int send_and_wait(enum mode mode, const void *buffer, MPI_Count count, MPI_Datatype type, int to,
+                         int tag, MPI_Comm comm) {
+    struct operation operation = {.handle = MPI_REQUEST_NULL};
+    int error = start_send(&operation, mode, buffer, count, type, to, tag, comm);
+    return error == MPI_SUCCESS ? finish(&operation, MPI_STATUS_IGNORE) : error;
+}
+
+static int send_later(enum mode mode, const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag,
+                      MPI_Comm comm, MPI_Request *request) {
+    struct operation *operation;
+    int error = start_request(&operation, request);
+    if (error != MPI_SUCCESS) return error;
+    error = start_send(operation, mode, buffer, count, type, to, tag, comm);
+    if (error != MPI_SUCCESS) drop_request(request);
+    return error;
+}
+
+// MPI_Bsend returns before anybody receives, so the bytes go with the MPI, out of its buffer.
+static int send_copied(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                       MPI_Request *request) {
+    if (!is_contiguous(type))
+        return raise_error(comm, "MPI_Bsend from a GPU",
+                           "the datatype is not contiguous: pack the elements first");
+    uint64_t bytes = bytes_of(count, type);
+    void *copy = malloc(bytes + 1);
+    if (copy == NULL) return raise_error(comm, "MPI_Bsend from a GPU", "memory for a copy cannot be had");
+    int error;
+    if (causeway_comm_copy(copy, buffer, bytes) != 0)
+        error = raise_error(comm, "MPI_Bsend from a GPU", causeway_comm_error());
+    else if (request != NULL)
+        error = PMPI_Ibsend(copy, (int)count, type, to, tag, comm, request);
+    else
+        error = PMPI_Bsend(copy, (int)count, type, to, tag, comm);
+    free(copy);
+    int peer = job_rank(comm, to);
+    if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
+    return error;
+}
+
+#define SEND_CALL(name, mode, number)                                                           \
+    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
+                          MPI_Comm comm) {                                                      \
+        if (under_way == 0 && !causeway_comm_on_gpu(buffer))                                    \
+            return PMPI_##name(buffer, count, type, to, tag, comm);                             \
+        return send_and_wait(mode, buffer, count, type, to, tag, comm);                         \
+    }
+#define ISEND_CALL(name, mode, number)                                                                      \
+    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,             \
+                          MPI_Comm comm, MPI_Request *request) {                                            \
+        if (!causeway_comm_on_gpu(buffer)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
+        return send_later(mode, buffer, count, type, to, tag, comm, request);                               \
+    }
+#define BSEND_CALLS(suffix, number)                                                                       \
+    EXPORT int MPI_Bsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,    \
+                                 MPI_Comm comm) {                                                         \
+        if (!causeway_comm_on_gpu(buffer)) return PMPI_Bsend##suffix(buffer, count, type, to, tag, comm); \
+        return send_copied(buffer, count, type, to, tag, comm, NULL);                                     \
+    }                                                                                                     \
+    EXPORT int MPI_Ibsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,   \
+                                  MPI_Comm comm, MPI_Request *request) {                                  \
+        if (!causeway_comm_on_gpu(buffer))                                                                \
+            return PMPI_Ibsend##suffix(buffer, count, type, to, tag, comm, request);                      \
+        return send_copied(buffer, count, type, to, tag, comm, request);                                  \
+    }
+
+static int receive(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                   MPI_Status *status) {
+    struct operation operation = {.handle = MPI_REQUEST_NULL, .is_blocking = true};
+    int error = start_receive(&operation, buffer, count, type, source, tag, comm);
+    return error == MPI_SUCCESS ? finish(&operation, status) : error;
+}
+
+static int receive_later(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                         MPI_Request *request) {
+    struct operation *operation;
+    int error = start_request(&operation, request);
+    if (error != MPI_SUCCESS) return error;
+    error = start_receive(operation, buffer, count, type, source, tag, comm);
+    if (error != MPI_SUCCESS) drop_request(request);
+    return error;
+}
+
+#define RECEIVE_CALLS(suffix, number)                                                                \
+    EXPORT int MPI_Recv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag,  \
+                                MPI_Comm comm, MPI_Status *status) {                                 \
+        if (!in_job && under_way == 0 && !causeway_comm_on_gpu(buffer))                              \
+            return PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                \
+        return receive(buffer, count, type, source, tag, comm, status);                              \
+    }                                                                                                \
+    EXPORT int MPI_Irecv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
+                                 MPI_Comm comm, MPI_Request *request) {                              \
+        if (!in_job && !causeway_comm_on_gpu(buffer))                                                \
+            return PMPI_Irecv##suffix(buffer, count, type, source, tag, comm, request);              \
+        return receive_later(buffer, count, type, source, tag, comm, request);                       \
+    }
+
+static int send_and_receive(const void *out, MPI_Count out_count, MPI_Datatype out_type, int to, int out_tag,
+                            void *in, MPI_Count in_count, MPI_Datatype in_type, int source, int in_tag,
+                            MPI_Comm comm, MPI_Status *status) {
+    struct operation incoming = {.handle = MPI_REQUEST_NULL, .is_blocking = true};
+    struct operation outgoing = {.handle = MPI_REQUEST_NULL};
+    int error = start_receive(&incoming, in, in_count, in_type, source, in_tag, comm);
+    if (error != MPI_SUCCESS) return error;
+    int sent = start_send(&outgoing, STANDARD, out, out_count, out_type, to, out_tag, comm);
+    if (sent == MPI_SUCCESS) sent = finish(&outgoing, MPI_STATUS_IGNORE);
+    error = finish(&incoming, status);
+    return error == MPI_SUCCESS ? sent : error;
+}
+
+// What is sent is copied first, since what is received takes its place.
+static int replace(void *buffer, MPI_Count count, MPI_Datatype type, int to, int out_tag, int source,
+                   int in_tag, MPI_Comm comm, MPI_Status *status) {
+    uint64_t bytes = bytes_of(count, type);
+    int room = (int)bytes, position = 0;
+    bool on_gpu = causeway_comm_on_gpu(buffer);
+    if (on_gpu && !is_contiguous(type))
+        return raise_error(comm, "MPI_Sendrecv_replace on a GPU", "the datatype is not contiguous");
+    if (!on_gpu) PMPI_Pack_size((int)count, type, comm, &room);
+    void *copy = malloc((size_t)room + 1);
+    if (copy == NULL) return raise_error(comm, "MPI_Sendrecv_replace", "memory for a copy cannot be had");
+    int error = MPI_SUCCESS;
+    if (!on_gpu) {
+        PMPI_Pack(buffer, (int)count, type, copy, room, &position, comm);
+    } else if (causeway_comm_copy(copy, buffer, bytes) != 0) {
+        error = raise_error(comm, "MPI_Sendrecv_replace on a GPU", causeway_comm_error());
+    } else {
+        position = room;
+        int peer = job_rank(comm, to);
+        if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
+    }
+    if (error == MPI_SUCCESS)
+        error = send_and_receive(copy, position, on_gpu ? MPI_BYTE : MPI_PACKED, to, out_tag, buffer, count,
+                                 type, source, in_tag, comm, status);
+    free(copy);
+    return error;
+}
+
+#define SENDRECV_CALLS(suffix, number)                                                                   \
+    EXPORT int MPI_Sendrecv##suffix(const void *out, number out_count, MPI_Datatype out_type, int to,    \
+                                    int out_tag, void *in, number in_count, MPI_Datatype in_type,        \
+                                    int source, int in_tag, MPI_Comm comm, MPI_Status *status) {         \
+        if (!in_job && under_way == 0 && !causeway_comm_on_gpu(out) && !causeway_comm_on_gpu(in))        \
+            return PMPI_Sendrecv##suffix(out, out_count, out_type, to, out_tag, in, in_count, in_type,   \
+                                         source, in_tag, comm, status);                                  \
+        return send_and_receive(out, out_count, out_type, to, out_tag, in, in_count, in_type, source,    \
+                                in_tag, comm, status);                                                   \
+    }                                                                                                    \
+    EXPORT int MPI_Sendrecv_replace##suffix(void *buffer, number count, MPI_Datatype type, int to,       \
+                                            int out_tag, int source, int in_tag, MPI_Comm comm,          \
+                                            MPI_Status *status) {                                        \
+        if (!in_job && under_way == 0 && !causeway_comm_on_gpu(buffer))                                  \
+            return PMPI_Sendrecv_replace##suffix(buffer, count, type, to, out_tag, source, in_tag, comm, \
+                                                 status);                                                \
+        return replace(buffer, count, type, to, out_tag, source, in_tag, comm, status);                  \
+    }
+
+SEND_CALL(Send, STANDARD, int)
+SEND_CALL(Ssend, SYNCHRONOUS, int)
+SEND_CALL(Rsend, READY, int)
+ISEND_CALL(Isend, STANDARD, int)
+ISEND_CALL(Issend, SYNCHRONOUS, int)
+ISEND_CALL(Irsend, READY, int)
+BSEND_CALLS(, int)
+RECEIVE_CALLS(, int)
+SENDRECV_CALLS(, int)
+
+#if MPI_VERSION >= 4
+SEND_CALL(Send_c, STANDARD, MPI_Count)
+SEND_CALL(Ssend_c, SYNCHRONOUS, MPI_Count)
+SEND_CALL(Rsend_c, READY, MPI_Count)
+ISEND_CALL(Isend_c, STANDARD, MPI_Count)
+ISEND_CALL(Issend_c, SYNCHRONOUS, MPI_Count)
+ISEND_CALL(Irsend_c, READY, MPI_Count)
+BSEND_CALLS(_c, MPI_Count)
+RECEIVE_CALLS(_c, MPI_Count)
+SENDRECV_CALLS(_c, MPI_Count)
+#endif

@@ -1,0 +1,43 @@
+// What a datatype's bytes are.
+
+#include <stdlib.h>
+
+#include "shim.h"
+
+uint64_t bytes_of(MPI_Count count, MPI_Datatype type) {
+    MPI_Count size = 0;
+    PMPI_Type_size_x(type, &size);
+    return (uint64_t)size * (uint64_t)count;
+}
+
+// The type that a type is made of, where it is a number of copies of another one.
+static bool inner_of(MPI_Datatype type, MPI_Datatype *inner) {
+    int integers, addresses, types, combiner;
+    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+    if ((combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS) || types != 1 || integers > 1)
+        return false;
+    int numbers[1];
+    MPI_Aint places[1];
+    return PMPI_Type_get_contents(type, integers, addresses, types, numbers, places, inner) == MPI_SUCCESS;
+}
+
+static bool is_named(MPI_Datatype type) {
+    int integers, addresses, types, combiner;
+    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+    return combiner == MPI_COMBINER_NAMED;
+}
+
+bool is_contiguous(MPI_Datatype type) {
+    if (is_named(type)) {
+        // Pairs such as MPI_DOUBLE_INT have gaps.
+        MPI_Count size, lower, extent;
+        PMPI_Type_size_x(type, &size);
+        PMPI_Type_get_extent_x(type, &lower, &extent);
+        return lower == 0 && size == extent;
+    }
+    MPI_Datatype inner;
+    if (!inner_of(type, &inner)) return false;
+    bool contiguous = is_contiguous(inner);
+    if (!is_named(inner)) PMPI_Type_free(&inner);
+    return contiguous;
+}

@@ -1,0 +1,23 @@
+// What the MPI test programs do with the GPU, through the driver that the environment gives them.
+#ifndef GPU_H
+#define GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// The kinds of memory that a message may lie in.
+enum memory { HOST, DEVICE, POOL, EXPORTABLE, MAPPED, MANAGED, PINNED, MEMORIES };
+
+// Loads the driver and makes a context on the first device. Ends the program where there is none.
+void gpu_start(void);
+// Takes the context for another thread.
+void gpu_use(void);
+// Memory of a kind, of so many bytes.
+void *gpu_take(enum memory memory, size_t bytes);
+void gpu_give_back(enum memory memory, void *address, size_t bytes);
+// Copies between any two places.
+void gpu_copy(void *to, const void *from, size_t bytes);
+// The name of a kind.
+const char *gpu_name(enum memory memory);
+
+#endif

@@ -1,0 +1,66 @@
+// Threads that send and receive at once, under MPI_THREAD_MULTIPLE: threads ROUNDS. Each of them has a tag of
+// its own, one probes, and one waits for any tag on a communicator of its own.
+#include <mpi.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gpu.h"
+
+enum { THREADS = 4, BYTES = 30000 };
+
+static int rank, ranks, rounds, wrong;
+static MPI_Comm other;
+
+static void *exchange(void *argument) {
+    int number = (int)(intptr_t)argument, to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    MPI_Comm comm = number == 0 ? other : MPI_COMM_WORLD;
+    gpu_use();
+    unsigned char *host = malloc(BYTES);
+    void *out = gpu_take(DEVICE, BYTES), *in = gpu_take(DEVICE, BYTES);
+    for (int round = 0; round < rounds; round++) {
+        size_t bytes = round % 3 == 0 ? 61 : BYTES - (size_t)round;
+        for (size_t at = 0; at < bytes; at++)
+            host[at] = (unsigned char)(at + (size_t)(rank * 7 + round * 3 + number));
+        gpu_copy(out, host, bytes);
+        MPI_Request request;
+        MPI_Status status;
+        MPI_Isend(out, (int)bytes, MPI_BYTE, to, number, comm, &request);
+        int tag = number == 0 ? MPI_ANY_TAG : number, count = 0;
+        if (number == 1) {
+            MPI_Probe(from, tag, comm, &status);
+            MPI_Get_count(&status, MPI_BYTE, &count);
+            if (count != (int)bytes) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+        }
+        MPI_Recv(in, BYTES, MPI_BYTE, from, tag, comm, &status);
+        MPI_Get_count(&status, MPI_BYTE, &count);
+        gpu_copy(host, in, bytes);
+        int is_right = count == (int)bytes && status.MPI_TAG == number;
+        for (size_t at = 0; at < bytes && is_right; at++)
+            is_right = host[at] == (unsigned char)(at + (size_t)(from * 7 + round * 3 + number));
+        if (!is_right) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    free(host);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Comm_dup(MPI_COMM_WORLD, &other);
+    rounds = argc > 1 ? atoi(argv[1]) : 10;
+    gpu_start();
+    pthread_t threads[THREADS];
+    for (intptr_t at = 0; at < THREADS; at++) pthread_create(&threads[at], NULL, exchange, (void *)at);
+    for (int at = 0; at < THREADS; at++) pthread_join(threads[at], NULL);
+    int all = 0;
+    MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Comm_free(&other);
+    MPI_Finalize();
+    if (rank == 0) printf("%d messages of threads are wrong, thread level %d\n", all, provided);
+    return all != 0 || provided != MPI_THREAD_MULTIPLE;
+}

@@ -1,0 +1,170 @@
+//! Messages between GPUs in unmodified MPI programs, under both MPIs, on the software GPU.
+
+use causeway_tests::built::causeway;
+use causeway_tests::mpi::{Mpi, new_nonce};
+use causeway_tests::process::run;
+use causeway_tests::server::Server;
+use std::time::Duration;
+
+#[test]
+fn random_messages_are_those_that_the_mpi_moves_between_hosts() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        for ranks in [2, 4] {
+            let report = mpi.must_exchange(&server, ranks, 4, &[], &[]);
+            assert!(report.contains("received by vmm"), "{report}");
+        }
+    }
+    server.must_be_well();
+}
+
+#[test]
+fn every_channel_moves_every_kind_of_memory() {
+    let server = Server::start();
+    for (mpi, channel) in [(Mpi::OpenMpi, "staged"), (Mpi::Mpich, "vmm"), (Mpi::OpenMpi, "ipc")] {
+        let report = mpi.must_exchange(&server, 2, 3, &[("CAUSEWAY_COMM_CHANNELS", channel)], &[]);
+        assert!(report.contains(&format!("received by {channel}: there is no other")), "{report}");
+        for other in ["staged", "vmm", "ipc"].iter().filter(|other| **other != channel) {
+            assert!(!report.contains(&format!("received by {other}")), "{report}");
+        }
+    }
+}
+
+/// What makes a container of its own around a rank: namespaces, and a `/dev/shm`.
+const CONTAINER: [&str; 12] = [
+    "unshare",
+    "--ipc",
+    "--pid",
+    "--uts",
+    "--mount",
+    "--mount-proc",
+    "--fork",
+    "--kill-child",
+    "sh",
+    "-c",
+    "mount -t tmpfs tmpfs /dev/shm && exec \"$@\"",
+    "sh",
+];
+
+#[test]
+fn containers_that_share_a_folder_have_all_channels_but_one() {
+    let tried = std::process::Command::new("unshare").args(&CONTAINER[1..7]).arg("true").output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        eprintln!("not tested: this needs root, and unshare with namespaces of its own");
+        return;
+    }
+    let (server, folder) = (Server::start(), tempfile::tempdir().expect("a temporary folder can be made"));
+    let folder = folder.path().to_str().expect("temporary folders have ordinary names");
+    for (mpi, network) in
+        [(Mpi::OpenMpi, ("OMPI_MCA_btl", "tcp,self")), (Mpi::Mpich, ("MPIR_CVAR_NOLOCAL", "1"))]
+    {
+        for (allowed, found) in [("ipc,vmm", "vmm"), ("staged", "staged")] {
+            let settings = [network, ("CAUSEWAY_SOCKET_DIR", folder), ("CAUSEWAY_COMM_CHANNELS", allowed)];
+            let report = mpi.must_exchange(&server, 2, 2, &settings, &CONTAINER);
+            assert!(report.contains(&format!("received by {found}: there is no other")), "{report}");
+        }
+    }
+    let left: Vec<_> = std::fs::read_dir(folder).expect("the folder is there").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn without_a_job_bytes_go_with_the_mpi() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command(&server, 2, None);
+        command.env("CAUSEWAY_COMM_EXPLAIN", "1").arg(mpi.folder().join("random_messages"));
+        let outcome = run(command.args(["3", "2", "300000"]), Duration::from_secs(120)).must_succeed();
+        assert!(
+            outcome.stdout.contains("0 of 2 rounds") && !outcome.stderr.contains("received by"),
+            "{outcome}"
+        );
+    }
+}
+
+#[test]
+fn transfers_go_on_while_ranks_wait_in_calls_of_the_host() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        mpi.must_play(&server, 2, "while_blocked");
+        mpi.must_play(&server, 3, "barrier");
+        mpi.must_play(&server, 2, "synchronous");
+    }
+}
+
+#[test]
+fn requests_and_sources_of_all_kinds_mix() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let scenes = [
+            (2, "mixed_requests"),
+            (4, "any_source"),
+            (2, "gaps"),
+            (3, "exchange"),
+            (2, "persistent"),
+            (2, "matched"),
+        ];
+        for (ranks, scene) in scenes {
+            mpi.must_play(&server, ranks, scene);
+        }
+    }
+}
+
+#[test]
+fn threads_send_and_receive_at_once() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command(&server, 2, Some(&new_nonce()));
+        command.arg(mpi.folder().join("threads")).arg("30");
+        let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+        assert!(outcome.stdout.contains("0 messages of threads are wrong"), "{outcome}");
+    }
+}
+
+#[test]
+fn a_rank_that_ends_is_an_error_for_those_who_wait_for_it() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command(&server, 2, Some(&new_nonce()));
+        let outcome = run(command.arg(mpi.folder().join("scenes")).arg("death"), Duration::from_secs(120));
+        // What the launcher makes of it is its own affair.
+        assert!(outcome.stdout.contains("death: ok"), "{outcome}");
+    }
+}
+
+#[test]
+fn errors_are_those_of_the_standard() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        mpi.must_play(&server, 2, "errors");
+        let said = mpi.must_play(&server, 2, "refused").stderr;
+        assert!(said.contains("MPI_Put: this call does not take memory on a GPU"), "{said}");
+    }
+    server.must_be_well();
+}
+
+#[test]
+fn our_launcher_hands_over_what_ranks_need() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command_of_ours(&server, 2);
+        command.env("CAUSEWAY_COMM_EXPLAIN", "1").arg(mpi.folder().join("scenes")).arg("exchange");
+        let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+        assert!(outcome.stderr.contains("received by vmm"), "{outcome}");
+    }
+    let mut command = std::process::Command::new(causeway());
+    let outcome = run(command.args(["mpirun", "--", "ls"]), Duration::from_secs(60));
+    assert!(outcome.code() == Some(125) && outcome.stderr.contains("ls says neither"), "{outcome}");
+}
+
+#[test]
+fn a_setting_that_makes_no_sense_ends_the_job_and_is_named() {
+    let server = Server::start();
+    for (name, value) in [("CAUSEWAY_COMM_CHANNELS", "gdr"), ("CAUSEWAY_COMM_JOB", "secret")] {
+        let mut command = Mpi::Mpich.command(&server, 2, Some(&new_nonce()));
+        command.env(name, value).arg(Mpi::Mpich.folder().join("scenes")).arg("exchange");
+        let outcome = run(&mut command, Duration::from_secs(120));
+        let said = outcome.stdout.clone() + &outcome.stderr;
+        assert!(outcome.code() != Some(0) && said.contains(name), "{outcome}");
+    }
+}
