@@ -5,7 +5,7 @@
 //! session's.
 //!
 //! The broker decides once, when it starts, what can be had on this machine ([`Plan`]), and says what cannot. For every process
-//! it starts there is a [`Place`]: a user and a control group of its own, given back when the process has ended. Confinement
+//! it starts there is a [`Jail`]: a user and a control group of its own, given back when the process has ended. Confinement
 //! happens in three steps, since each has to come as early as it can and no earlier:
 //!
 //! 1. between `fork` and `exec`, by what the broker holds open ([`BeforeExec`]): control group, limits, network;
@@ -16,7 +16,7 @@
 //! |-----------------|------------------------------------------------------------------------|
 //! | `mode`          | What does the server's owner want?                                     |
 //! | `plan`          | What can be had on this machine, and why not the rest?                 |
-//! | `place`         | What does one process get of it?                                       |
+//! | `jail`          | What does one process get of it?                                       |
 //! | `users`         | As which user does a process run?                                      |
 //! | `cgroup`        | Which control group bounds its memory and threads?                     |
 //! | `network`       | Which network does it see?                                             |
@@ -34,11 +34,11 @@ mod confinement;
 mod credentials;
 mod driver_cache;
 mod files;
+mod jail;
 mod limits;
 mod mode;
 mod network;
 mod nodes;
-mod place;
 mod plan;
 mod users;
 
@@ -46,8 +46,8 @@ pub use calls::CallsError;
 pub use confinement::{Confinement, ConfinementError};
 pub use credentials::{CredentialsError, hide_this_process};
 pub use files::FilesError;
+pub use jail::{BeforeExec, Jail, JailError, Purpose};
 pub use mode::{Mode, UnknownMode};
 pub use nodes::{NodesError, make_device_nodes};
-pub use place::{BeforeExec, Place, PlaceError, Purpose};
 pub use plan::{Lack, Part, Plan, PlanError, Shared, Wanted, default_session_memory};
 pub use users::{BadUsers, UserRange};

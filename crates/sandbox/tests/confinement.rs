@@ -70,7 +70,7 @@ fn a_process_whose_broker_has_gone_does_not_begin() {
 #[test]
 fn without_a_sandbox_there_is_no_confinement() {
     let plan = std::sync::Arc::new(Plan::make(&Wanted { mode: Mode::Off, ..Wanted::default() }).unwrap());
-    let place = plan.place(causeway_sandbox::Purpose::Clients).unwrap();
-    assert_eq!(place.confinement(), None);
+    let jail = plan.jail(causeway_sandbox::Purpose::Clients).unwrap();
+    assert_eq!(jail.confinement(), None);
     assert!(plan.lacks().is_empty());
 }

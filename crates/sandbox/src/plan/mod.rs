@@ -16,10 +16,10 @@ use thiserror::Error;
 
 use crate::cgroup::{Bounds, Parent};
 use crate::driver_cache::DriverCaches;
+use crate::jail::{Jail, JailError, Purpose};
 use crate::limits::MOST_THREADS;
 use crate::mode::Mode;
 use crate::network::EmptyNetwork;
-use crate::place::{Place, PlaceError, Purpose};
 use crate::users::{UserRange, Users};
 use crate::{files, nodes};
 use facts::Facts;
@@ -236,7 +236,7 @@ impl Plan {
     }
 
     /// Prepares what one process gets.
-    pub fn place(self: &Arc<Self>, purpose: Purpose) -> Result<Place, PlaceError> {
-        Place::prepare(self, purpose)
+    pub fn jail(self: &Arc<Self>, purpose: Purpose) -> Result<Jail, JailError> {
+        Jail::prepare(self, purpose)
     }
 }

@@ -44,10 +44,10 @@ pub fn answer(shared: &Shared, peer: Origin, hello: &ClientHello, mut connection
     };
     tracing::info!(%peer, "{client} asks what this machine is like");
     match start(&shared.spawner, &socket, &keys) {
-        Ok(Started { child, place, .. }) => {
+        Ok(Started { child, jail, .. }) => {
             drop(socket);
             watch(child);
-            drop(place);
+            drop(jail);
         }
         Err(error) => {
             tracing::error!(%peer, "no diagnosis for {client}: {error}");

@@ -12,7 +12,7 @@ use causeway_access::target::random_bytes;
 use causeway_connection::channel::Connection;
 use causeway_connection::record::ConnectionKeys;
 use causeway_pipeline::MOST_LANES;
-use causeway_sandbox::{Place, Purpose};
+use causeway_sandbox::{Jail, Purpose};
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -71,7 +71,7 @@ pub fn run_session(
             tracing::info!(%session, seconds, "session of {client} ends with the server");
         }
         (Ending::OfItself, _) => {
-            let memory = if worker.place.ran_out_of_memory() {
+            let memory = if worker.jail.ran_out_of_memory() {
                 ", as it wanted more memory than a session may have (--session-memory)"
             } else {
                 ""
@@ -124,7 +124,7 @@ struct Worker {
     process: Arc<OwnedFd>,
     control: Arc<Control>,
     questions: Questions,
-    place: Place,
+    jail: Jail,
     /// The client's connection, until the worker answers on it.
     unanswered: Option<Connection>,
 }
@@ -149,7 +149,7 @@ impl Worker {
             Some(spare) => spare,
             None => shared.spawner.spawn(Purpose::Clients, environment)?,
         };
-        let Started { mut child, control, place } = started;
+        let Started { mut child, control, jail } = started;
         let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(process) => Arc::new(process),
             Err(error) => {
@@ -188,7 +188,7 @@ impl Worker {
         }
         let reached_at = TcpStream::from(socket.try_clone()?).local_addr().ok();
         let questions = Questions::new(Arc::clone(&control), images, reached_at);
-        Ok(Self { child, process, control, questions, place, unanswered: None })
+        Ok(Self { child, process, control, questions, jail, unanswered: None })
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.

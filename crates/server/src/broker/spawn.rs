@@ -69,13 +69,13 @@ fn start_worker(
     purpose: Purpose,
     environment: Vec<(String, String)>,
 ) -> Result<Started, ControlError> {
-    let place = plan.place(purpose)?;
+    let jail = plan.jail(purpose)?;
     let (control, theirs) = Control::pair()?;
-    let (parent, confine) = (std::process::id(), place.before_exec()?);
+    let (parent, confine) = (std::process::id(), jail.before_exec()?);
     let mut command = Command::new(&config.worker_program);
     // The control socket takes the place of standard input; `WorkerStart::receive` looks for it there.
     command.args(&config.worker_arguments).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
-    command.envs(environment).envs(place.environment());
+    command.envs(environment).envs(jail.environment());
     // Where a worker looks for the sockets of other servers on this host.
     command.envs(config.socket_folder.iter().map(|folder| ("CAUSEWAY_SOCKET_DIR", folder)));
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
@@ -83,8 +83,8 @@ fn start_worker(
         command.pre_exec(move || prepare_worker(parent).and_then(|()| confine.apply()));
     }
     let child = command.spawn().map_err(ControlError::NotStarted)?;
-    let started = Started { child, control, place };
-    match messages::send(&started.control, &ToWorker::Confine(started.place.confinement()), None) {
+    let started = Started { child, control, jail };
+    match messages::send(&started.control, &ToWorker::Confine(started.jail.confinement()), None) {
         Ok(()) => Ok(started),
         Err(error) => {
             started.discard();

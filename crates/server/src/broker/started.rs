@@ -2,7 +2,7 @@
 
 use std::process::Child;
 
-use causeway_sandbox::Place;
+use causeway_sandbox::Jail;
 
 use super::control::Control;
 
@@ -13,7 +13,7 @@ pub struct Started {
     /// How it is reached.
     pub control: Control,
     /// What it has until it has ended.
-    pub place: Place,
+    pub jail: Jail,
 }
 
 impl Started {

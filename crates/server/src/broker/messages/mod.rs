@@ -16,7 +16,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use causeway_connection::channel::Connection;
 use causeway_connection::record::ConnectionKeys;
-use causeway_sandbox::PlaceError;
+use causeway_sandbox::JailError;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use thiserror::Error;
 
@@ -41,9 +41,9 @@ pub enum ControlError {
     /// The other process does not start.
     #[error("the process cannot be started: {0}")]
     NotStarted(io::Error),
-    /// The sandbox has no place for it.
+    /// The sandbox has no jail for it.
     #[error(transparent)]
-    NoPlace(#[from] PlaceError),
+    NoJail(#[from] JailError),
     /// The other process has ended.
     #[error("the other end of the control connection is closed")]
     Closed,

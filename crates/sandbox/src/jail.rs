@@ -25,9 +25,9 @@ pub enum Purpose {
     Diagnosis,
 }
 
-/// Why a process gets no place.
+/// Why a process gets no jail.
 #[derive(Debug, Error)]
-pub enum PlaceError {
+pub enum JailError {
     /// As many processes run as there are users for them.
     #[error("all users for workers are taken: wait for a session to end, or give more with --worker-users")]
     NoUser,
@@ -38,7 +38,7 @@ pub enum PlaceError {
 
 /// What one process has until it ends. Dropped then, for its user and its group to be used again.
 #[derive(Debug)]
-pub struct Place {
+pub struct Jail {
     // Dropped first, with all that still runs there: nobody must get the user before.
     group: Option<SessionGroup>,
     user: Option<User>,
@@ -47,13 +47,13 @@ pub struct Place {
     plan: Arc<Plan>,
 }
 
-impl Place {
-    pub(crate) fn prepare(plan: &Arc<Plan>, purpose: Purpose) -> Result<Self, PlaceError> {
-        let user = plan.users.as_ref().map(|users| users.take().ok_or(PlaceError::NoUser)).transpose()?;
+impl Jail {
+    pub(crate) fn prepare(plan: &Arc<Plan>, purpose: Purpose) -> Result<Self, JailError> {
+        let user = plan.users.as_ref().map(|users| users.take().ok_or(JailError::NoUser)).transpose()?;
         let number = user.as_ref().map(User::number);
         let group = plan.parent.as_ref().map(|parent| parent.make_group(plan.bounds)).transpose();
         Ok(Self {
-            group: group.map_err(PlaceError::Group)?,
+            group: group.map_err(JailError::Group)?,
             user,
             driver_cache: plan.driver_caches.as_ref().and_then(|caches| caches.folder_of(number)),
             purpose,
@@ -62,12 +62,12 @@ impl Place {
     }
 
     /// What happens between `fork` and `exec`.
-    pub fn before_exec(&self) -> Result<BeforeExec, PlaceError> {
+    pub fn before_exec(&self) -> Result<BeforeExec, JailError> {
         let entrances = self.group.as_ref().map_or(Ok(Vec::new()), SessionGroup::entrances);
         Ok(BeforeExec {
             is_on: self.plan.is_on,
             has_user: self.user.is_some() && self.plan.shared().is_none(),
-            entrances: entrances.map_err(PlaceError::Group)?,
+            entrances: entrances.map_err(JailError::Group)?,
             network: self.plan.network.clone(),
         })
     }
