@@ -49,5 +49,5 @@ pub use files::FilesError;
 pub use jail::{BeforeExec, Jail, JailError, Purpose};
 pub use mode::{Mode, UnknownMode};
 pub use nodes::{NodesError, make_device_nodes};
-pub use plan::{Lack, Part, Plan, PlanError, Shared, Wanted, default_session_memory};
+pub use plan::{Missing, Part, Plan, PlanError, Shared, Wanted, default_session_memory};
 pub use users::{BadUsers, UserRange};

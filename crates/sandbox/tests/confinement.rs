@@ -18,9 +18,9 @@ fn confined(arguments: &[&str]) -> Output {
 /// Whether the kernel has what confines files and system calls; if not, the test's output says so.
 fn has_both() -> bool {
     let plan = Plan::make(&Wanted::default()).unwrap();
-    let lacking = plan.lacks().iter().find(|lack| matches!(lack.part, Part::Files | Part::Calls));
-    if let Some(lack) = lacking {
-        eprintln!("not tested: {lack}");
+    let lacking = plan.missing().iter().find(|one| matches!(one.part, Part::Files | Part::Calls));
+    if let Some(missing) = lacking {
+        eprintln!("not tested: {missing}");
     }
     lacking.is_none()
 }
@@ -72,5 +72,5 @@ fn without_a_sandbox_there_is_no_confinement() {
     let plan = std::sync::Arc::new(Plan::make(&Wanted { mode: Mode::Off, ..Wanted::default() }).unwrap());
     let jail = plan.jail(causeway_sandbox::Purpose::Clients).unwrap();
     assert_eq!(jail.confinement(), None);
-    assert!(plan.lacks().is_empty());
+    assert!(plan.missing().is_empty());
 }

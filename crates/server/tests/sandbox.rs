@@ -43,18 +43,18 @@ fn broker() -> RunningBroker {
 }
 
 /// The parts of the sandbox that this machine cannot give. Those of what `broker` starts are the same.
-fn lacks() -> Vec<Part> {
-    Plan::make(&wanted()).unwrap().lacks().iter().map(|lack| lack.part).collect()
+fn missing() -> Vec<Part> {
+    Plan::make(&wanted()).unwrap().missing().iter().map(|one| one.part).collect()
 }
 
 /// Whether a part is there; if not, the test's output says that something was not tested.
 fn has(part: Part, what: &str) -> bool {
     let plan = Plan::make(&wanted()).unwrap();
-    let lack = plan.lacks().iter().find(|lack| lack.part == part);
-    if let Some(lack) = lack {
-        eprintln!("not tested: {what}: {lack}");
+    let missing = plan.missing().iter().find(|one| one.part == part);
+    if let Some(missing) = missing {
+        eprintln!("not tested: {what}: {missing}");
     }
-    lack.is_none()
+    missing.is_none()
 }
 
 fn open(broker: &RunningBroker, program: &str) -> Result<Session, ConnectError> {
@@ -110,7 +110,7 @@ fn the_key_file_is_out_of_reach() {
 #[test]
 fn neither_the_broker_nor_another_worker_is_traced() {
     let broker = broker();
-    if lacks().contains(&Part::Calls) {
+    if missing().contains(&Part::Calls) {
         return eprintln!("not tested: tracing, for there is no filter of system calls");
     }
     let other = open(&broker, "itself").unwrap();
@@ -191,12 +191,12 @@ fn a_worker_that_uses_up_its_memory_is_ended() {
 #[test]
 fn a_server_that_requires_everything_says_what_is_missing() {
     let required = Wanted { mode: Mode::Require, users: users(), ..wanted() };
-    match (Broker::start(config(required)), lacks().as_slice()) {
+    match (Broker::start(config(required)), missing().as_slice()) {
         (Ok(broker), []) => none_may_succeed(&attempts(&broker, "open")),
         (Err(error @ StartError::Sandbox(_)), [_, ..]) => {
             assert!(error.to_string().contains("--sandbox require"), "{error}");
         }
-        (outcome, lacks) => panic!("{lacks:?} are missing, but the broker: {:?}", outcome.map(drop)),
+        (outcome, missing) => panic!("{missing:?} are missing, but the broker: {:?}", outcome.map(drop)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::thread::CapabilitySet;
 
 use super::facts::Facts;
-use super::{Lack, Part, Shared, Wanted};
+use super::{Missing, Part, Shared, Wanted};
 use crate::files;
 use crate::users::UserRange;
 
@@ -23,31 +23,31 @@ pub struct Decision {
     /// Whether they get an empty network.
     pub empty_network: bool,
     /// What there will not be.
-    pub lacks: Vec<Lack>,
+    pub missing: Vec<Missing>,
 }
 
 /// Decides. `readable` are the files that processes may read.
 pub fn decide(facts: &Facts, wanted: &Wanted, readable: &[PathBuf]) -> Decision {
     let mut decision = Decision::default();
-    let mut lack = |part, why: String| decision.lacks.push(Lack { part, why });
+    let mut missing = |part, why: String| decision.missing.push(Missing { part, why });
     match users(facts, wanted.users) {
         Ok(range) => decision.users = Some(range),
-        Err(why) => lack(Part::Users, why),
+        Err(why) => missing(Part::Users, why),
     }
     if !facts.has_landlock {
-        lack(
+        missing(
             Part::Files,
             "the kernel has no Landlock (Linux 5.13), or it is not switched on (lsm=)".to_owned(),
         );
     }
     if !facts.has_seccomp {
-        lack(Part::Calls, "the kernel does not filter system calls (CONFIG_SECCOMP_FILTER)".to_owned());
+        missing(Part::Calls, "the kernel does not filter system calls (CONFIG_SECCOMP_FILTER)".to_owned());
     }
     // Another user does not read the key, whatever Landlock lets through.
     let beneath = wanted.key_file.as_ref().and_then(|key| files::holds(readable, key));
     if let (Some(key), Some(folder), None) = (&wanted.key_file, beneath, decision.users) {
         let (key, folder) = (key.display(), folder.display());
-        lack(
+        missing(
             Part::Key,
             format!("the key file {key} lies beneath {folder}, where workers read libraries: move it"),
         );
@@ -56,7 +56,7 @@ pub fn decide(facts: &Facts, wanted: &Wanted, readable: &[PathBuf]) -> Decision 
         if facts.capabilities.contains(CapabilitySet::SYS_ADMIN) {
             decision.empty_network = true;
         } else {
-            lack(Part::Network, "making an empty one needs CAP_SYS_ADMIN, as root has it".to_owned());
+            missing(Part::Network, "making an empty one needs CAP_SYS_ADMIN, as root has it".to_owned());
         }
     }
     decision.files = facts.has_landlock;
@@ -123,13 +123,13 @@ mod tests {
     }
 
     fn parts(decision: &Decision) -> Vec<Part> {
-        decision.lacks.iter().map(|lack| lack.part).collect()
+        decision.missing.iter().map(|one| one.part).collect()
     }
 
     #[test]
     fn root_on_a_new_kernel_has_everything() {
         let decision = decide(&root(), &wanted(), &[]);
-        assert_eq!(decision.lacks, []);
+        assert_eq!(decision.missing, []);
         assert_eq!(decision.users, Some(UserRange::DEFAULT));
         assert!(decision.files && decision.calls && decision.empty_network && decision.shared.is_none());
     }
@@ -152,7 +152,7 @@ mod tests {
         let container = Facts { users: vec![(0, 65536)], groups: vec![(0, 65536)], ..root() };
         let decision = decide(&container, &wanted(), &[]);
         assert_eq!((parts(&decision), decision.users), (vec![Part::Users], None));
-        assert!(decision.lacks[0].to_string().contains("--worker-users"), "{}", decision.lacks[0]);
+        assert!(decision.missing[0].to_string().contains("--worker-users"), "{}", decision.missing[0]);
         let users = UserRange::new(60_000, 65_535).unwrap();
         assert_eq!(decide(&container, &Wanted { users, ..wanted() }, &[]).users, Some(users));
         let users = UserRange::new(60_000, 65_536).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn cards_need_the_servers_network() {
         let decision = decide(&Facts { has_rdma: true, ..root() }, &wanted(), &[]);
-        assert!(!decision.empty_network && decision.lacks.is_empty());
+        assert!(!decision.empty_network && decision.missing.is_empty());
     }
 
     #[test]

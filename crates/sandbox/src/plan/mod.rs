@@ -120,7 +120,7 @@ impl fmt::Display for Shared {
 /// A part that cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{part}: {why}")]
-pub struct Lack {
+pub struct Missing {
     /// Which.
     pub part: Part,
     /// Why not.
@@ -132,11 +132,11 @@ pub struct Lack {
 pub enum PlanError {
     /// Parts cannot be had, and all of them are required.
     #[error("the whole sandbox is required (--sandbox require), but {}", list(.0))]
-    Lacks(Vec<Lack>),
+    Missing(Vec<Missing>),
 }
 
-fn list(lacks: &[Lack]) -> String {
-    lacks.iter().map(Lack::to_string).collect::<Vec<_>>().join("; and ")
+fn list(missing: &[Missing]) -> String {
+    missing.iter().map(Missing::to_string).collect::<Vec<_>>().join("; and ")
 }
 
 /// The sandbox of a server's processes.
@@ -159,7 +159,7 @@ pub struct Plan {
     pub(crate) shared_memory: Option<PathBuf>,
     /// Where the driver keeps what it compiles, if it does.
     pub(crate) driver_caches: Option<DriverCaches>,
-    lacks: Vec<Lack>,
+    missing: Vec<Missing>,
 }
 
 impl Plan {
@@ -171,21 +171,22 @@ impl Plan {
         }
         let facts = Facts::read();
         let mut decision = decide::decide(&facts, wanted, &files::readable());
-        let mut lack = |part, why: String| decision.lacks.push(Lack { part, why });
-        let parent =
-            Parent::make(&facts.control_groups).map_err(|error| lack(Part::Memory, error.to_string())).ok();
+        let mut missing = |part, why: String| decision.missing.push(Missing { part, why });
+        let parent = Parent::make(&facts.control_groups)
+            .map_err(|error| missing(Part::Memory, error.to_string()))
+            .ok();
         let network = match decision.empty_network.then(EmptyNetwork::make).transpose() {
             Ok(network) => network.map(Arc::new),
             Err(error) => {
-                lack(Part::Network, format!("no empty one can be made: {error}"));
+                missing(Part::Network, format!("no empty one can be made: {error}"));
                 None
             }
         };
         if let Err(error) = crate::credentials::hide_this_process() {
-            lack(Part::Broker, error.to_string());
+            missing(Part::Broker, error.to_string());
         }
-        if wanted.mode == Mode::Require && !decision.lacks.is_empty() {
-            return Err(PlanError::Lacks(decision.lacks));
+        if wanted.mode == Mode::Require && !decision.missing.is_empty() {
+            return Err(PlanError::Missing(decision.missing));
         }
         Ok(Self {
             is_on: true,
@@ -201,7 +202,7 @@ impl Plan {
             mps: facts.mps,
             shared_memory: wanted.uses_driver.then(|| SHARED_MEMORY.into()),
             driver_caches: wanted.uses_driver.then(|| DriverCaches::of(decision.users.is_some())).flatten(),
-            lacks: decision.lacks,
+            missing: decision.missing,
         })
     }
 
@@ -221,13 +222,13 @@ impl Plan {
             mps: None,
             shared_memory: None,
             driver_caches: None,
-            lacks: Vec::new(),
+            missing: Vec::new(),
         }
     }
 
     /// The parts that cannot be had.
-    pub fn lacks(&self) -> &[Lack] {
-        &self.lacks
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
     }
 
     /// Why all workers have one user, if they do.

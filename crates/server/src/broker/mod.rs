@@ -259,8 +259,8 @@ fn plan_sandbox(config: &BrokerConfig) -> Result<Arc<Plan>, StartError> {
         );
         return Ok(Arc::new(plan));
     }
-    for lack in plan.lacks() {
-        tracing::warn!("workers are confined less than they could be: {lack}");
+    for missing in plan.missing() {
+        tracing::warn!("workers are confined less than they could be: {missing}");
     }
     if let Some(shared) = plan.shared() {
         tracing::info!("workers share a user, since {shared}; --worker-users gives each its own");
