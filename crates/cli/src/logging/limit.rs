@@ -13,7 +13,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-use super::rate::{Decision, Kinds, LeftOut, PERIOD, Rate, grouped};
+use super::rate::{Decision, Kinds, PERIOD, Rate, Suppressed, grouped};
 
 /// The rate of most lines. Twenty are enough to see what happens, and one a second that it goes on: 86,400 a day, some
 /// 15 MB, for each place in the program that a peer can reach.
@@ -103,7 +103,7 @@ impl Limit {
         let now = Instant::now();
         // Not under the lock: each of these lines comes by here again.
         let told = self.lock().kinds.take(now, age);
-        told.iter().for_each(|left_out| write(left_out, now));
+        told.iter().for_each(|suppressed| write(suppressed, now));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -121,8 +121,8 @@ fn rate(metadata: &Metadata<'_>) -> Rate {
     }
 }
 
-fn write(left_out: &LeftOut<Kind>, now: Instant) {
-    let LeftOut { kind: (_, level), lines, since, example } = left_out;
+fn write(suppressed: &Suppressed<Kind>, now: Instant) {
+    let Suppressed { kind: (_, level), lines, since, example } = suppressed;
     let seconds = (now - *since).as_secs().max(1);
     let lines = match lines {
         1 => "1 line like this was".to_owned(),

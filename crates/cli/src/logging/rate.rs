@@ -31,7 +31,7 @@ pub enum Decision {
 
 /// What was left out of one kind of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut<K> {
+pub struct Suppressed<K> {
     /// The kind.
     pub kind: K,
     /// How many lines.
@@ -51,7 +51,7 @@ struct State {
     /// When the next line would come if lines came one an interval.
     due: Instant,
     /// What was left out and has not been told.
-    left_out: Option<(u64, Instant, String)>,
+    suppressed: Option<(u64, Instant, String)>,
 }
 
 impl<K> Default for Kinds<K> {
@@ -63,41 +63,41 @@ impl<K> Default for Kinds<K> {
 impl<K: Clone + Eq + Hash> Kinds<K> {
     /// Decides about a line that comes now.
     pub fn decide(&mut self, kind: K, rate: Rate, now: Instant) -> Decision {
-        let state = self.0.entry(kind).or_insert(State { due: now, left_out: None });
+        let state = self.0.entry(kind).or_insert(State { due: now, suppressed: None });
         let ahead = state.due.saturating_duration_since(now);
         if ahead <= rate.interval * rate.burst.saturating_sub(1) {
             state.due = state.due.max(now) + rate.interval;
             return Decision::Write;
         }
-        let is_first = state.left_out.is_none();
-        state.left_out.get_or_insert_with(|| (0, now, String::new())).0 += 1;
+        let is_first = state.suppressed.is_none();
+        state.suppressed.get_or_insert_with(|| (0, now, String::new())).0 += 1;
         Decision::LeaveOut { is_first }
     }
 
     /// Keeps the text of a line that was the first to be left out.
     pub fn keep_example(&mut self, kind: &K, text: String) {
-        if let Some((_, _, example)) = self.0.get_mut(kind).and_then(|state| state.left_out.as_mut()) {
+        if let Some((_, _, example)) = self.0.get_mut(kind).and_then(|state| state.suppressed.as_mut()) {
             *example = text;
         }
     }
 
     /// What is to be told now: whatever was first left out at least `age` ago. It counts as told.
-    pub fn take(&mut self, now: Instant, age: Duration) -> Vec<LeftOut<K>> {
+    pub fn take(&mut self, now: Instant, age: Duration) -> Vec<Suppressed<K>> {
         let mut told = Vec::new();
         for (kind, state) in &mut self.0 {
             let is_due =
-                |left_out: &mut (u64, Instant, String)| now.saturating_duration_since(left_out.1) >= age;
-            if let Some((lines, since, example)) = state.left_out.take_if(is_due) {
-                told.push(LeftOut { kind: kind.clone(), lines, since, example });
+                |suppressed: &mut (u64, Instant, String)| now.saturating_duration_since(suppressed.1) >= age;
+            if let Some((lines, since, example)) = state.suppressed.take_if(is_due) {
+                told.push(Suppressed { kind: kind.clone(), lines, since, example });
             }
         }
-        told.sort_by_key(|left_out| left_out.since);
+        told.sort_by_key(|suppressed| suppressed.since);
         told
     }
 
     /// When something is to be told next, if nothing more is left out until then.
     pub fn next(&self) -> Option<Instant> {
-        let begun = self.0.values().filter_map(|state| state.left_out.as_ref().map(|(_, since, _)| *since));
+        let begun = self.0.values().filter_map(|state| state.suppressed.as_ref().map(|(_, since, _)| *since));
         begun.min().map(|since| since + PERIOD)
     }
 }
@@ -167,7 +167,7 @@ mod tests {
         }
         assert_eq!(kinds.take(start, PERIOD), []);
         let rest = kinds.take(start, Duration::ZERO);
-        told += rest.iter().map(|left_out| left_out.lines).sum::<u64>();
+        told += rest.iter().map(|suppressed| suppressed.lines).sum::<u64>();
         assert_eq!((written, written + told), (42, 40_000));
         assert!(kinds.next().is_none() && kinds.take(start, Duration::ZERO).is_empty());
     }
