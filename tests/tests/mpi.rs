@@ -9,7 +9,7 @@ use std::time::Duration;
 #[test]
 fn random_messages_are_those_that_the_mpi_moves_between_hosts() {
     let server = Server::start();
-    // Not under MPICH: some seeds hang there (docs/src/guides/mpi-containers.md).
+    // Not under MPICH, whose ranks sometimes hang in Finalize (docs/src/guides/mpi-containers.md).
     for ranks in [2, 4] {
         let report = Mpi::OpenMpi.must_exchange(&server, ranks, 4, &[], &[]);
         assert!(report.contains("received by vmm"), "{report}");
@@ -54,14 +54,15 @@ fn containers_that_share_a_folder_have_all_channels_but_one() {
     }
     let (server, folder) = (Server::start(), tempfile::tempdir().expect("a temporary folder can be made"));
     let folder = folder.path().to_str().expect("temporary folders have ordinary names");
-    for (mpi, network) in
-        [(Mpi::OpenMpi, ("OMPI_MCA_btl", "tcp,self")), (Mpi::Mpich, ("MPIR_CVAR_NOLOCAL", "1"))]
-    {
-        for (allowed, found) in [("ipc,vmm", "vmm"), ("staged", "staged")] {
-            let settings = [network, ("CAUSEWAY_SOCKET_DIR", folder), ("CAUSEWAY_COMM_CHANNELS", allowed)];
-            let report = mpi.must_exchange(&server, 2, 2, &settings, &CONTAINER);
-            assert!(report.contains(&format!("received by {found}: there is no other")), "{report}");
-        }
+    // Not under MPICH, whose ranks sometimes hang in Finalize over its network (docs/src/guides/mpi-containers.md).
+    for (allowed, found) in [("ipc,vmm", "vmm"), ("staged", "staged")] {
+        let settings = [
+            ("OMPI_MCA_btl", "tcp,self"),
+            ("CAUSEWAY_SOCKET_DIR", folder),
+            ("CAUSEWAY_COMM_CHANNELS", allowed),
+        ];
+        let report = Mpi::OpenMpi.must_exchange(&server, 2, 2, &settings, &CONTAINER);
+        assert!(report.contains(&format!("received by {found}: there is no other")), "{report}");
     }
     let left: Vec<_> = std::fs::read_dir(folder).expect("the folder is there").collect();
     assert!(left.is_empty(), "{left:?}");
