@@ -28,8 +28,25 @@ struct Imported {
     block: Handle<Allocation>,
     base: CUdeviceptr,
     size: u64,
-    /// How often each piece has been opened, by address.
-    pieces: HashMap<CUdeviceptr, usize>,
+    /// Pieces that are open, by address.
+    pieces: HashMap<CUdeviceptr, OpenPiece>,
+}
+
+/// A piece of another process's block.
+struct OpenPiece {
+    size: u64,
+    /// How often it has been opened.
+    times: usize,
+}
+
+impl Imported {
+    /// Whether another piece is open that shares bytes with this one. Its owner has freed it, since both cannot be
+    /// allocated at once.
+    fn is_in_the_way(&self, address: CUdeviceptr, size: u64) -> bool {
+        self.pieces.iter().any(|(at, open)| {
+            (*at, open.size) != (address, size) && *at < address + size && address < *at + open.size
+        })
+    }
 }
 
 static IMPORTED: LazyLock<Mutex<rank::Imported, HashMap<ExportToken, Imported>>> =
@@ -74,18 +91,24 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
     } else {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     };
-    let opened = block.pieces.entry(address).or_default();
-    *opened += 1;
-    if *opened == 1 {
-        memory::insert(Piece {
-            base: address,
-            size,
-            context: context.handle,
-            device: context.device,
-            origin,
-            id: memory::next_id(),
-            heap: None,
-        })?;
+    // As the driver says while what was freed is still open.
+    if block.is_in_the_way(address, size) {
+        return Err(CUresult::CUDA_ERROR_ALREADY_MAPPED);
+    }
+    match block.pieces.entry(address) {
+        Entry::Occupied(mut open) => open.get_mut().times += 1,
+        Entry::Vacant(place) => {
+            memory::insert(Piece {
+                base: address,
+                size,
+                context: context.handle,
+                device: context.device,
+                origin,
+                id: memory::next_id(),
+                heap: None,
+            })?;
+            place.insert(OpenPiece { size, times: 1 });
+        }
     }
     Ok(address)
 }
@@ -154,9 +177,9 @@ fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
     let found = imported.iter_mut().find(|(_, block)| block.pieces.contains_key(&address));
     let (token, block) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let token = *token;
-    if let Some(opened) = block.pieces.get_mut(&address) {
-        *opened -= 1;
-        if *opened > 0 {
+    if let Some(open) = block.pieces.get_mut(&address) {
+        open.times -= 1;
+        if open.times > 0 {
             return Ok(());
         }
     }

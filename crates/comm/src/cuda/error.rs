@@ -13,8 +13,6 @@ pub struct CudaError {
 }
 
 impl CudaError {
-    /// `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub const OUT_OF_MEMORY: i32 = 2;
     /// The driver does not know an address that was memory on a GPU: it has been freed.
     pub const UNKNOWN_MEMORY: Self = Self { call: "cuPointerGetAttribute", code: 1 };
 }

@@ -31,17 +31,24 @@ impl<V> Cache<V> {
         self.entries.push((buffer, value));
     }
 
-    /// Lets all go, for what is short of memory. Says whether there was anything.
-    pub(crate) fn clear(&mut self) -> bool {
-        let had = !self.entries.is_empty();
-        self.entries.clear();
-        had
+    /// Opens what is not here yet. Where that fails, all that is here goes and it is tried once more: memory may
+    /// be short, or the peer has freed what is open and has made this in its place, which the driver does not
+    /// open beside it.
+    pub(crate) fn open<E>(&mut self, open: impl Fn() -> Result<V, E>) -> Result<V, E> {
+        open().or_else(|error| {
+            if self.entries.is_empty() {
+                return Err(error);
+            }
+            self.entries.clear();
+            open()
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::cell::Cell;
 
     #[test]
     fn what_was_not_used_for_longest_goes() {
@@ -53,6 +60,29 @@ mod tests {
         assert_eq!([1, 2, 3].map(|buffer| cache.get(buffer).copied()), [Some('a'), None, Some('c')]);
         cache.insert(3, 'd');
         assert_eq!([1, 3].map(|buffer| cache.get(buffer).copied()), [Some('a'), Some('d')]);
-        assert!(cache.clear() && !cache.clear());
+    }
+
+    #[test]
+    fn what_cannot_be_opened_beside_others_is_opened_without_them() {
+        // A driver that has room for one at a time.
+        #[derive(Debug)]
+        struct Open<'a>(&'a Cell<bool>);
+        impl Drop for Open<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        let (is_open, tries) = (Cell::new(false), Cell::new(0));
+        let open = || {
+            tries.set(tries.get() + 1);
+            if is_open.replace(true) { Err("it is full") } else { Ok(Open(&is_open)) }
+        };
+        let mut cache = Cache::new(2);
+        for buffer in [1, 2] {
+            let opened = cache.open(open).unwrap();
+            cache.insert(buffer, opened);
+        }
+        assert_eq!((cache.get(1).is_some(), cache.get(2).is_some(), tries.get()), (false, true, 3));
+        assert_eq!(Cache::<()>::new(2).open(|| Err::<(), _>("it never does")), Err("it never does"));
     }
 }

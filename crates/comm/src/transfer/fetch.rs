@@ -239,11 +239,7 @@ impl Fetcher {
         let (driver, device) = destination.device.ok_or_else(|| self.wrong("a region for no GPU"))?;
         match (message, handle, descriptor) {
             (Message::Handle, Some(handle), _) => {
-                let mut opened = Opened::new(driver, &handle);
-                if is_short_of_memory(&opened) && self.opened.clear() {
-                    opened = Opened::new(driver, &handle);
-                }
-                let opened = opened?;
+                let opened = self.opened.open(|| Opened::new(driver, &handle))?;
                 let start = opened.address;
                 self.opened.insert(buffer, opened);
                 Ok(start)
@@ -251,11 +247,7 @@ impl Fetcher {
             (Message::Export { bytes }, _, Some(descriptor)) => {
                 let bytes = usize::try_from(bytes).map_err(|_| self.wrong("memory of such a size"))?;
                 let import = || Mapping::import(driver, descriptor.as_fd(), bytes, device);
-                let mut mapping = import();
-                if is_short_of_memory(&mapping) && self.mapped.clear() {
-                    mapping = import();
-                }
-                let mapping = mapping?;
+                let mapping = self.mapped.open(import)?;
                 let start = mapping.address;
                 self.mapped.insert(buffer, mapping);
                 Ok(start)
@@ -363,10 +355,6 @@ impl Fetcher {
     fn wrong(&self, what: &'static str) -> TransferError {
         TransferError::Protocol { peer: self.connection.peer, what }
     }
-}
-
-fn is_short_of_memory<T>(outcome: &Result<T, CudaError>) -> bool {
-    matches!(outcome, Err(error) if error.code == CudaError::OUT_OF_MEMORY)
 }
 
 /// What the two places have, as channels ask for it.
