@@ -46,6 +46,16 @@ fn small_allocations_do_not_wait_for_the_server() {
 }
 
 #[test]
+fn host_memory_for_other_processes_is_refused_by_name() {
+    let server = Server::start();
+    let mut command = through_run(Some(&server.connect_string()), &cuda_program("host_virtual_memory"));
+    let outcome = run(command.arg("exported"), LIMIT).must_succeed();
+    let refused = "causeway: not supported: memory of the host with handles for other processes";
+    assert_eq!(outcome.stderr.trim_end(), refused, "{outcome}");
+    server.must_be_well();
+}
+
+#[test]
 fn without_addresses_of_its_own_a_client_asks_the_server_and_says_so() {
     let server = Server::start();
     // Without the addresses, handles must still be such at which nothing lies.
