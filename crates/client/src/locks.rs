@@ -98,6 +98,8 @@ ranks! {
     CopiesFromDevice,
     /// Mappings and handles of an allocation.
     AllocationUses,
+    /// Where the pages of an allocation in host memory lie for its mirror.
+    AllocationMirror,
     /// Attributes of a function.
     FunctionAttributes,
     /// Texture and surface objects.
@@ -170,6 +172,8 @@ ranks! {
     DeviceMemory,
     /// What was advised for memory.
     MemoryAdvice,
+    /// Mappings of host memory at addresses of the program's.
+    HostMappings,
     /// Free addresses of a window.
     FreeAddresses,
     /// Which windows there are.

@@ -3,8 +3,8 @@
 //! Program and device have such memory at one address. What a mapping is made of, and how the server gets it, is said in
 //! [`crate::submit::virtual_memory`].
 
+use crate::locks::{RwLock, rank};
 use causeway_api::sys::CUmemAccess_flags;
-use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +22,7 @@ pub struct HostMapping {
 }
 
 /// By first address.
-static MAPPINGS: RwLock<BTreeMap<usize, HostMapping>> = RwLock::new(BTreeMap::new());
+static MAPPINGS: RwLock<rank::HostMappings, BTreeMap<usize, HostMapping>> = RwLock::new(BTreeMap::new());
 /// Whether there ever was one, so that programs without pay one load.
 static ANY: AtomicBool = AtomicBool::new(false);
 

@@ -5,6 +5,7 @@
 //! and a mirror of that; for the exchange with the mirror all pages have one address more here, in the session's window,
 //! where the worker has nothing.
 
+use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::address::window;
 use crate::model::host_mappings::{self, HostMapping};
@@ -16,7 +17,6 @@ use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdevice_attribute, CUmemAccess_flags, CUmemLocationType, CUresult};
 use causeway_api::types::AllocationProperties;
 use causeway_memory::SealedMemory;
-use parking_lot::Mutex;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,7 +51,7 @@ pub struct HostPages {
     /// Whether the worker has the same pages.
     is_shared: bool,
     /// Where all of them lie here for the exchange with the worker's mirror, once there is one.
-    mirrored_at: Mutex<Option<usize>>,
+    mirrored_at: Mutex<rank::AllocationMirror, Option<usize>>,
 }
 
 impl HostPages {
