@@ -1,8 +1,8 @@
 //! In what order do messages match, when some of them carry no bytes?
 //!
 //! The rule is told in the book (`docs/src/concepts/messages.md`), and checked over all interleavings of
-//! small programs by `tests/matching_model.rs`. It leaves all matching to the MPI: a message whose bytes lie
-//! on a GPU is a [`Descriptor`] of fixed length that travels on the user's communicator and tag. What is
+//! small programs by `tests/matching_model/main.rs`. It leaves all matching to the MPI: a message whose bytes
+//! lie on a GPU is a [`Descriptor`] of fixed length that travels on the user's communicator and tag. What is
 //! here is the rest: how much room a receive must give the MPI ([`room_for`]), what has come ([`judge`]),
 //! and where messages wait that a probe had to take out of the MPI's queue ([`Unexpected`]).
 

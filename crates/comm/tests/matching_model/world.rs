@@ -1,14 +1,4 @@
-//! The rule of matching (`docs/src/concepts/messages.md`), over all interleavings of small programs.
-//!
-//! A world is one rank that receives, up to two that send to it, and between them an MPI as the standard
-//! describes it: a queue a sender, receives that are posted, messages that nobody has asked for yet. Above it
-//! the rule, made of the functions that the interposer uses. Every state that any order of arrivals and calls
-//! leads to is visited once, and in each the results so far are held against the standard: a message of one
-//! rank never overtakes another that would match as well, the receive that was posted first gets the first
-//! message, counts and truncation are the payload's, a descriptor is never what a user gets, and nothing that
-//! could match waits at the end.
-//!
-//! Each part of the rule is also left out once, and the model must find that something breaks.
+//! A world, and every step that may be taken in it.
 
 use std::collections::HashSet;
 
@@ -17,119 +7,19 @@ use causeway_comm::matching::{
     Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, judge, room_for,
 };
 
-const OWN: u32 = 9;
-/// Payloads of a GPU from here on travel as descriptors.
-const THRESHOLD: u64 = 100;
+use crate::state::{Call, Memory, Message, OWN, Outcome, Receive, State, THRESHOLD, Thread, Without, fits};
 
-/// Where a payload lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Memory {
-    Host,
-    Gpu,
-    /// Memory of the host that holds a descriptor of another job.
-    ForeignDescriptor,
-}
-
-/// A message of a sender's program; where it stands in the world's list is its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Message {
-    source: i32,
-    tag: i32,
-    memory: Memory,
-    bytes: u64,
-}
-
-/// A call of the receiver's program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Call {
-    /// A receive that is posted and completes at some time.
-    Irecv { source: Option<i32>, tag: Option<i32>, room: u64 },
-    /// Waits for a message, and receives it by the source and tag that it was told.
-    ProbeAndReceive { source: Option<i32>, tag: Option<i32> },
-    /// Looks once.
-    Iprobe { source: Option<i32>, tag: Option<i32> },
-    /// Cancels the receive of this number.
-    Cancel(usize),
-}
-
-/// Parts of the rule that can be left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Without {
-    Nothing,
-    /// A receive gives the MPI no more room than the user does.
-    Room,
-    /// A probe takes out the descriptor alone, and leaves what came before it.
-    Order,
-    /// Receives do not look into the list.
-    List,
-    /// Another thread may come between a look into the list and the call of the MPI.
-    Lock,
-    /// A message of a descriptor's length is one, whatever is in it.
-    Proof,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Outcome {
-    Pending,
-    Cancelled,
-    /// The message, what the status says of it, and whether it was too long.
-    Got {
-        message: usize,
-        count: u64,
-        truncated: bool,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Receive {
-    source: Option<i32>,
-    tag: Option<i32>,
-    room: u64,
-    outcome: Outcome,
-}
-
-impl Receive {
-    fn matches(&self, message: &Message) -> bool {
-        fits(self.source, self.tag, message)
-    }
-}
-
-fn fits(source: Option<i32>, tag: Option<i32>, message: &Message) -> bool {
-    source.is_none_or(|source| source == message.source) && tag.is_none_or(|tag| tag == message.tag)
-}
-
-/// A thread of the receiver.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Thread {
-    next: usize,
-    /// It has looked into the list in vain, and calls the MPI in its next step.
-    has_looked: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct State {
-    /// How many messages of each sender have arrived.
-    arrived: [usize; 2],
-    /// The MPI's: messages that match no receive, in the order of their arrival.
-    waiting: Vec<usize>,
-    /// The MPI's: receives that are posted, with the room that it was given.
-    posted: Vec<(usize, u64)>,
-    list: Unexpected<usize>,
-    receives: Vec<Receive>,
-    threads: Vec<Thread>,
-}
-
-struct World {
+pub struct World {
     job: Job,
     messages: Vec<Message>,
     threads: Vec<Vec<Call>>,
     without: Without,
 }
 
-type Broken = String;
+pub type Broken = String;
 
 impl World {
-    fn new(messages: &[Message], threads: &[&[Call]], without: Without) -> Self {
+    pub fn new(messages: &[Message], threads: &[&[Call]], without: Without) -> Self {
         let threads = threads.iter().map(|calls| calls.to_vec()).collect();
         let job = Job::new([7; 16], 16).unwrap();
         Self { job, messages: messages.to_vec(), threads, without }
@@ -153,7 +43,7 @@ impl World {
     }
 
     /// Visits every state. Says how many there are, or how the first of them breaks the standard.
-    fn check(&self) -> Result<usize, Broken> {
+    pub fn check(&self) -> Result<usize, Broken> {
         let start = State {
             arrived: [0; 2],
             waiting: Vec::new(),
@@ -424,126 +314,4 @@ fn is_received(state: &State, number: usize) -> bool {
         .receives
         .iter()
         .any(|receive| matches!(receive.outcome, Outcome::Got { message, .. } if message == number))
-}
-
-/// All messages that a sender may send in these tests.
-fn kinds(source: i32) -> Vec<Message> {
-    let mut kinds = Vec::new();
-    for tag in [1, 2] {
-        for (memory, bytes) in [
-            (Memory::Host, 8),
-            (Memory::Host, DESCRIPTOR_BYTES as u64),
-            (Memory::Gpu, 8),
-            (Memory::Gpu, 1000),
-            (Memory::ForeignDescriptor, DESCRIPTOR_BYTES as u64),
-        ] {
-            kinds.push(Message { source, tag, memory, bytes });
-        }
-    }
-    kinds
-}
-
-/// Calls of every kind; `Cancel` is of the first receive.
-fn calls() -> Vec<Call> {
-    let mut calls = vec![Call::Cancel(0)];
-    for (source, tag) in [(None, None), (Some(0), None), (None, Some(2)), (Some(0), Some(2))] {
-        for room in [8, 2000] {
-            calls.push(Call::Irecv { source, tag, room });
-        }
-        calls.push(Call::ProbeAndReceive { source, tag });
-        calls.push(Call::Iprobe { source, tag });
-    }
-    calls
-}
-
-/// Every program of three calls in which what is cancelled was posted before.
-fn programs() -> impl Iterator<Item = [Call; 3]> {
-    let all = calls();
-    let posts = |call: &Call| matches!(call, Call::Irecv { .. });
-    let firsts = all.clone().into_iter().filter(|call| !matches!(call, Call::Cancel(_)));
-    firsts
-        .flat_map(move |first| {
-            let all = all.clone();
-            all.clone()
-                .into_iter()
-                .flat_map(move |second| all.clone().into_iter().map(move |third| [first, second, third]))
-        })
-        .filter(move |program| {
-            posts(&program[0]) || program.iter().all(|call| !matches!(call, Call::Cancel(_)))
-        })
-}
-
-/// Worlds of one sender with two messages, and of two senders with three.
-fn message_lists(sample: usize) -> Vec<Vec<Message>> {
-    let (of_first, of_second) = (kinds(0), kinds(1));
-    let mut lists = Vec::new();
-    for first in &of_first {
-        for second in &of_first {
-            lists.push(vec![*first, *second]);
-            lists.extend(of_second.iter().map(|other| vec![*first, *second, *other]));
-        }
-    }
-    // All lists over the programs, each with some of them: a stride that is prime to both.
-    lists.into_iter().enumerate().filter(|(at, _)| at % 37 == sample % 37).map(|(_, list)| list).collect()
-}
-
-#[test]
-fn messages_match_in_the_order_of_the_standard() {
-    let mut states = 0;
-    for (at, program) in programs().enumerate() {
-        for messages in message_lists(at) {
-            let world = World::new(&messages, &[&program], Without::Nothing);
-            match world.check() {
-                Ok(count) => states += count,
-                Err(broken) => panic!("{broken}\n{messages:?}\n{program:?}"),
-            }
-        }
-    }
-    // So many that a change which leaves most of them out is noticed.
-    assert!(states > 300_000, "only {states} states were visited");
-}
-
-#[test]
-fn two_threads_share_the_queue() {
-    for (one, other) in threads() {
-        for messages in message_lists(3) {
-            let world = World::new(&messages, &[&one, &other], Without::Nothing);
-            if let Err(broken) = world.check() {
-                panic!("{broken}\n{messages:?}\n{one:?}\n{other:?}");
-            }
-        }
-    }
-}
-
-/// One thread that probes, and one that receives. Each of them looks once, so that no receive of one takes
-/// away what the other has been told of.
-fn threads() -> Vec<([Call; 2], [Call; 2])> {
-    let mut pairs = Vec::new();
-    for (source, tag) in [(None, None), (Some(0), None), (None, Some(2))] {
-        let receive = Call::Irecv { source, tag, room: 2000 };
-        for probed in [None, Some(2)] {
-            let probe = Call::Iprobe { source: Some(0), tag: probed };
-            pairs.push(([probe, probe], [receive, receive]));
-        }
-    }
-    pairs
-}
-
-/// The first way in which a rule without one of its parts breaks.
-fn breakage(without: Without) -> Option<Broken> {
-    let of_one = programs().enumerate().step_by(7).flat_map(|(at, program)| {
-        message_lists(at).into_iter().map(move |messages| World::new(&messages, &[&program], without))
-    });
-    let of_two = threads().into_iter().flat_map(|(one, other)| {
-        message_lists(3).into_iter().map(move |messages| World::new(&messages, &[&one, &other], without))
-    });
-    of_one.chain(of_two).find_map(|world| world.check().err())
-}
-
-#[test]
-fn every_part_of_the_rule_is_needed() {
-    for without in [Without::Room, Without::Order, Without::List, Without::Lock, Without::Proof] {
-        let Some(broken) = breakage(without) else { panic!("the rule holds without {without:?}") };
-        eprintln!("without {without:?}: {broken}");
-    }
 }
