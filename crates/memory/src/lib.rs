@@ -16,4 +16,4 @@ pub mod pages;
 pub mod past_caches;
 pub mod sealed;
 
-pub use sealed::SealedMemory;
+pub use sealed::{SealedMemory, SealedMemoryError};

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use causeway_memory::SealedMemoryError;
 use thiserror::Error;
 
 use super::message::Refusal;
@@ -41,7 +42,7 @@ pub enum TransferError {
     Cuda(#[from] CudaError),
     /// Memory of the host could not be had.
     #[error("memory to pass the bytes through could not be had: {0}")]
-    Memory(io::Error),
+    Memory(#[from] SealedMemoryError),
     /// No channel.
     #[error("no channel joins this rank and rank {peer}: {why}")]
     NoChannel {

@@ -1,13 +1,12 @@
 //! How does the receiver get the bytes?
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
 use super::cache::Cache;
 use super::error::TransferError;
-use super::message::{Message, Refusal};
+use super::message::Message;
 use super::slots::{HOST_SLOTS, HostSlots, Ring};
 use crate::channels::{Channel, Ends, Gpu, Joined};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, IPC_HANDLE_BYTES, Mapping, Opened, Scope};
@@ -103,14 +102,14 @@ impl Fetcher {
 
     /// Tells the sender that a message is not wanted: it is too long for the receive.
     pub(crate) fn decline(&self, operation: u64) -> Result<(), TransferError> {
-        self.say(Message::Done { operation })
+        self.connection.say(Message::Done { operation })
     }
 
     /// Fetches a payload by the channel that is best, and by others where that one fails.
     pub(crate) fn fetch(&mut self, order: &Order) -> Result<Fetched, TransferError> {
         let destination = Destination::at(order.to);
         if order.to_gpu && destination.memory.is_none() {
-            self.say(Message::Abandoned { operation: order.operation })?;
+            self.connection.say(Message::Abandoned { operation: order.operation })?;
             return Err(CudaError::UNKNOWN_MEMORY.into());
         }
         let (mut channels, mut why) = self.channels(&destination, order.source);
@@ -123,7 +122,7 @@ impl Fetcher {
             let start = Instant::now();
             match self.fetch_by(channel, order, &destination) {
                 Ok(()) => {
-                    self.say(Message::Done { operation: order.operation })?;
+                    self.connection.say(Message::Done { operation: order.operation })?;
                     if let Some(scheduler) = self.schedulers.get_mut(&channels) {
                         scheduler.observe(channel, order.bytes, traffic, start.elapsed().as_nanos() as f64);
                     }
@@ -140,7 +139,7 @@ impl Fetcher {
                 }
             }
         }
-        self.say(Message::Abandoned { operation: order.operation })?;
+        self.connection.say(Message::Abandoned { operation: order.operation })?;
         Err(TransferError::NoChannel { peer: self.connection.peer, why: why.join("; ") })
     }
 
@@ -173,31 +172,28 @@ impl Fetcher {
         if channel == Channel::Staged && self.slots.is_none() {
             let slots = HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?;
             let Ring { count, bytes } = slots.ring;
-            self.say_with(Message::Slots { count, bytes }, Some(&slots))?;
+            self.connection.say_with(Message::Slots { count, bytes }, Some(slots.descriptor()))?;
             self.slots = Some(slots);
         }
-        self.say(Message::Fetch { channel, operation: order.operation })?;
+        self.connection.say(Message::Fetch { channel, operation: order.operation })?;
         let scope = destination.scope();
         let (message, descriptor) = self.hear(channel)?;
         match message {
             Message::Piece { .. } if channel == Channel::Staged => {
-                let slots = self.slots.take().ok_or_else(|| self.wrong("slots"))?;
-                let passed =
-                    self.pass(Some(message), order, scope, slots.ring, channel, |slot| slots.address(slot));
-                self.slots = Some(slots);
-                passed
+                let slots = self.slots.as_ref().ok_or_else(|| self.connection.wrong("slots"))?;
+                self.pass(Some(message), order, scope, slots.ring, channel, |slot| slots.address(slot))
             }
             Message::Bounce { count, bytes, total, is_new } if channel == Channel::Vmm => {
                 let ring = Ring::checked(count, bytes).filter(|ring| ring.total() <= total);
-                let ring = ring.ok_or_else(|| self.wrong("a bounce buffer of such a size"))?;
+                let ring = ring.ok_or_else(|| self.connection.wrong("a bounce buffer of such a size"))?;
                 let mapped = self.map_bounce(is_new, descriptor, total, destination);
-                self.say(Message::Need { needed: mapped.is_ok() })?;
+                self.connection.say(Message::Need { needed: mapped.is_ok() })?;
                 let start = mapped?;
                 self.pass(None, order, scope, ring, channel, |slot| start + ring.offset(slot))
             }
             Message::Region { buffer } if matches!(channel, Channel::Ipc | Channel::Vmm) => {
                 let Message::Offset { offset } = self.hear(channel)?.0 else {
-                    return Err(self.wrong("a region without an offset"));
+                    return Err(self.connection.wrong("a region without an offset"));
                 };
                 let start = self.region(channel, buffer, destination, scope.as_ref())?;
                 match scope? {
@@ -206,10 +202,10 @@ impl Fetcher {
                     Some(scope) => Ok(unsafe {
                         scope.copy(order.to, start.saturating_add(offset), order.bytes as usize)
                     }?),
-                    None => Err(self.wrong("a region for a rank without a GPU")),
+                    None => Err(self.connection.wrong("a region for a rank without a GPU")),
                 }
             }
-            _ => Err(self.wrong("another answer than the channel has")),
+            _ => Err(self.connection.wrong("another answer than the channel has")),
         }
     }
 
@@ -225,7 +221,7 @@ impl Fetcher {
             Channel::Ipc => self.opened.get(buffer).map(|opened| opened.address),
             _ => self.mapped.get(buffer).map(|mapping| mapping.address),
         };
-        self.say(Message::Need { needed: known.is_none() })?;
+        self.connection.say(Message::Need { needed: known.is_none() })?;
         if let Some(start) = known {
             return Ok(start);
         }
@@ -236,7 +232,8 @@ impl Fetcher {
         };
         // What was to be heard has been; what fails from here on leaves the connection in order.
         scope.map_err(|error| *error)?;
-        let (driver, device) = destination.device.ok_or_else(|| self.wrong("a region for no GPU"))?;
+        let (driver, device) =
+            destination.device.ok_or_else(|| self.connection.wrong("a region for no GPU"))?;
         match (message, handle, descriptor) {
             (Message::Handle, Some(handle), _) => {
                 let opened = self.opened.open(|| Opened::new(driver, &handle))?;
@@ -245,21 +242,22 @@ impl Fetcher {
                 Ok(start)
             }
             (Message::Export { bytes }, _, Some(descriptor)) => {
-                let bytes = usize::try_from(bytes).map_err(|_| self.wrong("memory of such a size"))?;
+                let bytes =
+                    usize::try_from(bytes).map_err(|_| self.connection.wrong("memory of such a size"))?;
                 let import = || Mapping::import(driver, descriptor.as_fd(), bytes, device);
                 let mapping = self.mapped.open(import)?;
                 let start = mapping.address;
                 self.mapped.insert(buffer, mapping);
                 Ok(start)
             }
-            _ => Err(self.wrong("a region without a way to it")),
+            _ => Err(self.connection.wrong("a region without a way to it")),
         }
     }
 
     fn hear_handle(&self) -> Result<[u8; IPC_HANDLE_BYTES], TransferError> {
         let mut handle = [0; IPC_HANDLE_BYTES];
         for part in handle.as_chunks_mut::<MESSAGE_BYTES>().0 {
-            *part = self.hear_bytes()?.0;
+            *part = self.connection.hear_bytes()?.0;
         }
         Ok(handle)
     }
@@ -274,12 +272,15 @@ impl Fetcher {
         if is_new {
             self.bounce = None;
             let (driver, device) =
-                destination.device.ok_or_else(|| self.wrong("a bounce buffer for no GPU"))?;
-            let descriptor = descriptor.ok_or_else(|| self.wrong("a bounce buffer without a descriptor"))?;
-            let bytes = usize::try_from(total).map_err(|_| self.wrong("a bounce buffer of such a size"))?;
+                destination.device.ok_or_else(|| self.connection.wrong("a bounce buffer for no GPU"))?;
+            let descriptor =
+                descriptor.ok_or_else(|| self.connection.wrong("a bounce buffer without a descriptor"))?;
+            let bytes = usize::try_from(total)
+                .map_err(|_| self.connection.wrong("a bounce buffer of such a size"))?;
             self.bounce = Some(Mapping::import(driver, descriptor.as_fd(), bytes, device)?);
         }
-        let mapping = self.bounce.as_ref().ok_or_else(|| self.wrong("a bounce buffer that is not there"))?;
+        let mapping =
+            self.bounce.as_ref().ok_or_else(|| self.connection.wrong("a bounce buffer that is not there"))?;
         Ok(mapping.address)
     }
 
@@ -302,7 +303,7 @@ impl Fetcher {
                 None => self.hear(channel)?.0,
             };
             if message != (Message::Piece { slot, bytes }) {
-                return Err(self.wrong("another piece than the next"));
+                return Err(self.connection.wrong("another piece than the next"));
             }
             if outcome.is_ok() {
                 let (to, from, bytes) = (order.to + at, address(slot), bytes as usize);
@@ -316,44 +317,19 @@ impl Fetcher {
                     },
                 }
             }
-            self.say(Message::Free { slot })?;
+            self.connection.say(Message::Free { slot })?;
         }
         Ok(outcome?)
     }
 
-    fn say(&self, message: Message) -> Result<(), TransferError> {
-        self.say_with(message, None)
-    }
-
-    fn say_with(&self, message: Message, slots: Option<&HostSlots>) -> Result<(), TransferError> {
-        let sent = self.connection.send(&message.encode(), slots.map(HostSlots::descriptor));
-        sent.map_err(|cause| self.failed(cause))
-    }
-
+    /// The sender's next message. That it refuses is an error, which names the channel.
     fn hear(&self, channel: Channel) -> Result<(Message, Option<OwnedFd>), TransferError> {
-        let (bytes, descriptor) = self.hear_bytes()?;
-        match Message::decode(&bytes) {
-            Some(Message::Refused(refusal)) => Err(self.refused(channel, refusal)),
-            Some(message) => Ok((message, descriptor)),
-            None => Err(self.wrong("bytes that are no message")),
+        match self.connection.hear()? {
+            (Message::Refused(refusal), _) => {
+                Err(TransferError::Refused { peer: self.connection.peer, channel, refusal })
+            }
+            heard => Ok(heard),
         }
-    }
-
-    fn hear_bytes(&self) -> Result<([u8; MESSAGE_BYTES], Option<OwnedFd>), TransferError> {
-        let received = self.connection.receive().map_err(|cause| self.failed(cause))?;
-        received.ok_or_else(|| self.failed(io::ErrorKind::UnexpectedEof.into()))
-    }
-
-    fn refused(&self, channel: Channel, refusal: Refusal) -> TransferError {
-        TransferError::Refused { peer: self.connection.peer, channel, refusal }
-    }
-
-    fn failed(&self, cause: io::Error) -> TransferError {
-        TransferError::Connection { peer: self.connection.peer, cause }
-    }
-
-    fn wrong(&self, what: &'static str) -> TransferError {
-        TransferError::Protocol { peer: self.connection.peer, what }
     }
 }
 

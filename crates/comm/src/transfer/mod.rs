@@ -7,15 +7,17 @@
 //!
 //! | Module      | Question it answers                                                    |
 //! |-------------|------------------------------------------------------------------------|
-//! | [`message`] | What do two ranks say to each other about a transfer?                  |
-//! | [`slots`]   | Through which memory do bytes pass that the receiver cannot map?       |
-//! | [`offers`]  | What does this rank send, and what has become of it?                   |
-//! | [`serve`]   | What does the sender's thread do for a peer?                           |
-//! | [`fetch`]   | How does the receiver get the bytes?                                   |
-//! | [`cache`]   | Which memory of a peer stays open?                                     |
+//! | `message`   | What do two ranks say to each other about a transfer?                  |
+//! | `exchange`  | How do they exchange it?                                               |
+//! | `slots`     | Through which memory do bytes pass that the receiver cannot map?       |
+//! | `offers`    | What does this rank send, and what has become of it?                   |
+//! | `serve`     | What does the sender's thread do for a peer?                           |
+//! | `fetch`     | How does the receiver get the bytes?                                   |
+//! | `cache`     | Which memory of a peer stays open?                                     |
 
 pub(crate) mod cache;
 mod error;
+mod exchange;
 pub(crate) mod fetch;
 pub(crate) mod message;
 pub mod offers;

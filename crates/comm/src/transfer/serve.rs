@@ -50,13 +50,17 @@ impl Server<'_> {
         let peer = self.connection.peer;
         match Message::decode(bytes) {
             Some(Message::Slots { count, bytes }) => {
-                let ring = Ring::checked(count, bytes).ok_or_else(|| self.wrong("slots of such a size"))?;
-                let descriptor = descriptor.ok_or_else(|| self.wrong("slots without a descriptor"))?;
+                let ring = Ring::checked(count, bytes)
+                    .ok_or_else(|| self.connection.wrong("slots of such a size"))?;
+                let descriptor =
+                    descriptor.ok_or_else(|| self.connection.wrong("slots without a descriptor"))?;
                 self.slots = Some(HostSlots::of_peer(descriptor, ring).map_err(TransferError::Memory)?);
                 Ok(())
             }
             Some(Message::Fetch { channel, operation }) => match self.give(channel, operation) {
-                Err(error) if !error.ends_connection() => self.say(Message::Refused(refusal(&error))),
+                Err(error) if !error.ends_connection() => {
+                    self.connection.say(Message::Refused(refusal(&error)))
+                }
                 outcome => outcome,
             },
             Some(Message::Done { operation }) => {
@@ -69,7 +73,7 @@ impl Server<'_> {
             }
             // What was under way when this end gave up.
             Some(Message::Free { .. }) => Ok(()),
-            _ => Err(self.wrong("a message that is not for a sender")),
+            _ => Err(self.connection.wrong("a message that is not for a sender")),
         }
     }
 
@@ -95,14 +99,12 @@ impl Server<'_> {
             Channel::Vmm if memory.exportable && is_inside => self.give_export(driver, &memory, &offer),
             Channel::Vmm if memory.device_exports => self.give_bounced(driver, &scope, &memory, &offer),
             Channel::Staged => {
-                let slots = self.slots.take().ok_or_else(|| self.wrong("no slots before a fetch"))?;
-                let passed = self.pass(offer.bytes, slots.ring, |slot, at, bytes| {
+                let slots = self.slots()?;
+                self.pass(offer.bytes, slots.ring, |slot, at, bytes| {
                     // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is
                     // mapped for as long as this runs, is nobody's now.
                     unsafe { scope.copy(slots.address(slot), offer.address + at, bytes) }
-                });
-                self.slots = Some(slots);
-                passed
+                })
             }
             _ => Err(refused(Refusal::Channel)),
         }
@@ -116,9 +118,9 @@ impl Server<'_> {
     ) -> Result<(), TransferError> {
         let handle = cuda::ipc_handle(driver, memory)?;
         if self.is_needed(memory, offer)? {
-            self.say(Message::Handle)?;
+            self.connection.say(Message::Handle)?;
             for part in handle.as_chunks::<MESSAGE_BYTES>().0 {
-                self.connection.send(part, None).map_err(|cause| self.failed(cause))?;
+                self.connection.say_bytes(part, None)?;
             }
         }
         Ok(())
@@ -132,20 +134,18 @@ impl Server<'_> {
     ) -> Result<(), TransferError> {
         let descriptor = cuda::export(driver, memory)?;
         if self.is_needed(memory, offer)? {
-            let message = Message::Export { bytes: memory.bytes }.encode();
-            let sent = self.connection.send(&message, Some(descriptor.as_fd()));
-            sent.map_err(|cause| self.failed(cause))?;
+            self.connection.say_with(Message::Export { bytes: memory.bytes }, Some(descriptor.as_fd()))?;
         }
         Ok(())
     }
 
     /// Says where the payload lies, and hears whether the peer has that open.
     fn is_needed(&self, memory: &DeviceMemory, offer: &Offer) -> Result<bool, TransferError> {
-        self.say(Message::Region { buffer: memory.buffer })?;
-        self.say(Message::Offset { offset: offer.address - memory.start })?;
-        match self.hear()? {
+        self.connection.say(Message::Region { buffer: memory.buffer })?;
+        self.connection.say(Message::Offset { offset: offer.address - memory.start })?;
+        match self.connection.hear()?.0 {
             Message::Need { needed } => Ok(needed),
-            _ => Err(self.wrong("an answer to a region")),
+            _ => Err(self.connection.wrong("an answer to a region")),
         }
     }
 
@@ -163,12 +163,11 @@ impl Server<'_> {
             None => Bounce::new(driver, memory.device, BOUNCE_SLOTS.total() as usize)?,
         };
         let Ring { count, bytes } = BOUNCE_SLOTS;
-        let message = Message::Bounce { count, bytes, total: bounce.bytes as u64, is_new }.encode();
-        let descriptor = is_new.then(|| bounce.descriptor.as_fd());
-        self.connection.send(&message, descriptor).map_err(|cause| self.failed(cause))?;
+        let message = Message::Bounce { count, bytes, total: bounce.bytes as u64, is_new };
+        self.connection.say_with(message, is_new.then(|| bounce.descriptor.as_fd()))?;
         let start = bounce.mapping.address;
         // The peer may not be able to map it, and says so.
-        let passed = match self.hear()? {
+        let passed = match self.connection.hear()?.0 {
             Message::Need { needed: true } => {
                 self.pass(offer.bytes, BOUNCE_SLOTS, |slot, at, bytes| {
                     // SAFETY: as for slots of the host; the buffer is mapped.
@@ -176,23 +175,26 @@ impl Server<'_> {
                 })
             }
             Message::Need { needed: false } => return Ok(()),
-            _ => Err(self.wrong("an answer to a bounce buffer")),
+            _ => Err(self.connection.wrong("an answer to a bounce buffer")),
         };
         self.bounce = Some((memory.device, bounce));
         passed
     }
 
     /// Gives what the program's memory held.
-    fn give_copy(&mut self, copy: &[u8]) -> Result<(), TransferError> {
-        let slots = self.slots.take().ok_or_else(|| self.wrong("no slots before a fetch"))?;
-        let passed = self.pass(copy.len() as u64, slots.ring, |slot, at, bytes| {
+    fn give_copy(&self, copy: &[u8]) -> Result<(), TransferError> {
+        let slots = self.slots()?;
+        self.pass(copy.len() as u64, slots.ring, |slot, at, bytes| {
             let from = &copy[at as usize..][..bytes];
             // SAFETY: the slot is mapped for as long as this runs, as long as that, and nobody's now.
             unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), slots.address(slot) as *mut u8, bytes) };
             Ok(())
-        });
-        self.slots = Some(slots);
-        passed
+        })
+    }
+
+    /// The peer's slots, which it hands over before it fetches anything through them.
+    fn slots(&self) -> Result<&HostSlots, TransferError> {
+        self.slots.as_ref().ok_or_else(|| self.connection.wrong("no slots before a fetch"))
     }
 
     /// Passes a payload through slots, which `copy` fills.
@@ -207,35 +209,16 @@ impl Server<'_> {
                 self.await_free(slot)?;
             }
             copy(slot, at, bytes as usize)?;
-            self.say(Message::Piece { slot, bytes })?;
+            self.connection.say(Message::Piece { slot, bytes })?;
         }
         Ok(())
     }
 
     fn await_free(&self, wanted: u16) -> Result<(), TransferError> {
-        match self.hear()? {
+        match self.connection.hear()?.0 {
             Message::Free { slot } if slot == wanted => Ok(()),
-            _ => Err(self.wrong("another slot than the next")),
+            _ => Err(self.connection.wrong("another slot than the next")),
         }
-    }
-
-    fn say(&self, message: Message) -> Result<(), TransferError> {
-        self.connection.send(&message.encode(), None).map_err(|cause| self.failed(cause))
-    }
-
-    fn hear(&self) -> Result<Message, TransferError> {
-        let received = self.connection.receive().map_err(|cause| self.failed(cause))?;
-        let gone = || self.failed(io::ErrorKind::UnexpectedEof.into());
-        let (bytes, _) = received.ok_or_else(gone)?;
-        Message::decode(&bytes).ok_or_else(|| self.wrong("bytes that are no message"))
-    }
-
-    fn failed(&self, cause: io::Error) -> TransferError {
-        TransferError::Connection { peer: self.connection.peer, cause }
-    }
-
-    fn wrong(&self, what: &'static str) -> TransferError {
-        TransferError::Protocol { peer: self.connection.peer, what }
     }
 }
 

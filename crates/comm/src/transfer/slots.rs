@@ -1,12 +1,10 @@
 //! Through which memory do bytes pass that the receiver cannot map? Memory of the host that both map, in
 //! slots that are filled and read in turn.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
+use causeway_memory::{SealedMemory, SealedMemoryError};
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
 
 /// Slots of `staged`: four of 512 KiB.
 pub(crate) const HOST_SLOTS: Ring = Ring { count: 4, bytes: 512 << 10 };
@@ -55,46 +53,38 @@ impl Ring {
 /// Slots in memory of the host.
 #[derive(Debug)]
 pub(crate) struct HostSlots {
-    memory: MmapRaw,
-    descriptor: OwnedFd,
+    mapping: MmapRaw,
+    memory: SealedMemory,
     pub(crate) ring: Ring,
 }
 
 impl HostSlots {
     /// New ones, whose length nobody can change.
-    pub(crate) fn new(ring: Ring) -> io::Result<Self> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let descriptor = memfd_create(c"causeway-comm-slots", flags)?;
-        ftruncate(&descriptor, ring.total())?;
-        fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::map(descriptor, ring)
+    pub(crate) fn new(ring: Ring) -> Result<Self, SealedMemoryError> {
+        Self::map(SealedMemory::new("causeway-comm-slots", ring.total())?, ring)
     }
 
     /// Those of a peer. Memory that could become shorter is refused: to touch what is gone ends a process.
-    pub(crate) fn of_peer(descriptor: OwnedFd, ring: Ring) -> io::Result<Self> {
-        let seals = fcntl_get_seals(&descriptor)?;
-        let length = rustix::fs::fstat(&descriptor)?.st_size;
-        if !seals.contains(SealFlags::SHRINK) || u64::try_from(length).is_ok_and(|have| have < ring.total()) {
-            return Err(io::Error::other("the peer's memory is shorter than it says, or may become so"));
-        }
-        Self::map(descriptor, ring)
+    pub(crate) fn of_peer(descriptor: OwnedFd, ring: Ring) -> Result<Self, SealedMemoryError> {
+        Self::map(SealedMemory::check(descriptor, ring.total())?, ring)
     }
 
-    fn map(descriptor: OwnedFd, ring: Ring) -> io::Result<Self> {
-        let length = usize::try_from(ring.total()).map_err(io::Error::other)?;
-        let file = File::from(descriptor);
-        let memory = MmapOptions::new().len(length).map_raw(&file)?;
-        Ok(Self { memory, descriptor: file.into(), ring })
+    fn map(memory: SealedMemory, ring: Ring) -> Result<Self, SealedMemoryError> {
+        let bytes = memory.bytes();
+        // At most MOST_BYTES.
+        let mapping = MmapOptions::new().len(bytes as usize).map_raw(&memory.descriptor());
+        let mapping = mapping.map_err(|cause| SealedMemoryError::System { bytes, cause })?;
+        Ok(Self { mapping, memory, ring })
     }
 
     /// What the peer maps.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.memory.descriptor()
     }
 
     /// The address of a slot.
     pub(crate) fn address(&self, slot: u16) -> u64 {
-        self.memory.as_mut_ptr() as u64 + self.ring.offset(slot % self.ring.count)
+        self.mapping.as_mut_ptr() as u64 + self.ring.offset(slot % self.ring.count)
     }
 }
 
@@ -102,6 +92,7 @@ impl HostSlots {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     #[test]
     fn both_ends_see_the_same_bytes() {

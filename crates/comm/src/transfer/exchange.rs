@@ -1,0 +1,56 @@
+//! How do two ranks exchange messages about transfers? Over the socket that joins them, with errors that name
+//! the peer.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use super::error::TransferError;
+use super::message::Message;
+use crate::meeting::{Connection, MESSAGE_BYTES};
+
+impl Connection {
+    /// Sends a message.
+    pub(super) fn say(&self, message: Message) -> Result<(), TransferError> {
+        self.say_with(message, None)
+    }
+
+    /// Sends a message, and a descriptor with it.
+    pub(super) fn say_with(
+        &self,
+        message: Message,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), TransferError> {
+        self.say_bytes(&message.encode(), descriptor)
+    }
+
+    /// Sends as many bytes as a message has.
+    pub(super) fn say_bytes(
+        &self,
+        bytes: &[u8; MESSAGE_BYTES],
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), TransferError> {
+        self.send(bytes, descriptor).map_err(|cause| self.failed(cause))
+    }
+
+    /// Receives a message, and the descriptor that came with it.
+    pub(super) fn hear(&self) -> Result<(Message, Option<OwnedFd>), TransferError> {
+        let (bytes, descriptor) = self.hear_bytes()?;
+        let message = Message::decode(&bytes).ok_or_else(|| self.wrong("bytes that are no message"))?;
+        Ok((message, descriptor))
+    }
+
+    /// Receives as many bytes as a message has.
+    pub(super) fn hear_bytes(&self) -> Result<([u8; MESSAGE_BYTES], Option<OwnedFd>), TransferError> {
+        let received = self.receive().map_err(|cause| self.failed(cause))?;
+        received.ok_or_else(|| self.failed(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// The error for a peer that says what makes no sense here.
+    pub(super) fn wrong(&self, what: &'static str) -> TransferError {
+        TransferError::Protocol { peer: self.peer, what }
+    }
+
+    fn failed(&self, cause: io::Error) -> TransferError {
+        TransferError::Connection { peer: self.peer, cause }
+    }
+}
