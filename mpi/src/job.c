@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "shim.h"
 
@@ -43,6 +44,9 @@ static void join(void) {
     if (nonce == NULL || *nonce == 0 || is_spawned()) return;
     if (causeway_comm_join(nonce, (uint32_t)rank, (uint32_t)ranks) != 0) {
         fprintf(stderr, "causeway: rank %d cannot take part in the job: %s\n", rank, causeway_comm_error());
+        // MPICH's launcher drops what it has not read of a rank's output when that rank aborts: the reason was
+        // lost now and then (4.0.2, 2026-11-25).
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
     PMPI_Comm_group(MPI_COMM_WORLD, &job_group);
