@@ -11,6 +11,7 @@ use core::time::Duration;
 use parking_lot::{Condvar, RwLockReadGuard, RwLockWriteGuard};
 
 /// What a lock guards, and with it the lock's place in the order.
+#[cfg_attr(not(debug_assertions), expect(dead_code, reason = "only debug builds look at the order"))]
 pub trait Rank {
     /// The place: a thread takes locks with growing numbers.
     const NUMBER: u32;
