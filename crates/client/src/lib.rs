@@ -16,12 +16,14 @@
 //!
 //! | Module | Question it answers |
 //! |---|---|
+//! | `arguments` | How is read and written what the program passes by address? |
 //! | `process` | What happens at fork and at exit? |
 //! | [`environment`] | Which variables mean something? |
 //! | `log`, `statistics` | What does the user learn? |
 //! | `kept` | What is kept on disk? |
 
 mod abi;
+mod arguments;
 pub mod environment;
 mod kept;
 mod locks;

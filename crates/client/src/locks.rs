@@ -31,7 +31,7 @@ macro_rules! ranks {
                 #[derive(Debug)]
                 pub enum $name {}
 
-                impl super::Rank for $name {
+                impl crate::locks::Rank for $name {
                     const NUMBER: u32 = Number::$name as u32;
                     const NAMES: &'static [&'static str] = NAMES;
                 }
@@ -334,7 +334,7 @@ impl<R: Rank> Held<R> {
 
 #[cfg(debug_assertions)]
 mod checked {
-    use super::{Held, Rank};
+    use crate::locks::{Held, Rank};
     use core::cell::Cell;
     use core::marker::PhantomData;
 

@@ -85,6 +85,18 @@ macro_rules! debug {
 }
 pub(crate) use {debug, error, info};
 
+/// Refuses one use of a supported entry point, and says so the first time it happens.
+macro_rules! refuse_use {
+    ($($text:tt)*) => {{
+        static SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        if !SAID.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            $crate::log::error!("not supported: {}", format_args!($($text)*));
+        }
+        causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED
+    }};
+}
+pub(crate) use refuse_use;
+
 #[cfg(test)]
 mod tests {
     use super::*;

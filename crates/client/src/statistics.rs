@@ -2,11 +2,11 @@
 
 pub mod copies;
 
-use crate::abi::entry::Carried;
 use crate::locks::{Mutex, rank};
 use causeway_api::coverage::FUNCTIONS;
 use causeway_fabric::{Counters, Reason, Via};
 use causeway_pipeline::Direction;
+use core::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,6 +35,39 @@ struct Waited {
 }
 
 const NAMES: [&str; 3] = ["local", "posted", "called"];
+
+/// How a call was carried out; the later ones outweigh the earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Carried {
+    /// Without the server.
+    Local,
+    /// By commands that nobody waited for.
+    Posted,
+    /// By waiting for the server.
+    Called,
+}
+
+thread_local! {
+    static CARRIED: Cell<Carried> = const { Cell::new(Carried::Local) };
+}
+
+/// A call begins. Gives what was noted of the call in which a callback of the program makes it.
+#[inline]
+pub fn begin_call() -> Carried {
+    CARRIED.replace(Carried::Local)
+}
+
+/// Counts the running call, the entry point `index`; `outer` is what [`begin_call`] gave.
+#[inline]
+pub fn end_call(index: usize, outer: Carried) {
+    count_call(index, CARRIED.replace(outer));
+}
+
+/// Notes how the running call is being carried out.
+#[inline]
+pub fn mark(carried: Carried) {
+    CARRIED.set(CARRIED.get().max(carried));
+}
 
 /// Counts a call of the entry point with this index.
 #[inline]

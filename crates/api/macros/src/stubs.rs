@@ -16,10 +16,10 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
     let mut stubs = Vec::new();
     for (index, entry) in functions {
         symbols.push(entry.name.clone());
-        stubs.push(stub(entry, index, &entry.name, quote!(crate::abi::entry::DefaultStream::Legacy)));
+        stubs.push(stub(entry, index, &entry.name, quote!(crate::model::handles::DefaultStream::Legacy)));
         if let Some((suffix, _)) = &entry.per_thread {
             let symbol = format!("{}_{suffix}", entry.name);
-            stubs.push(stub(entry, index, &symbol, quote!(crate::abi::entry::DefaultStream::PerThread)));
+            stubs.push(stub(entry, index, &symbol, quote!(crate::model::handles::DefaultStream::PerThread)));
             symbols.push(symbol);
         }
     }
@@ -187,17 +187,17 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
             Some(quote!(let #name = unsafe { #name.read_unaligned() };))
         }
         (Mode::In { nullable: true }, None) => Some(quote!(let #name = unsafe { #name.as_ref() }.copied();)),
-        (Mode::Text, None) => Some(quote!(let #name = unsafe { crate::abi::entry::text(#name) }?;)),
+        (Mode::Text, None) => Some(quote!(let #name = unsafe { crate::arguments::text(#name) }?;)),
         (Mode::InList { count: Some(given) }, marker) => {
             let count = count(given);
-            let list = quote!(unsafe { crate::abi::entry::list(#name, #count) }?);
+            let list = quote!(unsafe { crate::arguments::list(#name, #count) }?);
             Some(match marker {
                 Some(marker) => quote! {
                     let #name = #list.iter().map(|raw| crate::model::handles::given::<#marker>(*raw))
                         .collect::<::core::result::Result<::std::vec::Vec<_>, _>>()?;
                 },
                 None if argument.base == "bytes" => {
-                    quote!(let #name: &[u8] = unsafe { crate::abi::entry::list(#name.cast(), #count) }?;)
+                    quote!(let #name: &[u8] = unsafe { crate::arguments::list(#name.cast(), #count) }?;)
                 }
                 None => quote!(let #name = #list.to_vec();),
             })
@@ -212,7 +212,7 @@ fn write(argument: &Argument, result: &proc_macro2::Ident) -> TokenStream {
     match &argument.mode {
         Mode::OutList { count: given } => {
             let count = count(given);
-            quote!(unsafe { crate::abi::entry::store(#name.cast(), #count, &#result) }?;)
+            quote!(unsafe { crate::arguments::store(#name.cast(), #count, &#result) }?;)
         }
         Mode::Out { nullable: true } => {
             quote!(if !#name.is_null() { unsafe { #name.write_unaligned(#result) } })

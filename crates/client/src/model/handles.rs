@@ -6,7 +6,6 @@
 
 mod addresses;
 
-use crate::abi::entry::DefaultStream;
 use crate::locks::{Mutex, RwLock, rank};
 use crate::model::{context, stream};
 use crate::submit::capture;
@@ -231,6 +230,15 @@ fn refusal<K: Kind>() -> CUresult {
     } else {
         CUresult::CUDA_ERROR_INVALID_HANDLE
     }
+}
+
+/// What the stream handle 0 means to an entry point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DefaultStream {
+    /// The legacy default stream.
+    Legacy,
+    /// The calling thread's own default stream: the `_ptsz` and `_ptds` variants.
+    PerThread,
 }
 
 /// The stream that the program passed to put work into it. Work in the legacy default stream is refused where it

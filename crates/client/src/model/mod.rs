@@ -3,7 +3,7 @@
 //! | Module | Question it answers |
 //! |---|---|
 //! | [`handles`] | What are the program's objects called? |
-//! | [`device`], [`context`], [`stream`], [`array`] | What is known here of the program's objects? |
+//! | [`device`], [`context`], [`stream`], [`array`], [`texture`] | What is known here of the program's objects? |
 //! | [`completion`] | How far is their work known to be done? |
 //! | [`memory`], [`host_memory`], [`host_mappings`], [`region`] | What is an address? |
 //! | [`address`], [`host_window`] | Which addresses and which memory are given out without asking the server? |
@@ -28,5 +28,6 @@ pub mod host_writes;
 pub mod memory;
 pub mod region;
 pub mod stream;
+pub mod texture;
 pub mod transfers;
 pub mod uploads;

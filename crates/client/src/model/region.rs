@@ -1,9 +1,25 @@
-//! The program's side of a copy: memory of up to three dimensions.
+//! The sides of a copy: memory of the program or of a device, of up to three dimensions.
 
 use crate::model::host_memory;
-use causeway_api::types::Region;
+use causeway_api::types::{DevicePlace, Region};
 use causeway_memory::copiers;
 use causeway_pipeline::{Piece, Shape};
+
+/// One side of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Device memory, or a part of an array.
+    Device(DevicePlace),
+    /// The program's memory.
+    Host(HostRegion),
+}
+
+impl Place {
+    /// Whether it is the same kind of memory.
+    pub fn is_like(&self, other: &Self) -> bool {
+        core::mem::discriminant(self) == core::mem::discriminant(other)
+    }
+}
 
 /// Memory of the program of up to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@
 use super::compiled::table::COMPILED;
 use super::context_storage::{self, Destructor};
 use super::integrity;
-use crate::abi::entry::{DefaultStream, give};
+use crate::arguments::give;
 use crate::log::{debug, error};
 use crate::model::device;
+use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, handles, stream};
 use crate::process;
@@ -346,7 +347,7 @@ unsafe extern "C" fn check_integrity(version: u32, seconds: u64, out: *mut [u64;
         // SAFETY: neither call has requirements.
         let (process, thread) = unsafe { (libc::getpid() as u32, libc::pthread_self() as u32) };
         let answer = integrity::answer(&integrity::Question {
-            driver_version: crate::abi::calls::driver_version() as u32,
+            driver_version: session::told_driver_version() as u32,
             version,
             process,
             thread,

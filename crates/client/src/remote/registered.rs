@@ -7,8 +7,8 @@
 use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::host_memory::{self, Range};
+use crate::model::region::HostRegion;
 use crate::remote::session::{self, Session};
-use crate::submit::copy::HostRegion;
 use causeway_fabric::Via;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! Copies between the program's memory and devices, by what carried them and by what memory it was.
 
 use crate::environment;
-use crate::submit::copy::HostRegion;
+use crate::model::region::HostRegion;
 use causeway_fabric::{Counters, Via};
 use causeway_pipeline::Direction;
 use std::sync::OnceLock;

@@ -3,8 +3,8 @@
 //! The server hears of an event when it is first recorded or named otherwise. Many are never, such as those of profilers and
 //! of pools, and a record that goes out anyway brings the news along.
 
-use crate::abi::entry::refuse_use;
 use crate::locks::{Mutex, rank};
+use crate::log::refuse_use;
 use crate::model::completion;
 use crate::model::context;
 use crate::model::exchange::{self, Kind};

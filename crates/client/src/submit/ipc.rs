@@ -3,8 +3,8 @@
 //! A handle names the block by the broker's token, and the piece by its place in the block. The importing process maps
 //! the whole block, once for all pieces of it.
 
-use crate::abi::entry::refuse_use;
 use crate::locks::{Mutex, rank};
+use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::address::window;
 use crate::model::exchange::{self, Kind};

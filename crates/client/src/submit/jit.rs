@@ -1,6 +1,6 @@
 //! Options of the compiler and the linker, as a program passes them: what travels, and where the answers go.
 
-use crate::abi::entry::refuse_use;
+use crate::log::refuse_use;
 use crate::model::context;
 use crate::remote::session;
 use causeway_api::calls;

@@ -1,7 +1,9 @@
 //! Launches: what a kernel gets, and what can be refused before the server sees it.
 
-use crate::abi::entry::{DefaultStream, list, refuse_use};
+use crate::arguments::list;
+use crate::log::refuse_use;
 use crate::model::context;
+use crate::model::handles::DefaultStream;
 use crate::model::{handles, stream};
 use crate::remote::session;
 use crate::remote::visible;

@@ -6,14 +6,15 @@
 //! | [`capture`] | Which streams are being captured, and how does their work become nodes of a graph? |
 //! | [`copy`], [`dedup`] | How do bytes move? |
 //! | [`launch`] | What does a kernel get? |
-//! | [`callbacks`] | What happens here when a stream reaches a point? |
+//! | [`callbacks`], [`task`] | What happens here when a stream reaches a point, and how does it get into the stream? |
 //! | [`answers`] | Which answers hold for ever? |
 //! | [`context`], [`event`] | How do contexts and events begin, end and get waited for? |
 //! | [`graph`] | How is a graph instantiated and launched? |
-//! | [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
+//! | [`allocation`], [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
 //! | [`ipc`], [`loans`] | How do other processes and other servers get it? |
 //! | [`module`], [`jit`], [`linker`] | How does code get to the server? |
 
+pub mod allocation;
 pub mod answers;
 pub mod callbacks;
 pub mod capture;
@@ -30,4 +31,5 @@ pub mod loans;
 pub mod managed;
 pub mod module;
 pub mod pool;
+pub mod task;
 pub mod virtual_memory;

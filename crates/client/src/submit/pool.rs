@@ -7,9 +7,9 @@
 pub mod places;
 pub mod ranges;
 
-use crate::abi::entry::refuse_use;
 use crate::locks::{Mutex, RwLock, rank};
 use crate::log::info;
+use crate::log::refuse_use;
 use crate::model::address::heap::{self, Heap, Stamp};
 use crate::model::address::window;
 use crate::model::handles::RawHandle as _;

@@ -1,7 +1,8 @@
 //! Addresses, and memory that the program maps at them itself.
 
 use super::Outcome;
-use crate::abi::entry::{give, list, refuse_use};
+use crate::arguments::{give, list};
+use crate::log::refuse_use;
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
 use crate::remote::session;

@@ -1,7 +1,7 @@
 //! Arrays and mipmapped arrays.
 
 use super::Outcome;
-use crate::abi::entry::give;
+use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
 use crate::model::{array, context, handles};
 use crate::remote::session;

@@ -2,9 +2,9 @@
 
 use super::Outcome;
 use super::copy::{host, later, linear, now, on_device};
-use crate::abi::entry::DefaultStream;
 use crate::model::array;
-use crate::submit::copy::Place;
+use crate::model::handles::DefaultStream;
+use crate::model::region::Place;
 use causeway_api::sys::{CUarray, CUdeviceptr, CUresult, CUstream};
 use causeway_api::types::DevicePlace;
 use core::ffi::c_void;

@@ -1,10 +1,11 @@
 //! Batches of copies. They go into the stream one after the other, which is one of the orders that CUDA allows.
 
 use super::Outcome;
-use super::copy::{Side, When, anywhere, linear, run};
-use crate::abi::entry::{DefaultStream, list, offer};
+use super::copy::{When, anywhere, linear, run};
+use crate::arguments::{list, offer};
+use crate::model::handles::DefaultStream;
 use crate::model::{array, handles};
-use crate::submit::copy::Mode;
+use crate::submit::copy::{Mode, Side};
 use causeway_api::sys::{
     CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpy3DOperand, CUmemcpy3DOperandType, CUmemcpyAttributes,
     CUmemcpySrcAccessOrder, CUmemorytype, CUresult, CUstream,

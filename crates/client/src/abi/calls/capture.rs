@@ -2,7 +2,8 @@
 
 use super::Outcome;
 use super::graph::edges;
-use crate::abi::entry::{DefaultStream, give, offer};
+use crate::arguments::{give, offer};
+use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::{self, StreamState};
 use crate::model::{graph, handles};

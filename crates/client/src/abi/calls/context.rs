@@ -1,7 +1,8 @@
 //! Contexts; the current one of a thread lives here and costs no round trip.
 
 use super::Outcome;
-use crate::abi::entry::{give, offer, refuse_use};
+use crate::arguments::{give, offer};
+use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device};
 use crate::remote::session;

@@ -2,7 +2,7 @@
 //! And the log of the server's driver.
 
 use super::Outcome;
-use crate::abi::entry::{offer, store, text};
+use crate::arguments::{offer, store, text};
 use crate::model::context;
 use crate::remote::session;
 use causeway_api::calls;

@@ -1,7 +1,7 @@
 //! Devices, answered from the snapshot that the server sent when the session was opened.
 
 use super::Outcome;
-use crate::abi::entry::{give, list, offer, store};
+use crate::arguments::{give, list, offer, store};
 use crate::model::address;
 use crate::model::device::{self, device};
 use crate::remote::session;

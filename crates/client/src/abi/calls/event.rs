@@ -1,7 +1,8 @@
 //! Events.
 
 use super::Outcome;
-use crate::abi::entry::{DefaultStream, give};
+use crate::arguments::give;
+use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::{handles, stream};
 use crate::submit::{capture, event};

@@ -1,15 +1,15 @@
 //! Functions and launches.
 
 use super::Outcome;
-use crate::abi::entry::{DefaultStream, give, offer};
-use crate::model::graph::work::{Calling, Work};
+use crate::arguments::{give, offer};
+use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device, handles, stream};
 use crate::remote::session;
-use crate::submit::callbacks::{self, Address, Task};
-use crate::submit::capture;
+use crate::submit::callbacks::{Address, Task};
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module::{self, FunctionState, Owner};
+use crate::submit::task;
 use causeway_api::calls::{self, Call};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{
@@ -185,18 +185,5 @@ pub unsafe fn cuLaunchHostFunc(
 ) -> Outcome {
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let stream = stream::state(handles::stream(hStream, default_stream)?)?;
-    post_task(&stream, Task::Function { function, data: Address(userData), after: stream.ahead() })
-}
-
-/// Puts a task into a stream.
-pub fn post_task(stream: &stream::StreamState, task: Task) -> Outcome {
-    if capture::of(stream) == 0 {
-        return callbacks::post(stream, task);
-    }
-    match task {
-        Task::Function { function, data, .. } => {
-            capture::add(stream, Work::Host(Calling { function, data: data.0 }))
-        }
-        _ => capture::refuse_wait(stream),
-    }
+    task::post(&stream, Task::Function { function, data: Address(userData), after: stream.ahead() })
 }

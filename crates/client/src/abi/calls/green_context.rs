@@ -4,9 +4,10 @@
 //! private part the number under which the server keeps the resource.
 
 use super::Outcome;
-use crate::abi::entry::{DefaultStream, give, list, offer};
+use crate::arguments::{give, list, offer};
 use crate::model::context::{self, ContextState};
 use crate::model::device::{device, on_server, without_context};
+use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
 use crate::model::stream;
@@ -113,7 +114,7 @@ pub unsafe fn cuDevSmResourceSplitByCount(
     let parts: Vec<_> = parts.iter().take(wanted as usize).map(structure).collect();
     // SAFETY: room for as many parts as the program wanted, and for what remains unless it is null.
     unsafe {
-        crate::abi::entry::store(result, wanted as usize, &parts)?;
+        crate::arguments::store(result, wanted as usize, &parts)?;
         offer(remaining, structure(&rest));
     }
     Ok(())

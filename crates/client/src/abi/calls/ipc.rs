@@ -1,7 +1,7 @@
 //! Memory and events that processes of the same server share (`cuIpc*`).
 
 use super::Outcome;
-use crate::abi::entry::give;
+use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::Origin;
 use crate::submit::{event, ipc};

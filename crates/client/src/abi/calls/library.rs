@@ -3,7 +3,8 @@
 use super::Outcome;
 use super::execution;
 use super::module::{give_handles, read_file};
-use crate::abi::entry::{give, list, offer, refuse_use, text};
+use crate::arguments::{give, list, offer, text};
+use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device, handles};
 use crate::remote::{image, session};

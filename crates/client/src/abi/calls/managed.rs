@@ -1,8 +1,9 @@
 //! Managed memory: allocation, prefetching, advice, and the streams that it is attached to.
 
 use super::Outcome;
-use crate::abi::entry::{DefaultStream, give, list};
+use crate::arguments::{give, list};
 use crate::model::advice::{self, Advice, HOST, Location, NOWHERE};
+use crate::model::handles::DefaultStream;
 use crate::model::{device, handles, memory, stream};
 use crate::remote::visible;
 use crate::submit::capture;

@@ -2,14 +2,15 @@
 
 use super::Outcome;
 use super::device::give_text;
-use crate::abi::entry::{give, offer, refuse_use, text};
+use crate::arguments::{give, offer, text};
+use crate::log::refuse_use;
 use crate::model::address::heap;
-use crate::model::memory::{self, Origin, Piece};
+use crate::model::memory;
 use crate::model::{context, device, graph, host_memory};
 use crate::remote::session;
 use crate::remote::visible;
 use crate::submit::pool::ranges;
-use crate::submit::{capture, ipc};
+use crate::submit::{allocation, capture};
 use causeway_api::calls;
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use core::ffi::{c_char, c_void};
@@ -32,40 +33,9 @@ pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome 
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     capture::refuse_unsafe()?;
-    let address = allocate_memory(bytesize)?;
+    let address = allocation::allocate(bytesize)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(dptr, address) }
-}
-
-/// Allocates memory of the current context's device.
-pub fn allocate_memory(size: usize) -> Result<CUdeviceptr, CUresult> {
-    let context = context::current_state()?;
-    session::of(context.handle)?.faults().check()?;
-    let (handle, device) = (context.handle, context.device);
-    if let Some(heap) = heap::of_context(handle, device) {
-        match heap.allocate(size as u64, None) {
-            // The window has turned out not to be there.
-            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {}
-            Err(error) => return Err(error),
-            Ok(base) => {
-                let id = memory::next_id();
-                let (size, heap) = (size as u64, Some(heap));
-                memory::insert(Piece {
-                    base,
-                    size,
-                    context: handle,
-                    device,
-                    origin: Origin::Allocation,
-                    id,
-                    heap,
-                })?;
-                return Ok(base);
-            }
-        }
-    }
-    let address = session::call(&calls::memory_allocate { size })?;
-    memory::add(address, size as u64, handle, device, Origin::Allocation)?;
-    Ok(address)
 }
 
 pub unsafe fn cuMemAllocPitch_v2(
@@ -83,7 +53,7 @@ pub unsafe fn cuMemAllocPitch_v2(
     }
     let pitch = WidthInBytes.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     capture::refuse_unsafe()?;
-    let address = allocate_memory(pitch.checked_mul(Height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)?;
+    let address = allocation::allocate(pitch.checked_mul(Height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)?;
     // SAFETY: neither is null, so there is room for both results.
     unsafe {
         give(dptr, address)?;
@@ -100,30 +70,7 @@ pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
     if let Some(freed) = graph::memory::free(dptr) {
         return freed;
     }
-    free_memory(dptr)
-}
-
-/// Frees memory when the work that may use it is done.
-pub fn free_memory(dptr: CUdeviceptr) -> Outcome {
-    if let Some(freed) = ranges::free_at_once(dptr) {
-        return freed;
-    }
-    let piece = match memory::take(dptr) {
-        Err(_) if memory::starts(dptr, Origin::PoolImport) => {
-            return ipc::close(dptr, Origin::PoolImport);
-        }
-        taken => taken?,
-    };
-    if piece.origin == Origin::Managed {
-        return crate::submit::managed::free(&piece);
-    }
-    let Some(heap) = piece.heap else {
-        return session::call_in(piece.context, &calls::memory_free { address: dptr });
-    };
-    let waited = context::state(piece.context)?.synchronize();
-    // It is freed even when the work before failed.
-    heap.free(piece.base, piece.size, None);
-    waited
+    allocation::free(dptr)
 }
 
 pub unsafe fn cuMemGetAddressRange_v2(

@@ -1,7 +1,7 @@
 //! Memsets. Those that CUDA calls synchronous are not, of device memory, so they are posted to the default stream.
 
 use super::Outcome;
-use crate::abi::entry::DefaultStream;
+use crate::model::handles::DefaultStream;
 use crate::model::{context, handles, memory, stream};
 use crate::remote::{session, visible};
 use crate::submit::copy;

@@ -1,7 +1,7 @@
 //! Modules.
 
 use super::Outcome;
-use crate::abi::entry::{give, list, offer, text};
+use crate::arguments::{give, list, offer, text};
 use crate::log::info;
 use crate::model::handles::RawHandle as _;
 use crate::remote::image;

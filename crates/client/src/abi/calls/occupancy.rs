@@ -1,7 +1,7 @@
 //! The block size with the best occupancy, found by asking for the occupancy of each.
 
 use super::Outcome;
-use crate::abi::entry::give;
+use crate::arguments::give;
 use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::remote::session;

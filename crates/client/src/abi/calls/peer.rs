@@ -1,7 +1,7 @@
 //! What devices may do with each other's memory.
 
 use super::Outcome;
-use crate::abi::entry::give;
+use crate::arguments::give;
 use crate::model::context;
 use crate::model::device::device;
 use crate::remote::session;

@@ -1,11 +1,13 @@
 //! Stream-ordered allocation.
 
 use super::Outcome;
-use crate::abi::entry::{DefaultStream, give, list, refuse_use};
+use crate::arguments::{give, list};
+use crate::log::refuse_use;
 use crate::model::address::window;
 use crate::model::exchange::{self, Kind};
 use crate::model::graph::memory::Allocation;
 use crate::model::graph::work::Work;
+use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
 use crate::model::{context, device, graph, handles, stream};

@@ -2,8 +2,8 @@
 //! function.
 
 use super::Outcome;
-use crate::abi::entry::DefaultStream;
 use crate::locks::{Mutex, rank};
+use crate::model::handles::DefaultStream;
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module;
 use causeway_api::sys::{CUfunction, CUresult, CUstream};
@@ -89,7 +89,7 @@ pub unsafe fn cuParamSetf(hfunc: CUfunction, offset: i32, value: f32) -> Outcome
 
 pub unsafe fn cuParamSetv(hfunc: CUfunction, offset: i32, ptr: *mut c_void, numbytes: u32) -> Outcome {
     // SAFETY: as many bytes as the program says.
-    set(hfunc, offset, unsafe { crate::abi::entry::list(ptr.cast(), numbytes as usize) }?)
+    set(hfunc, offset, unsafe { crate::arguments::list(ptr.cast(), numbytes as usize) }?)
 }
 
 pub unsafe fn cuLaunch(f: CUfunction) -> Outcome {

@@ -1,44 +1,19 @@
 //! Version, initialisation, error texts, entry points.
 
 use super::Outcome;
-use crate::abi::entry::{give, offer, text};
 use crate::abi::stubs::ENTRY_POINTS;
+use crate::arguments::{give, offer, text};
+use crate::nvidia;
 use crate::remote::session;
-use crate::{nvidia, process};
 use causeway_api::coverage::{Lookup, lookup};
 use causeway_api::errors;
 use causeway_api::sys::{CUdriverProcAddressQueryResult, CUresult, CUuuid};
 use core::ffi::{CStr, c_char, c_void};
 use std::collections::HashMap;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicI32, Ordering};
-
-/// The CUDA version whose driver API this library has.
-const VERSION: i32 = 13000;
 
 /// Asks for the variants of the per-thread default stream.
 const PER_THREAD: u64 = 2;
-
-/// The driver version that the program is told: the server's. The runtime asks before `cuInit`, and does not call that
-/// when the driver is older than itself. Without a server it is this library's own, so that `cuInit` says what is wrong.
-/// Once told it stays, for the runtime takes a later change for a broken driver.
-pub fn driver_version() -> i32 {
-    static TOLD: AtomicI32 = AtomicI32::new(0);
-    match TOLD.load(Ordering::Acquire) {
-        0 => {}
-        told => return told,
-    }
-    let version = match session::all().map(|session| session.snapshot.driver_version).min() {
-        Some(version) => Some(version),
-        None if process::is_fresh() => session::early_driver_version(),
-        None => None,
-    };
-    let version = version.map_or(VERSION, |version| version.min(VERSION));
-    match TOLD.compare_exchange(0, version, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => version,
-        Err(told) => told,
-    }
-}
 
 pub unsafe fn cuInit(Flags: u32) -> Outcome {
     if Flags != 0 {
@@ -49,7 +24,7 @@ pub unsafe fn cuInit(Flags: u32) -> Outcome {
 
 pub unsafe fn cuDriverGetVersion(driverVersion: *mut i32) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(driverVersion, driver_version()) }
+    unsafe { give(driverVersion, session::told_driver_version()) }
 }
 
 pub unsafe fn cuGetErrorString(error: CUresult, pStr: *mut *mut c_void) -> Outcome {

@@ -1,14 +1,16 @@
 //! Streams.
 
 use super::Outcome;
-use super::execution::post_task;
-use crate::abi::entry::{DefaultStream, give, list, offer, refuse_use};
+use crate::arguments::{give, list, offer};
+use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::handles;
+use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::{self, StreamState};
 use crate::remote::{session, visible};
 use crate::submit::callbacks::{Address, Task};
+use crate::submit::task;
 use crate::submit::{capture, event};
 use causeway_api::calls;
 use causeway_api::handle::Stream;
@@ -100,7 +102,7 @@ pub unsafe fn cuStreamAddCallback(
     let stream = given(hStream, ds)?;
     let after = stream.ahead();
     let task = Task::Callback { function, stream: Address(hStream.cast()), data: Address(userData), after };
-    post_task(&stream, task)
+    task::post(&stream, task)
 }
 
 pub unsafe fn cuStreamQuery(hStream: CUstream, ds: DefaultStream) -> Outcome {

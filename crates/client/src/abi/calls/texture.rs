@@ -4,61 +4,20 @@
 //! was made from is kept here, so that asking costs nothing and gives the program's own handles.
 
 use super::Outcome;
-use crate::abi::entry::give;
-use crate::locks::{Mutex, rank};
+use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
+use crate::model::texture::{BOUND, Bound, SURFACES, Surface, TEXTURES, Texture};
 use crate::model::{array, context, handles};
 use crate::remote::session;
 use causeway_api::calls;
-use causeway_api::handle::{Array, Context, Handle, MipmappedArray, SurfaceReference, TextureReference};
+use causeway_api::handle::{Array, MipmappedArray, SurfaceReference, TextureReference};
 use causeway_api::sys::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUmipmappedArray,
     CUresourcetype, CUresult, CUsurfObject, CUsurfref, CUtexObject, CUtexref,
 };
 use causeway_api::types::TextureSource;
-use std::collections::HashMap;
-use std::sync::LazyLock;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
-
-/// What a texture object was made from.
-#[derive(Clone, Copy)]
-struct Texture {
-    source: CUDA_RESOURCE_DESC,
-    sampling: CUDA_TEXTURE_DESC,
-    view: Option<CUDA_RESOURCE_VIEW_DESC>,
-}
-
-// SAFETY: the handles in the descriptions are numbers of this library and are never followed.
-unsafe impl Send for Texture {}
-
-/// What a surface object was made from.
-#[derive(Clone, Copy)]
-struct Surface(CUDA_RESOURCE_DESC);
-
-// SAFETY: as above.
-unsafe impl Send for Surface {}
-
-/// What a reference is bound to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bound {
-    Array(Handle<Array>),
-    Mipmapped(Handle<MipmappedArray>),
-}
-
-/// By context and number.
-type Objects<T> = LazyLock<Mutex<rank::Textures, HashMap<(Handle<Context>, u64), T>>>;
-
-static TEXTURES: Objects<Texture> = LazyLock::new(Mutex::default);
-static SURFACES: Objects<Surface> = LazyLock::new(Mutex::default);
-/// By the handle of the texture or surface reference.
-static BOUND: LazyLock<Mutex<rank::TextureReferences, HashMap<u64, Bound>>> = LazyLock::new(Mutex::default);
-
-/// Forgets the objects of a context that ends.
-pub fn textures_end(context: Handle<Context>) {
-    TEXTURES.lock().retain(|(owner, _), _| *owner != context);
-    SURFACES.lock().retain(|(owner, _), _| *owner != context);
-}
 
 /// What a description means, with its handles checked.
 ///

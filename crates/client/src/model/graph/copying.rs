@@ -1,7 +1,7 @@
 //! Copies of nodes: as `cuda.h` describes them, from places that the session knows.
 
 use crate::model::handles::RawHandle as _;
-use crate::submit::copy::Place;
+use crate::model::region::Place;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype};
 use causeway_api::types::DevicePlace;
@@ -119,7 +119,7 @@ impl Copying {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::submit::copy::HostRegion;
+    use crate::model::region::HostRegion;
     use causeway_api::types::Region;
 
     #[test]

@@ -6,9 +6,9 @@
 //! the other ([`sharing`](super::sharing)).
 
 use super::{Edge, world};
-use crate::abi::calls;
 use crate::locks::{Mutex, rank};
 use crate::model::{context, device};
+use crate::submit::allocation;
 use causeway_api::handle::{Graph, Handle};
 use causeway_api::sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemAllocationType,
@@ -65,11 +65,9 @@ impl Block {
     fn new(device: CUdevice, size: usize) -> Result<Arc<Self>, CUresult> {
         let context = context::current_state()?;
         if context.device != device {
-            return Err(crate::abi::entry::refuse_use!(
-                "memory of graphs on another device than the current one"
-            ));
+            return Err(crate::log::refuse_use!("memory of graphs on another device than the current one"));
         }
-        let address = calls::allocate_memory(size)?;
+        let address = allocation::allocate(size)?;
         let mut usage = USAGE.lock();
         let usage = usage.entry(device).or_default();
         usage.held += size as u64;
@@ -83,7 +81,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         USAGE.lock().entry(self.device).or_default().held -= self.size as u64;
         // An error of the work before is reported by the stream; the context may be gone, and its memory with it.
-        let _ = calls::free_memory(self.address);
+        let _ = allocation::free(self.address);
     }
 }
 
@@ -105,9 +103,9 @@ impl Allocation {
         }
         let device = properties.location.id;
         // SAFETY: as this function demands.
-        let others = unsafe { crate::abi::entry::list(parameters.accessDescs, parameters.accessDescCount) }?;
+        let others = unsafe { crate::arguments::list(parameters.accessDescs, parameters.accessDescCount) }?;
         if others.iter().any(|access| access.location.id != device) {
-            return Err(crate::abi::entry::refuse_use!("memory of graphs that other devices reach"));
+            return Err(crate::log::refuse_use!("memory of graphs that other devices reach"));
         }
         Self::on(graph, before, device, parameters.bytesize)
     }

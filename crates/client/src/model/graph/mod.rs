@@ -19,8 +19,8 @@ pub mod order;
 mod sharing;
 pub mod work;
 
-use crate::abi::entry::refuse_use;
 use crate::locks::{Mutex, MutexGuard, rank};
+use crate::log::refuse_use;
 use crate::model::handles;
 use causeway_api::handle::{Context, Graph, GraphNode, Handle};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};

@@ -2,7 +2,7 @@
 
 use super::texts::Texts;
 use super::{Key, MACHINE_CODE, PTX, Question};
-use crate::abi::entry::give;
+use crate::arguments::give;
 use crate::log::debug;
 use crate::model::device;
 use crate::nvidia::tables::{Table, Word, guarded, memory_with};

@@ -11,10 +11,11 @@ pub mod faults;
 mod progress;
 mod receive;
 mod replies;
+mod version;
 
-pub use connect::{abandon_held_after_fork, early_driver_version, open};
+pub use connect::{abandon_held_after_fork, open};
+pub use version::told_driver_version;
 
-use crate::abi::entry::{self, Carried};
 use crate::locks::{Mutex, rank};
 use crate::log::{error, info};
 use crate::model::address::window;
@@ -22,6 +23,7 @@ use crate::model::completion::Tickets;
 use crate::model::{context, device};
 use crate::remote::plans::Plans;
 use crate::remote::visible;
+use crate::statistics::Carried;
 use crate::submit::capture;
 use crate::{environment, statistics};
 use causeway_access::Target;
@@ -166,7 +168,7 @@ pub fn post_and<C: Call<Reply = ()>>(
     }
     session.faults.check()?;
     visible::before(session.server, C::OPCODE)?;
-    entry::mark(Carried::Posted);
+    statistics::mark(Carried::Posted);
     let encode = |out: &mut Vec<u8>| {
         session.encode(out, 0, context, request);
         in_line();
@@ -197,7 +199,7 @@ pub fn call_reading<C: Call, R>(
     capture::refuse_called(request)?;
     session.faults.take()?;
     visible::before(session.server, C::OPCODE)?;
-    entry::mark(Carried::Called);
+    statistics::mark(Carried::Called);
     let waiting = session.replies.expect();
     // The link may have been lost before this call could be failed with all the others.
     session.faults.check()?;

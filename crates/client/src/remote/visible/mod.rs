@@ -25,7 +25,7 @@ pub use regions::{before, fetch, forget, is_any, send};
 use crate::model::host_mappings;
 use crate::model::host_memory::{self, Range};
 use crate::model::host_window;
-use crate::submit::copy::Place;
+use crate::model::region::Place;
 use crate::submit::pool::ranges;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;

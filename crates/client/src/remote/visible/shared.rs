@@ -4,9 +4,9 @@
 use crate::log::info;
 use crate::model::host_memory;
 use crate::model::host_window;
+use crate::model::region::Place;
 use crate::model::transfers;
 use crate::remote::session;
-use crate::submit::copy::Place;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;

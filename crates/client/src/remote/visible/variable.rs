@@ -1,8 +1,8 @@
 //! Variables declared `__managed__`: the server's driver decides where they lie, and so they must lie here.
 
 use super::{regions, written};
-use crate::abi::entry::refuse_use;
 use crate::locks::{Mutex, rank};
+use crate::log::refuse_use;
 use causeway_api::handle::Handle;
 use causeway_api::sys::{CUdeviceptr, CUresult};
 use std::collections::BTreeSet;

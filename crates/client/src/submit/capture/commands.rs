@@ -1,11 +1,11 @@
 //! Commands for captured streams: each becomes a node, or is refused.
 
 use super::{add, any, of, spoil};
-use crate::abi::entry::refuse_use;
+use crate::log::refuse_use;
 use crate::model::graph::work::{Copying, Filling, Kernel, Values, Work};
 use crate::model::handles::RawHandle as _;
+use crate::model::region::Place;
 use crate::model::stream::{self, StreamState};
-use crate::submit::copy::Place;
 use causeway_api::calls::{Call, NodeRequest, Request};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::order::Capture;

@@ -3,7 +3,7 @@
 use crate::model::address::heap;
 use crate::model::context::current::{leave, push};
 use crate::model::context::{ContextState, OTHERS, next_id, primary};
-use crate::model::{array, device, handles, memory, stream};
+use crate::model::{array, device, handles, memory, stream, texture};
 use crate::remote::{session, visible};
 use crate::submit::{event, module};
 use causeway_api::calls;
@@ -134,7 +134,7 @@ fn end_of_contents(state: &ContextState) {
     event::context_ends(state.handle);
     module::context_ends(state.handle);
     array::context_ends(state.handle);
-    crate::abi::calls::textures_end(state.handle);
+    texture::context_ends(state.handle);
     memory::context_ends(state.handle);
     visible::context_ends(state.handle);
     heap::context_ends(state.handle);

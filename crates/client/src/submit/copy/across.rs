@@ -7,7 +7,7 @@
 //! copies wait here instead, as they are in order with the work of both devices.
 
 use super::{Mode, Place, copy, detour};
-use crate::abi::entry::refuse_use;
+use crate::log::refuse_use;
 use crate::model::stream::StreamState;
 use crate::model::{array, context, memory};
 use crate::remote::peers::{self, Way};

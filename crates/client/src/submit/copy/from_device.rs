@@ -2,12 +2,12 @@
 
 use super::pieces::pieces;
 use super::{HostRegion, Mode};
-use crate::abi::entry::{self, Carried};
 use crate::model::completion;
 use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Before, Expected, Landing, Transfer};
 use crate::remote::registered;
 use crate::remote::session::{self, INLINE_BYTES};
+use crate::statistics::Carried;
 use crate::statistics::copies::By;
 use crate::statistics::{self, copies};
 use causeway_api::calls;
@@ -51,7 +51,7 @@ pub(super) unsafe fn from_device(
         return Ok(());
     }
     let wait = statistics::begin_wait("copy_from_device");
-    entry::mark(Carried::Called);
+    statistics::mark(Carried::Called);
     let mut under_way: VecDeque<Arc<Transfer>> = VecDeque::new();
     let mut outcome = Ok(());
     for (source, part) in parts {

@@ -14,6 +14,7 @@
 //! | Module        | Question it answers                                                              |
 //! |---------------|----------------------------------------------------------------------------------|
 //! | `region`      | Where does the program's memory begin and end, and how is it packed?               |
+//! | `sides`       | Where does the box lie that a program describes?                                    |
 //! | `pieces`      | Which pieces has a copy, by the plan for its size?                                 |
 //! | `to_device`   | When is the source read, and how does it get to the server?                        |
 //! | `publication` | Which synchronous copies need not be waited for until the device has the bytes?   |
@@ -29,6 +30,7 @@ mod from_device;
 mod lent;
 mod pieces;
 mod publication;
+mod sides;
 mod to_device;
 mod within;
 
@@ -46,28 +48,13 @@ use from_device::from_device;
 use to_device::to_device;
 use within::within_device;
 
-pub use crate::model::region::HostRegion;
+pub use crate::model::region::{HostRegion, Place};
 pub use across::{by_courier, home_of};
+pub use sides::{Side, places};
 pub use within::{Contexts, between_contexts};
 
 /// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us of copying.
 const SHORT: usize = 4096;
-
-/// One side of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Device memory, or a part of an array.
-    Device(DevicePlace),
-    /// The program's memory.
-    Host(HostRegion),
-}
-
-impl Place {
-    /// Whether it is the same kind of memory.
-    pub fn is_like(&self, other: &Self) -> bool {
-        core::mem::discriminant(self) == core::mem::discriminant(other)
-    }
-}
 
 /// When a copying call returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

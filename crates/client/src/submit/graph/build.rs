@@ -1,15 +1,15 @@
 //! Sends what an executable graph consists of.
 
-use crate::abi::calls as entry_points;
-use crate::abi::entry::refuse_use;
+use crate::log::refuse_use;
 use crate::model::graph::order::{Order, Ordered};
 use crate::model::graph::work::{Conditional, Copying, Work};
 use crate::model::graph::{OnServer, World};
 use crate::model::handles::RawHandle as _;
+use crate::model::region::Place;
 use crate::model::{context, handles};
 use crate::remote::session;
 use crate::remote::visible;
-use crate::submit::copy::Place;
+use crate::submit::copy;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Graph, GraphExec, Handle};
 use causeway_api::sys::{CUgraphConditionalNodeType, CUgraphEdgeData, CUresult};
@@ -48,7 +48,7 @@ pub fn destroy(on_server: OnServer) -> Result<(), CUresult> {
 /// bytes do, or both ends are in memory that the program and the device reach. As a node such a copy would hold up the thread that launches
 /// the graph until the stream gets there, as the driver makes copies within host memory.
 pub fn on_device(copying: &Copying) -> Result<Option<(DevicePlace, DevicePlace)>, CUresult> {
-    Ok(match entry_points::places(&copying.parameters)? {
+    Ok(match copy::places(&copying.parameters)? {
         Some((Place::Device(destination), Place::Device(source)))
             if !(is_in_common(&destination) && is_in_common(&source)) =>
         {
@@ -67,9 +67,7 @@ fn is_in_common(place: &DevicePlace) -> bool {
 pub fn is_clients(work: &Work) -> Result<bool, CUresult> {
     Ok(match work {
         Work::Host(_) => true,
-        Work::Copy(copying) => {
-            entry_points::places(&copying.parameters)?.is_some() && on_device(copying)?.is_none()
-        }
+        Work::Copy(copying) => copy::places(&copying.parameters)?.is_some() && on_device(copying)?.is_none(),
         _ => false,
     })
 }

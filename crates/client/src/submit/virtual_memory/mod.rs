@@ -6,8 +6,8 @@
 pub mod host;
 mod map;
 
-use crate::abi::entry::refuse_use;
 use crate::locks::{Mutex, rank};
+use crate::log::refuse_use;
 use crate::model::address::window;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};

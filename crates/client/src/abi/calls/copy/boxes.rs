@@ -1,10 +1,10 @@
 //! Copies of two and three dimensions.
 
-use super::{When, later, now, places, run};
+use super::{When, later, now, run};
 use crate::abi::calls::Outcome;
-use crate::abi::entry::DefaultStream;
+use crate::model::handles::DefaultStream;
 use crate::model::{context, handles, stream};
-use crate::submit::copy::{self, Contexts, Place};
+use crate::submit::copy::{self, Contexts, Place, places};
 use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult, CUstream};
 
 pub unsafe fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D, ds: DefaultStream) -> Outcome {

@@ -2,7 +2,7 @@
 
 use super::{When, later, now, run};
 use crate::abi::calls::Outcome;
-use crate::abi::entry::DefaultStream;
+use crate::model::handles::DefaultStream;
 use crate::model::{context, memory};
 use crate::submit::copy::{HostRegion, Place};
 use causeway_api::sys::{CUcontext, CUdeviceptr, CUresult, CUstream};

@@ -2,15 +2,12 @@
 
 mod boxes;
 mod linear;
-mod sides;
 
 pub use boxes::*;
 pub use linear::*;
-pub(super) use sides::Side;
-pub use sides::places;
 
 use super::Outcome;
-use crate::abi::entry::DefaultStream;
+use crate::model::handles::DefaultStream;
 use crate::model::{handles, stream};
 use crate::submit::copy::{self, Mode, Place};
 use causeway_api::sys::CUstream;

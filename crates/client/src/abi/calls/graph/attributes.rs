@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::described::{INVALID, given};
 use super::nodes::{set, work_of};
-use crate::abi::entry::give;
+use crate::arguments::give;
 use crate::model::graph::work::{Kernel, Work, is_node_attribute};
 use causeway_api::sys::{
     CUgraphNode, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchAttributeID, CUresult,
@@ -57,7 +57,7 @@ pub unsafe fn cuGraphKernelNodeSetAttribute(
 /// Refuses what is no attribute of a kernel node, or holds a handle.
 fn require_known(attribute: CUkernelNodeAttrID) -> Outcome {
     if attribute == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE {
-        return Err(crate::abi::entry::refuse_use!("kernel nodes that kernels change"));
+        return Err(crate::log::refuse_use!("kernel nodes that kernels change"));
     }
     if is_node_attribute(attribute.0) { Ok(()) } else { Err(INVALID) }
 }

@@ -1,10 +1,11 @@
 //! What a program says that a node is to do, in the forms of `cuda.h`, as the graph keeps it.
 
-use crate::abi::entry::list;
+use crate::arguments::list;
 use crate::model::context;
 use crate::model::graph::memory::Allocation;
 use crate::model::graph::work::{Calling, Copying, Filling, Kernel, Values, Work};
 use crate::model::graph::{self, Edge};
+use crate::submit::copy;
 use crate::submit::event;
 use crate::submit::launch::Arguments;
 use causeway_api::handle::{Context, Handle};
@@ -82,7 +83,7 @@ pub(super) fn of_functions(parameters: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_
 
 pub(super) fn copy(parameters: &CUDA_MEMCPY3D, context: CUcontext) -> Result<Work, CUresult> {
     let copying = Copying { parameters: *parameters, context: context_of(context)? };
-    crate::abi::calls::places(&copying.parameters)?;
+    copy::places(&copying.parameters)?;
     Ok(Work::Copy(copying))
 }
 

@@ -1,8 +1,9 @@
 //! Executable graphs.
 
 use super::Outcome;
-use crate::abi::entry::{DefaultStream, give, offer};
+use crate::arguments::{give, offer};
 use crate::model::graph;
+use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::{handles, stream};
 use crate::submit::graph::executable::{self, Mismatch};

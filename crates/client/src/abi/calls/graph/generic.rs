@@ -2,7 +2,7 @@
 
 use super::structure::{add, edges};
 use super::{Outcome, described, nodes};
-use crate::abi::entry::refuse_use;
+use crate::log::refuse_use;
 use crate::model::graph::work::Work;
 use crate::model::graph::{self, World};
 use crate::model::handles::RawHandle as _;

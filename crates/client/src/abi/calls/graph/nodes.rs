@@ -5,7 +5,7 @@ use super::described::{
     INVALID, context_of, copy, fill, given, host, kernel, of_functions, record, values, wait, without_context,
 };
 use super::structure::{add, edges};
-use crate::abi::entry::give;
+use crate::arguments::give;
 use crate::model::graph::work::Work;
 use crate::model::graph::{self, world};
 use crate::model::handles::RawHandle as _;

@@ -1,7 +1,7 @@
 //! User objects, and the memory of graphs.
 
 use super::Outcome;
-use crate::abi::entry::give;
+use crate::arguments::give;
 use crate::model::device;
 use crate::model::graph::{self, memory, objects, world};
 use crate::model::handles::RawHandle as _;

@@ -1,7 +1,7 @@
 //! Graphs, their nodes and their edges.
 
 use super::Outcome;
-use crate::abi::entry::{give, list, offer, store};
+use crate::arguments::{give, list, offer, store};
 use crate::log::error;
 use crate::model::graph::work::Work;
 use crate::model::graph::{self, Edge, World, world};
@@ -349,7 +349,7 @@ pub unsafe fn cuGraphDestroyNode(hNode: CUgraphNode) -> Outcome {
 
 pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32) -> Outcome {
     // SAFETY: the program's text.
-    let path = unsafe { crate::abi::entry::text(path) }?;
+    let path = unsafe { crate::arguments::text(path) }?;
     let text = graph::dot::print(&world(), graph::given(hGraph)?, flags)?;
     std::fs::write(path, text).map_err(|cause| {
         error!("the graph could not be written to {path}: {cause}");

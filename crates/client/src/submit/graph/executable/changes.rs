@@ -1,7 +1,7 @@
 //! What may change in an executable graph, as CUDA has it.
 
-use crate::abi::calls as entry_points;
 use crate::model::graph::work::{Copying, Work};
+use crate::submit::copy;
 use causeway_api::sys::CUgraphExecUpdateResult;
 
 /// What keeps `new` from taking the place of `old` in an executable graph, if anything does.
@@ -14,7 +14,7 @@ pub fn difference(old: &Work, new: &Work) -> Option<CUgraphExecUpdateResult> {
         }
         (Work::Copy(old), Work::Copy(new)) => {
             let [old_places, new_places] =
-                [old, new].map(|copying| entry_points::places(&copying.parameters).ok().flatten());
+                [old, new].map(|copying| copy::places(&copying.parameters).ok().flatten());
             let kinds_differ = || match (&old_places, &new_places) {
                 (Some((to, from)), Some((new_to, new_from))) => {
                     !to.is_like(new_to) || !from.is_like(new_from)
@@ -51,7 +51,7 @@ pub fn is_same(old: &Work, new: &Work) -> bool {
         }
         (Work::Fill(old), Work::Fill(new)) => old.fill() == new.fill(),
         (Work::Copy(old), Work::Copy(new)) => {
-            let places = |copying: &Copying| entry_points::places(&copying.parameters);
+            let places = |copying: &Copying| copy::places(&copying.parameters);
             places(old) == places(new)
         }
         (Work::Record(old), Work::Record(new)) | (Work::Wait(old), Work::Wait(new)) => old == new,

@@ -5,7 +5,6 @@
 //! stream of the launch, so that whoever waits for that stream or for an event after the launch finds the bytes.
 
 use super::{Executable, Node, State, Step};
-use crate::abi::calls as entry_points;
 use crate::model::graph::memory;
 use crate::model::graph::work::Work;
 use crate::model::handles::RawHandle as _;
@@ -15,6 +14,7 @@ use crate::submit::callbacks::{self, Task};
 use crate::submit::capture;
 use crate::submit::copy::{self, Mode};
 use crate::submit::event::{self, EventState};
+use crate::submit::task;
 use causeway_api::calls;
 use causeway_api::handle::{Event, Handle};
 use causeway_api::sys::{CUevent_flags, CUgraphInstantiate_flags, CUresult};
@@ -102,7 +102,7 @@ impl Node {
             return Ok(());
         }
         match &self.work {
-            Work::Copy(copying) => match entry_points::places(&copying.parameters)? {
+            Work::Copy(copying) => match copy::places(&copying.parameters)? {
                 // SAFETY: the program keeps the memory of the node valid for as long as it launches the graph.
                 Some((destination, source)) => unsafe {
                     copy::copy(destination, source, stream, Mode::InGraph)
@@ -112,7 +112,7 @@ impl Node {
             Work::Host(calling) => {
                 let data = callbacks::Address(calling.data);
                 let task = Task::Function { function: calling.function, data, after: stream.ahead() };
-                entry_points::post_task(stream, task)
+                task::post(stream, task)
             }
             _ => Ok(()),
         }

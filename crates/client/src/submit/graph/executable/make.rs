@@ -2,8 +2,8 @@
 
 use super::plan::{self, Facts, Refusal, Share};
 use super::{EXECUTABLES, Executable, Node, Part, State, Step, destroy_parts};
-use crate::abi::entry::refuse_use;
 use crate::locks::Mutex;
+use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::graph::order::{self, Order, Ordered, Turn};
 use crate::model::graph::work::Work;

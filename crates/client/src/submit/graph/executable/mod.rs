@@ -17,7 +17,6 @@ pub use make::instantiate;
 pub use update::Mismatch;
 
 use super::build::{self, Address};
-use crate::abi::calls as entry_points;
 use crate::locks::{Mutex, rank};
 use crate::model::graph::OnServer;
 use crate::model::graph::objects::Held;
@@ -27,6 +26,7 @@ use crate::model::stream;
 use crate::remote::session;
 use crate::submit::callbacks::Task;
 use crate::submit::event::{self, EventState};
+use crate::submit::task;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Graph, GraphExec, GraphNode, Handle, Stream};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphExec, CUresult};
@@ -119,7 +119,7 @@ pub fn destroy(raw: CUgraphExec) -> Result<(), CUresult> {
         if let (false, Ok(stream)) = (held.is_empty(), stream::state(stream)) {
             // The destructors of user objects come after the launches.
             let task = Task::Then { run: Box::new(move || drop(held)), after: stream.ahead() };
-            let _ = entry_points::post_task(&stream, task);
+            let _ = task::post(&stream, task);
         }
         event::destroy(event.raw())?;
     }

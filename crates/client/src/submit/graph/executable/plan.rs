@@ -1,6 +1,6 @@
 //! What an executable graph is divided into, decided before anything of it is sent.
 
-use crate::abi::entry::refuse_use;
+use crate::log::refuse_use;
 use crate::model::graph::OnServer;
 use crate::model::graph::order::Turn;
 use causeway_api::sys::CUresult;

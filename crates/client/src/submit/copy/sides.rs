@@ -1,14 +1,14 @@
 //! The sides of a copy of up to three dimensions: where the box lies that a program describes.
 
+use crate::model::region::{HostRegion, Place};
 use crate::model::{array, memory};
-use crate::submit::copy::{HostRegion, Place};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, CUresult};
 use causeway_api::types::{DevicePlace, Region};
 use core::ffi::c_void;
 
 /// One side of a copy of up to three dimensions, as the program describes it.
 #[derive(Clone, Copy)]
-pub(in crate::abi::calls) struct Side {
+pub struct Side {
     pub kind: CUmemorytype,
     pub host: *mut c_void,
     pub device: CUdeviceptr,

@@ -1,0 +1,64 @@
+//! How is device memory allocated and freed?
+
+use crate::model::address::heap;
+use crate::model::context;
+use crate::model::memory::{self, Origin, Piece};
+use crate::remote::session;
+use crate::submit::ipc;
+use crate::submit::pool::ranges;
+use causeway_api::calls;
+use causeway_api::sys::{CUdeviceptr, CUresult};
+
+/// Allocates memory of the current context's device.
+pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
+    let context = context::current_state()?;
+    session::of(context.handle)?.faults().check()?;
+    let (handle, device) = (context.handle, context.device);
+    if let Some(heap) = heap::of_context(handle, device) {
+        match heap.allocate(size as u64, None) {
+            // The window has turned out not to be there.
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {}
+            Err(error) => return Err(error),
+            Ok(base) => {
+                let id = memory::next_id();
+                let (size, heap) = (size as u64, Some(heap));
+                memory::insert(Piece {
+                    base,
+                    size,
+                    context: handle,
+                    device,
+                    origin: Origin::Allocation,
+                    id,
+                    heap,
+                })?;
+                return Ok(base);
+            }
+        }
+    }
+    let address = session::call(&calls::memory_allocate { size })?;
+    memory::add(address, size as u64, handle, device, Origin::Allocation)?;
+    Ok(address)
+}
+
+/// Frees memory when the work that may use it is done.
+pub fn free(dptr: CUdeviceptr) -> Result<(), CUresult> {
+    if let Some(freed) = ranges::free_at_once(dptr) {
+        return freed;
+    }
+    let piece = match memory::take(dptr) {
+        Err(_) if memory::starts(dptr, Origin::PoolImport) => {
+            return ipc::close(dptr, Origin::PoolImport);
+        }
+        taken => taken?,
+    };
+    if piece.origin == Origin::Managed {
+        return crate::submit::managed::free(&piece);
+    }
+    let Some(heap) = piece.heap else {
+        return session::call_in(piece.context, &calls::memory_free { address: dptr });
+    };
+    let waited = context::state(piece.context)?.synchronize();
+    // It is freed even when the work before failed.
+    heap.free(piece.base, piece.size, None);
+    waited
+}
