@@ -1,11 +1,9 @@
-//! Contexts: making and ending them, and which one a thread's calls mean.
+//! Which contexts exist, and which one a thread's calls mean.
 
-use super::Driver;
-use super::functions::Functions;
+use crate::functions::Functions;
 use causeway_api::handle::{Context, Native};
-use causeway_api::sys::{CUdevice, CUlimit, CUresult};
+use causeway_api::sys::{CUdevice, CUresult};
 use causeway_gpu::CuResult;
-use causeway_gpu::calls::ContextCalls;
 use core::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -21,7 +19,7 @@ thread_local! {
 }
 
 /// Makes `context` current; costs nothing when it is already.
-pub(super) fn set(functions: &Functions, context: Native<Context>) -> CuResult<()> {
+pub(crate) fn set(functions: &Functions, context: Native<Context>) -> CuResult<()> {
     let generation = GENERATION.load(Ordering::Acquire);
     if KNOWN.get() == (generation, context.value()) {
         return Ok(());
@@ -33,7 +31,7 @@ pub(super) fn set(functions: &Functions, context: Native<Context>) -> CuResult<(
 }
 
 /// The calling thread's current context, null when it has none.
-pub(super) fn current(functions: &Functions) -> CuResult<Native<Context>> {
+pub(crate) fn current(functions: &Functions) -> CuResult<Native<Context>> {
     let generation = GENERATION.load(Ordering::Acquire);
     let (known_at, context) = KNOWN.get();
     if known_at == generation {
@@ -48,7 +46,7 @@ pub(super) fn current(functions: &Functions) -> CuResult<Native<Context>> {
 }
 
 /// Does `work` with `context` current and leaves the thread's own context as it was.
-pub(super) fn within<T>(
+pub(crate) fn within<T>(
     functions: &Functions,
     context: Native<Context>,
     work: impl FnOnce() -> CuResult<T>,
@@ -63,14 +61,19 @@ pub(super) fn within<T>(
     result
 }
 
+/// To be called when the driver has changed the calling thread's current context by itself.
+pub(crate) fn forget_current() {
+    KNOWN.set((0, 0));
+}
+
 /// To be called when a context has ended: what threads remember as their current one may be that one.
-fn ended() {
+pub(crate) fn ended() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
 }
 
 /// The contexts that exist now.
 #[derive(Default)]
-pub(super) struct Contexts {
+pub(crate) struct Contexts {
     live: Mutex<Vec<Native<Context>>>,
     /// The primary contexts by device, each with the number of times that it is retained.
     primary: Mutex<HashMap<CUdevice, (Native<Context>, usize)>>,
@@ -78,126 +81,44 @@ pub(super) struct Contexts {
 
 impl Contexts {
     /// Some context, the oldest one, for work that any of them can do.
-    pub(super) fn any(&self) -> Option<Native<Context>> {
+    pub(crate) fn any(&self) -> Option<Native<Context>> {
         self.live.lock().first().copied()
     }
 
-    fn add(&self, context: Native<Context>) {
+    /// A context has been made.
+    pub(crate) fn add(&self, context: Native<Context>) {
         let mut live = self.live.lock();
         if !live.contains(&context) {
             live.push(context);
         }
     }
-}
 
-impl ContextCalls for Driver {
-    causeway_api_macros::driver_calls!(context);
-
-    fn primary_context_retain(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
-        if flags != 0 {
-            // SAFETY: no pointers.
-            unsafe { self.functions.cuDevicePrimaryCtxSetFlags_v2(device, flags)? };
-        }
-        let mut raw = core::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuDevicePrimaryCtxRetain(&mut raw, device)? };
-        let context = Native::from_raw(raw);
-        self.contexts.add(context);
-        self.contexts.primary.lock().entry(device).or_insert((context, 0)).1 += 1;
-        Ok(context)
+    /// A context is about to end.
+    pub(crate) fn remove(&self, context: Native<Context>) {
+        self.live.lock().retain(|other| *other != context);
     }
 
-    /// Gives back one use of a primary context; the last one ends it, and may block for its work.
-    fn primary_context_release(&self, _context: Native<Context>, device: CUdevice) -> CuResult<()> {
-        let ended = {
-            let mut primary = self.contexts.primary.lock();
-            match primary.get_mut(&device) {
-                Some((_, uses)) if *uses > 1 => {
-                    *uses -= 1;
-                    None
-                }
-                Some(_) => primary.remove(&device).map(|(context, _)| context),
-                None => return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+    /// The primary context of a device has been retained once more.
+    pub(crate) fn retain_primary(&self, device: CUdevice, context: Native<Context>) {
+        self.add(context);
+        self.primary.lock().entry(device).or_insert((context, 0)).1 += 1;
+    }
+
+    /// Takes back one use of a device's primary context, which is given where that was the last.
+    pub(crate) fn release_primary(&self, device: CUdevice) -> CuResult<Option<Native<Context>>> {
+        let mut primary = self.primary.lock();
+        match primary.get_mut(&device) {
+            Some((_, uses)) if *uses > 1 => {
+                *uses -= 1;
+                Ok(None)
             }
-        };
-        // SAFETY: no pointers.
-        let release = || unsafe { self.functions.cuDevicePrimaryCtxRelease_v2(device) };
-        match ended {
-            Some(context) => self.end_context(context, release),
-            None => release(),
+            Some(_) => Ok(primary.remove(&device).map(|(context, _)| context)),
+            None => Err(CUresult::CUDA_ERROR_INVALID_CONTEXT),
         }
     }
 
-    fn context_create(&self, device: CUdevice, flags: u32) -> CuResult<Native<Context>> {
-        let before = current(self.functions)?;
-        let mut raw = core::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuCtxCreate_v2(&mut raw, flags, device)? };
-        let context = Native::from_raw(raw);
-        self.contexts.add(context);
-        // The driver has put the new context on top of the thread's stack: it must not stay there.
-        let mut popped = core::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuCtxPopCurrent_v2(&mut popped)? };
-        KNOWN.set((0, 0));
-        set(self.functions, before)?;
-        Ok(context)
-    }
-
-    fn context_layout(&self) -> CuResult<Vec<u8>> {
-        self.read_layout()
-    }
-
-    fn context_limit_get(&self, limit: CUlimit) -> CuResult<usize> {
-        let mut value = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuCtxGetLimit(&mut value, limit)? };
-        Ok(value)
-    }
-
-    fn context_limit_set(&self, limit: CUlimit, value: usize) -> CuResult<()> {
-        // SAFETY: no pointers.
-        unsafe { self.functions.cuCtxSetLimit(limit, value) }
-    }
-}
-
-impl Driver {
-    pub(super) fn primary_reset(&self, device: CUdevice) -> CuResult<()> {
-        let context = self.contexts.primary.lock().remove(&device);
-        // SAFETY: no pointers.
-        let reset = || unsafe { self.functions.cuDevicePrimaryCtxReset_v2(device) };
-        match context {
-            Some((context, _)) => self.end_context(context, reset),
-            None => {
-                let result = reset();
-                ended();
-                result
-            }
-        }
-    }
-
-    pub(super) fn destroy_context(&self, context: Native<Context>) -> CuResult<()> {
-        // SAFETY: the handle is the driver's own.
-        self.end_context(context, || unsafe { self.functions.cuCtxDestroy_v2(context.as_raw()) })
-    }
-
-    /// Ends `context` by `end`, and all that ends with it. Its completions come before, since a stream that `end` waits for may
-    /// stop until one has come; the memory that they would free is kept until the device has stopped.
-    pub(super) fn end_context(
-        &self,
-        context: Native<Context>,
-        end: impl FnOnce() -> CuResult<()>,
-    ) -> CuResult<()> {
-        let _ending = self.set_aside.end_context();
-        self.waits.abandon(context);
-        self.staging.forget(context);
-        self.registrations.forget(context);
-        self.gates.forget(context);
-        self.streams.forget(context);
-        self.textures.forget(context);
-        self.contexts.live.lock().retain(|other| *other != context);
-        let result = end();
-        ended();
-        result
+    /// Takes back all uses of a device's primary context, if there are any.
+    pub(crate) fn reset_primary(&self, device: CUdevice) -> Option<Native<Context>> {
+        self.primary.lock().remove(&device).map(|(context, _)| context)
     }
 }

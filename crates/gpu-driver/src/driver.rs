@@ -1,58 +1,54 @@
-//! The back end: its state, and what the worker's engine needs besides the calls of the declaration list.
+//! The back end of one session: its state.
 
+use crate::context::{self, Contexts};
+use crate::events::Events;
 use crate::functions::Functions;
+use crate::gate::GateWords;
+use crate::graphs::Graphs;
+use crate::host_ranges::HostRanges;
+use crate::links::Link;
 use crate::load::{self, LoadError};
-use crate::staging::{Reuse, StagingPool};
-use crate::waits::{Join, Source};
-use crate::{
-    context, copy, events, gate, graph, green, linker, output, registered, shared, streams, texture,
-    virtual_memory, waits,
-};
-use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
-use causeway_api::snapshot::Snapshot;
-use causeway_api::sys::{CUipcEventHandle, CUresult};
-use causeway_gpu::borrowed::{BorrowError, Borrowed};
-use causeway_gpu::direct::{DirectMemory, DirectWay, DirectWays};
+use crate::output::Output;
+use crate::registered::Registrations;
+use crate::resources::Resources;
+use crate::staging::StagingPool;
+use crate::streams::Streams;
+use crate::textures::Textures;
+use crate::waits::Waits;
+use crate::window::{Window, WindowState};
+use causeway_api::handle::{Context, Native, Stream};
+use causeway_gpu::CuResult;
 use causeway_gpu::reports::Reports;
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
-use causeway_gpu::watch::Watch;
-use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-
-/// How many commands are given to a stream before the driver is asked to finish some.
-///
-/// A launch blocks in the driver when its stream holds about 1,024 commands; a host function or a wait counts as
-/// several. Half of that keeps the GPU busy for milliseconds and leaves room.
-const QUEUE_LIMIT: usize = 512;
 
 /// The real driver of this machine, for one session.
 pub struct Driver {
     pub(crate) functions: &'static Functions,
-    pub(crate) contexts: context::Contexts,
-    pub(crate) streams: streams::Streams,
-    pub(crate) events: Arc<events::Events>,
-    pub(crate) waits: waits::Waits,
+    pub(crate) contexts: Contexts,
+    pub(crate) streams: Streams,
+    pub(crate) events: Arc<Events>,
+    pub(crate) waits: Waits,
     pub(crate) staging: Arc<StagingPool>,
     pub(crate) set_aside: Arc<SetAside>,
-    pub(crate) registrations: registered::Registrations,
-    pub(crate) gates: Arc<gate::GateWords>,
-    pub(crate) graphs: graph::Graphs,
-    pub(crate) output: Arc<output::Output>,
+    pub(crate) registrations: Registrations,
+    pub(crate) gates: Arc<GateWords>,
+    pub(crate) graphs: Graphs,
+    pub(crate) output: Arc<Output>,
     pub(crate) reports: Reports,
-    pub(crate) links: Mutex<HashMap<u64, linker::Link>>,
-    pub(crate) textures: texture::Textures,
-    pub(crate) resources: green::Resources,
+    pub(crate) links: Mutex<HashMap<u64, Link>>,
+    pub(crate) textures: Textures,
+    pub(crate) resources: Resources,
     /// The addresses kept for memory that host and device share.
-    pub(crate) window: Arc<shared::Window>,
+    pub(crate) window: Arc<Window>,
     /// Memory of this process that kernels reach.
-    pub(crate) host_ranges: Arc<copy::HostRanges>,
+    pub(crate) host_ranges: Arc<HostRanges>,
     /// The range of addresses that the client gives out.
-    pub(crate) device_window: virtual_memory::WindowState,
-    pub(crate) managed_window: virtual_memory::WindowState,
+    pub(crate) device_window: WindowState,
+    pub(crate) managed_window: WindowState,
     /// The compute capabilities of all devices, times ten, once code was loaded.
     pub(crate) capabilities: OnceLock<Vec<u32>>,
     /// Where kernels are asked about while the program has no context.
@@ -77,32 +73,32 @@ impl Driver {
     /// Loads the driver library at `path` and starts it.
     pub fn load_from(path: &Path) -> Result<Self, LoadError> {
         // Before the driver, which would else be free to put its own things there.
-        let window = Arc::new(shared::Window::reserve());
+        let window = Arc::new(Window::reserve());
         let functions = load::load(path)?;
         let (output, events) = (Arc::default(), Arc::default());
-        let waits = waits::Waits::new(functions, Arc::clone(&output), Arc::clone(&events))
+        let waits = Waits::new(functions, Arc::clone(&output), Arc::clone(&events))
             .map_err(|source| LoadError::Thread { source })?;
         Ok(Self {
             functions,
-            contexts: context::Contexts::default(),
-            streams: streams::Streams::default(),
+            contexts: Contexts::default(),
+            streams: Streams::default(),
             events,
             waits,
             staging: Arc::new(StagingPool::new(functions)),
             // A kernel's fault ends its context for the program; whether a copy engine has stopped by then is not said.
             set_aside: SetAside::new(AfterFailure::Unknown),
-            registrations: registered::Registrations::default(),
-            gates: Arc::new(gate::GateWords::new()),
-            graphs: graph::Graphs::default(),
+            registrations: Registrations::default(),
+            gates: Arc::new(GateWords::new()),
+            graphs: Graphs::default(),
             output,
             reports: Reports::default(),
             links: Mutex::default(),
-            textures: texture::Textures::default(),
-            resources: green::Resources::default(),
+            textures: Textures::default(),
+            resources: Resources::default(),
             window,
             host_ranges: Arc::default(),
-            device_window: virtual_memory::WindowState::default(),
-            managed_window: virtual_memory::WindowState::default(),
+            device_window: WindowState::default(),
+            managed_window: WindowState::default(),
             capabilities: OnceLock::new(),
             asking_context: OnceLock::new(),
         })
@@ -114,245 +110,5 @@ impl Driver {
             Some(context) => Ok(context),
             None => context::current(self.functions),
         }
-    }
-
-    /// A mark behind everything that `stream` holds now.
-    pub(crate) fn mark(&self, context: Native<Context>, stream: Native<Stream>) -> CuResult<Native<Event>> {
-        let mark = self.waits.mark(context, |event| {
-            // SAFETY: the handles are the driver's own.
-            unsafe { self.functions.cuEventRecord(event.as_raw(), stream.as_raw()) }
-        });
-        mark.inspect_err(|error| self.output.tell_assertion(self.functions, Err(*error)))
-    }
-
-    /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a whole.
-    pub(crate) fn after_each_stream(&self, context: Native<Context>, done: Completion) -> CuResult<()> {
-        let streams = self.streams.of(context);
-        let mut marks = Vec::with_capacity(streams.len());
-        for stream in &streams {
-            // All or none: what a refusal leaves out may go on for ever.
-            match self.mark(context, *stream) {
-                Ok(mark) => marks.push(mark),
-                Err(error) => {
-                    marks.into_iter().for_each(|mark| self.events.give_back(context, mark));
-                    return Err(error);
-                }
-            }
-        }
-        for ((stream, mark), part) in streams.iter().zip(marks).zip(Join::split(streams.len(), done)) {
-            self.waits.after_mark(context, Source::Stream(*stream), mark, part);
-        }
-        Ok(())
-    }
-}
-
-impl Gpu for Driver {
-    fn snapshot(&self) -> CuResult<Snapshot> {
-        self.take_snapshot()
-    }
-
-    fn set_output(&self, sink: OutputSink) {
-        self.output.set_sink(sink);
-    }
-
-    fn make_current(&self, context: Native<Context>) -> CuResult<()> {
-        context::set(self.functions, context)
-    }
-
-    unsafe fn start_copy_to_device(
-        &self,
-        destination: &NativePlace,
-        source: *const u8,
-        stream: Native<Stream>,
-    ) -> CuResult<()> {
-        // SAFETY: the same demand on the caller.
-        unsafe { self.copy_in(destination, source, stream) }
-    }
-
-    unsafe fn start_copy_from_device(
-        &self,
-        source: &NativePlace,
-        destination: *mut u8,
-        stream: Native<Stream>,
-    ) -> CuResult<()> {
-        // SAFETY: the same demand on the caller.
-        unsafe { self.copy_out(source, destination, stream) }
-    }
-
-    fn set_aside(&self) -> &Arc<SetAside> {
-        &self.set_aside
-    }
-
-    fn staging(&self, bytes: usize) -> CuResult<Staging> {
-        self.staging.take(bytes, self.context_to_pin_in(), Reuse::ByLength)
-    }
-
-    fn warm_staging(&self, bytes: usize) -> CuResult<Staging> {
-        self.staging.take(bytes, self.context_to_pin_in(), Reuse::Latest)
-    }
-
-    unsafe fn register_host(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>> {
-        // SAFETY: the same demand on the caller.
-        unsafe { self.register(address, bytes) }
-    }
-
-    fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
-        self.share(address, bytes, managed)
-    }
-
-    unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging> {
-        // SAFETY: the same demand on the caller.
-        unsafe { self.share_of_client(address, bytes, memory) }
-    }
-
-    fn allocation_memory(&self, allocation: Native<Allocation>, bytes: usize) -> CuResult<Staging> {
-        self.host_memory_of(allocation, bytes)
-    }
-
-    fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
-        self.find_managed(library, name)
-    }
-
-    fn direct_ways(&self, device: i32) -> DirectWays {
-        self.find_direct_ways(device)
-    }
-
-    fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory> {
-        self.make_direct(way, address, bytes)
-    }
-
-    fn finish_direct_writes(&self, context: Native<Context>) -> CuResult<()> {
-        context::within(self.functions, context, || self.flush_direct_writes())
-    }
-
-    fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
-        // SAFETY: the handle is the driver's own. An error says that it is not known whether the work is done.
-        if self.waits.may_answer_at_once() && unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok()
-        {
-            done(Ok(()));
-            return Ok(());
-        }
-        let context = self.context_of(stream)?;
-        let mark = self.mark(context, stream)?;
-        self.waits.after_mark(context, Source::Stream(stream), mark, done);
-        Ok(())
-    }
-
-    fn after_a_while(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
-        let context = self.context_of(stream)?;
-        let mark = self.mark(context, stream)?;
-        self.waits.some_time_after_mark(context, Source::Stream(stream), mark, done);
-        Ok(())
-    }
-
-    fn watch(&self) -> Watch<'_> {
-        self.waits.watch()
-    }
-
-    fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {
-        // SAFETY: the handle is the driver's own.
-        unsafe { self.functions.cuStreamQuery(stream.as_raw()) }
-    }
-
-    fn event_query(&self, event: Native<Event>) -> CuResult<()> {
-        // SAFETY: the handle is the driver's own.
-        unsafe { self.functions.cuEventQuery(event.as_raw()) }
-    }
-
-    fn after_event(&self, event: Native<Event>, done: Completion) -> CuResult<()> {
-        if self.waits.may_answer_at_once() {
-            // SAFETY: the handle is the driver's own.
-            match unsafe { self.functions.cuEventQuery(event.as_raw()) } {
-                Err(CUresult::CUDA_ERROR_NOT_READY) => {}
-                ended => {
-                    self.output.tell_assertion(self.functions, ended);
-                    done(ended);
-                    return Ok(());
-                }
-            }
-        }
-        let context = context::current(self.functions)?;
-        self.waits.after_event(context, event, done);
-        Ok(())
-    }
-
-    fn after_context(&self, done: Completion) -> CuResult<()> {
-        let context = context::current(self.functions)?;
-        let mark = self.waits.mark(context, |event| {
-            // SAFETY: the handles are the driver's own.
-            unsafe { self.functions.cuCtxRecordEvent(context.as_raw(), event.as_raw()) }
-        });
-        match mark {
-            Ok(mark) => {
-                self.waits.after_mark(context, Source::Context, mark, done);
-                Ok(())
-            }
-            // Drivers before 12.5 cannot mark a context as a whole.
-            Err(CUresult::CUDA_ERROR_NOT_FOUND | CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
-                self.after_each_stream(context, done)
-            }
-            Err(error) => {
-                self.output.tell_assertion(self.functions, Err(error));
-                Err(error)
-            }
-        }
-    }
-
-    fn gate(&self, stream: Native<Stream>, reached: Box<dyn FnOnce() + Send>) -> CuResult<Box<dyn Gate>> {
-        self.stop(stream, reached)
-    }
-
-    fn queue_limit(&self) -> Option<usize> {
-        Some(QUEUE_LIMIT)
-    }
-
-    fn memory_free(&self, address: u64) -> CuResult<()> {
-        // SAFETY: no pointers of this process; the driver knows its allocations.
-        unsafe { self.functions.cuMemFree_v2(address) }
-    }
-
-    fn export_allocation(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd> {
-        self.export_descriptor(allocation)
-    }
-
-    fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<Allocation>> {
-        self.import_descriptor(&descriptor)
-    }
-
-    fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError> {
-        self.map_borrowed(&descriptor, size as usize, device)
-    }
-
-    fn return_memory(&self, borrowed: Borrowed) -> CuResult<()> {
-        self.unmap_borrowed(borrowed.address, borrowed.size as usize)
-    }
-
-    fn export_event(&self, event: Native<Event>) -> CuResult<Vec<u8>> {
-        let mut handle = CUipcEventHandle::default();
-        // SAFETY: the pointer is to a local; the event is the driver's own.
-        unsafe { self.functions.cuIpcGetEventHandle(&mut handle, event.as_raw())? };
-        Ok(handle.reserved.map(|byte| byte.cast_unsigned()).to_vec())
-    }
-
-    fn import_event(&self, bytes: &[u8]) -> CuResult<Native<Event>> {
-        let mut handle = CUipcEventHandle::default();
-        if bytes.len() != handle.reserved.len() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        for (place, byte) in handle.reserved.iter_mut().zip(bytes) {
-            *place = byte.cast_signed();
-        }
-        let mut raw = core::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuIpcOpenEventHandle(&mut raw, handle)? };
-        Ok(Native::from_raw(raw))
-    }
-
-    fn primary_context_reset(&self, device: i32) -> CuResult<()> {
-        self.primary_reset(device)
-    }
-
-    fn context_destroy(&self, context: Native<Context>) -> CuResult<()> {
-        self.destroy_context(context)
     }
 }

@@ -1,17 +1,16 @@
 //! Events: a pool of our own, and those of the program that are waited for.
 
-use super::functions::Functions;
-use super::{Driver, context};
+use crate::context;
+use crate::functions::Functions;
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::{CUevent_flags, CUstream_flags};
 use causeway_gpu::CuResult;
-use causeway_gpu::calls::EventCalls;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 /// Unused events of our own, and how many waits each event of the program has.
 #[derive(Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     free: Mutex<FxHashMap<Native<Context>, Vec<Native<Event>>>>,
     watched: Mutex<FxHashMap<Native<Event>, Watched>>,
     /// Streams of our own that hold on to records of events that are recorded anew, by context.
@@ -27,7 +26,7 @@ struct Watched {
 
 impl Events {
     /// An event without time stamps for a mark in a stream of `context`.
-    pub(super) fn take(&self, functions: &Functions, context: Native<Context>) -> CuResult<Native<Event>> {
+    pub(crate) fn take(&self, functions: &Functions, context: Native<Context>) -> CuResult<Native<Event>> {
         if let Some(event) = self.free.lock().get_mut(&context).and_then(Vec::pop) {
             return Ok(event);
         }
@@ -39,24 +38,24 @@ impl Events {
         Ok(Native::from_raw(raw))
     }
 
-    pub(super) fn give_back(&self, context: Native<Context>, event: Native<Event>) {
+    pub(crate) fn give_back(&self, context: Native<Context>, event: Native<Event>) {
         self.free.lock().entry(context).or_default().push(event);
     }
 
     /// The events of a context end with it.
-    pub(super) fn forget(&self, context: Native<Context>) {
+    pub(crate) fn forget(&self, context: Native<Context>) {
         self.free.lock().remove(&context);
         self.keeping.lock().remove(&context);
     }
 
     /// Whether something waits for an event of the program.
-    pub(super) fn is_watched(&self, event: Native<Event>) -> bool {
+    pub(crate) fn is_watched(&self, event: Native<Event>) -> bool {
         self.watched.lock().contains_key(&event)
     }
 
     /// An event of our own that is done when the last record of the program's is: it stays so when that one is recorded
     /// anew. What the stream of ours holds was all recorded before, so that to be in line there delays nothing for ever.
-    pub(super) fn keep_record(
+    pub(crate) fn keep_record(
         &self,
         functions: &Functions,
         context: Native<Context>,
@@ -91,12 +90,12 @@ impl Events {
     }
 
     /// Keeps an event of the program until as many calls of `unwatch`.
-    pub(super) fn watch(&self, event: Native<Event>) {
+    pub(crate) fn watch(&self, event: Native<Event>) {
         self.watched.lock().entry(event).or_default().waits += 1;
     }
 
     /// Takes back one `watch`; destroys an event that the program has destroyed meanwhile.
-    pub(super) fn unwatch(&self, functions: &Functions, event: Native<Event>) {
+    pub(crate) fn unwatch(&self, functions: &Functions, event: Native<Event>) {
         let mut watched = self.watched.lock();
         let Some(entry) = watched.get_mut(&event) else { return };
         entry.waits -= 1;
@@ -112,13 +111,13 @@ impl Events {
     }
 
     /// Does `work` while no watched event can be recorded anew or destroyed.
-    pub(super) fn with_watched<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn with_watched<T>(&self, work: impl FnOnce() -> T) -> T {
         let _watched = self.watched.lock();
         work()
     }
 
     /// Destroys an event of the program, now or when its last wait is over.
-    pub(super) fn destroy(&self, functions: &Functions, event: Native<Event>) -> CuResult<()> {
+    pub(crate) fn destroy(&self, functions: &Functions, event: Native<Event>) -> CuResult<()> {
         let mut watched = self.watched.lock();
         if let Some(entry) = watched.get_mut(&event) {
             entry.destroyed = true;
@@ -126,38 +125,5 @@ impl Events {
         }
         // SAFETY: the event is the driver's own, and nobody waits for it.
         unsafe { functions.cuEventDestroy_v2(event.as_raw()) }
-    }
-}
-
-impl EventCalls for Driver {
-    fn event_create(&self, flags: u32) -> CuResult<Native<Event>> {
-        let mut raw = core::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuEventCreate(&mut raw, flags)? };
-        Ok(Native::from_raw(raw))
-    }
-
-    fn event_destroy(&self, event: Native<Event>) -> CuResult<()> {
-        self.events.destroy(self.functions, event)
-    }
-
-    fn event_record(&self, event: Native<Event>, stream: Native<Stream>, flags: u32) -> CuResult<()> {
-        if self.events.is_watched(event) {
-            self.waits.keep_record(event);
-        }
-        // SAFETY: the handles are the driver's own.
-        self.events.with_watched(|| unsafe {
-            match flags {
-                0 => self.functions.cuEventRecord(event.as_raw(), stream.as_raw()),
-                _ => self.functions.cuEventRecordWithFlags(event.as_raw(), stream.as_raw(), flags),
-            }
-        })
-    }
-
-    fn event_elapsed(&self, start: Native<Event>, end: Native<Event>) -> CuResult<f32> {
-        let mut milliseconds = 0.0;
-        // SAFETY: the pointer is to a local, the handles are the driver's own.
-        unsafe { self.functions.cuEventElapsedTime(&mut milliseconds, start.as_raw(), end.as_raw())? };
-        Ok(milliseconds)
     }
 }

@@ -11,7 +11,7 @@ const MOST_INSPECTED: usize = 4 << 20;
 const MOST_UNPACKED: u64 = 64 << 20;
 
 /// Whether a fat binary holds machine code that runs on a device of a compute capability, times ten.
-pub(super) fn has_code_for(fatbin: &[u8], capability: u32) -> bool {
+pub(crate) fn has_code_for(fatbin: &[u8], capability: u32) -> bool {
     entries(fatbin).is_ok_and(|entries| entries.iter().any(|entry| is_code_for(entry, capability)))
 }
 
@@ -24,7 +24,7 @@ fn is_code_for(entry: &Entry<'_>, capability: u32) -> bool {
 ///
 /// Unpacking is what takes the time of a load (PyTorch's libraries hold code for six generations in a fat binary), so
 /// only entries that the driver may choose are unpacked.
-pub(super) fn may_print(image: &[u8], capabilities: &[u32]) -> bool {
+pub(crate) fn may_print(image: &[u8], capabilities: &[u32]) -> bool {
     if image.len() > MOST_INSPECTED {
         return true;
     }

@@ -3,9 +3,9 @@
 //! The stream calls `reached` and then waits for a number in pinned host memory. No driver callback ever waits, so
 //! other streams' callbacks go on.
 
-use super::functions::Functions;
-use super::pinned::Pages;
-use super::{Driver, context};
+use crate::context;
+use crate::functions::Functions;
+use crate::pinned::Pages;
 use causeway_api::handle::{Context, Native, Stream};
 use causeway_api::sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUresult, CUstreamWaitValue_flags,
@@ -40,12 +40,12 @@ impl Word {
 }
 
 /// The words that no gate uses now, by context.
-pub(super) struct GateWords {
+pub(crate) struct GateWords {
     free: Mutex<FxHashMap<Native<Context>, Vec<Word>>>,
 }
 
 impl GateWords {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { free: Mutex::default() }
     }
 
@@ -65,7 +65,7 @@ impl GateWords {
         }
     }
 
-    pub(super) fn forget(&self, context: Native<Context>) {
+    pub(crate) fn forget(&self, context: Native<Context>) {
         self.free.lock().remove(&context);
     }
 }
@@ -120,19 +120,23 @@ unsafe extern "C" fn call_reached(data: *mut c_void) {
     }
 }
 
-impl Driver {
+impl GateWords {
     /// Enqueues the call of `reached` and the wait. When the second of the two fails, `reached` is called all the
     /// same; a stream that takes no more work is at its end anyway.
-    pub(super) fn stop(&self, stream: Native<Stream>, reached: Reached) -> CuResult<Box<dyn Gate>> {
-        let context = self.context_of(stream)?;
-        let word = self.gates.take(self.functions, context)?;
+    pub(crate) fn stop(
+        self: &Arc<Self>,
+        functions: &Functions,
+        context: Native<Context>,
+        stream: Native<Stream>,
+        reached: Reached,
+    ) -> CuResult<Box<dyn Gate>> {
+        let word = self.take(functions, context)?;
         let opens_at = word.value().load(Ordering::Relaxed).wrapping_add(1);
         let device_address = word.device_address;
-        let gate = Stop { words: Arc::clone(&self.gates), context, word: Some(word), opens_at };
+        let gate = Stop { words: Arc::clone(self), context, word: Some(word), opens_at };
         let data = Box::into_raw(Box::new(reached));
         // SAFETY: the callback takes over the box.
-        let called =
-            unsafe { self.functions.cuLaunchHostFunc(stream.as_raw(), Some(call_reached), data.cast()) };
+        let called = unsafe { functions.cuLaunchHostFunc(stream.as_raw(), Some(call_reached), data.cast()) };
         if let Err(status) = called {
             // SAFETY: the driver refused the callback, so the box is still ours.
             drop(unsafe { Box::from_raw(data) });
@@ -140,7 +144,7 @@ impl Driver {
         }
         let until = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ.0;
         // SAFETY: the address is of a registered page that lives until the gate is opened.
-        unsafe { self.functions.cuStreamWaitValue32_v2(stream.as_raw(), device_address, opens_at, until)? };
+        unsafe { functions.cuStreamWaitValue32_v2(stream.as_raw(), device_address, opens_at, until)? };
         Ok(Box::new(gate))
     }
 }

@@ -14,7 +14,7 @@ const MOST_LOG_BYTES: u32 = 1 << 20;
 /// A list of options as the driver takes it, with the room where the driver answers.
 ///
 /// A linker writes to that room until it is destroyed: this must live as long.
-pub(super) struct Options {
+pub(crate) struct Options {
     names: Vec<CUjit_option>,
     values: Vec<*mut c_void>,
     information: Box<[u8]>,
@@ -22,7 +22,7 @@ pub(super) struct Options {
     /// What the addresses of the symbols' names in `values` point to.
     _symbols: Symbols,
     /// Where the report goes, 0 for nowhere.
-    pub(super) report: u64,
+    pub(crate) report: u64,
 }
 
 // SAFETY: the addresses are those of memory that the value itself owns.
@@ -36,7 +36,7 @@ struct Symbols {
 
 impl Options {
     /// What may go with one input of a linker: what the compiler is to do. Its logs are those of the linker.
-    pub(super) fn of_input(options: &JitOptions) -> CuResult<Self> {
+    pub(crate) fn of_input(options: &JitOptions) -> CuResult<Self> {
         let plain = JitOptions { values: options.values.clone(), ..JitOptions::default() };
         let mut list = Self::new(&plain)?;
         let from = list.names.len() - plain.values.len();
@@ -45,7 +45,7 @@ impl Options {
         Ok(list)
     }
 
-    pub(super) fn new(options: &JitOptions) -> CuResult<Self> {
+    pub(crate) fn new(options: &JitOptions) -> CuResult<Self> {
         if options.values.iter().any(|(option, _)| !is_plain_jit_option(*option)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -83,22 +83,22 @@ impl Options {
     }
 
     /// How many there are.
-    pub(super) fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.names.len() as u32
     }
 
     /// Their names.
-    pub(super) fn names(&self) -> *const CUjit_option {
+    pub(crate) fn names(&self) -> *const CUjit_option {
         self.names.as_ptr()
     }
 
     /// Their values, some of which the driver changes.
-    pub(super) fn values(&mut self) -> *mut *mut c_void {
+    pub(crate) fn values(&mut self) -> *mut *mut c_void {
         self.values.as_mut_ptr()
     }
 
     /// What the driver has answered so far.
-    pub(super) fn answers(&self) -> JitReport {
+    pub(crate) fn answers(&self) -> JitReport {
         let value = |wanted| {
             let index = self.names.iter().position(|name| *name == wanted);
             index.map_or(0, |index| self.values[index] as usize as u32)

@@ -1,6 +1,6 @@
 //! Opening the driver library and starting it.
 
-use super::functions::Functions;
+use crate::functions::Functions;
 use causeway_api::sys::CUresult;
 use core::error::Error as _;
 use core::ffi::{CStr, c_void};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The variable that names the driver library to load instead of the one that the system finds.
-pub(super) const PATH_VARIABLE: &str = "CAUSEWAY_DRIVER";
+pub(crate) const PATH_VARIABLE: &str = "CAUSEWAY_DRIVER";
 /// The library that the system's loader is asked for otherwise.
 const LIBRARY: &str = "libcuda.so.1";
 /// What Causeway's own client library exports, so that it is not taken for the driver it stands in for.
@@ -115,7 +115,7 @@ fn advice(status: CUresult) -> &'static str {
 }
 
 /// The library that is to be loaded: named by the environment, or found by the system's loader.
-pub(super) fn chosen_path() -> PathBuf {
+pub(crate) fn chosen_path() -> PathBuf {
     std::env::var_os(PATH_VARIABLE)
         .filter(|path| !path.is_empty())
         .unwrap_or_else(|| OsString::from(LIBRARY))
@@ -126,7 +126,7 @@ pub(super) fn chosen_path() -> PathBuf {
 ///
 /// Library and table live as long as the process: the driver keeps threads and exit handlers of its own, so
 /// that it cannot be unloaded.
-pub(super) fn load(path: &Path) -> Result<&'static Functions, LoadError> {
+pub(crate) fn load(path: &Path) -> Result<&'static Functions, LoadError> {
     // SAFETY: the initialisers of NVIDIA's driver may run in any process; whoever names another library in the
     // environment runs this process.
     let library = unsafe { libloading::Library::new(path) }

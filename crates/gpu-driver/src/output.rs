@@ -5,8 +5,8 @@
 //! such a call; whoever starts a worker keeps another descriptor for what the worker itself has to say. A pipe would not do: the thread that empties it is the one that makes the driver write, and a device
 //! prints up to a megabyte at a time.
 
-use super::fatbin::may_print;
-use super::functions::Functions;
+use crate::fatbin::may_print;
+use crate::functions::Functions;
 use causeway_api::sys::CUresult;
 use causeway_gpu::{OutputSink, OutputStream};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 
 /// Takes the output of kernels from the standard streams to a sink.
 #[derive(Default)]
-pub(super) struct Output {
+pub(crate) struct Output {
     /// Whether a module that may print has been loaded; others are spared the synchronising call.
     prints: AtomicBool,
     capture: Mutex<Option<Capture>>,
@@ -43,19 +43,19 @@ struct Diverted {
 
 impl Output {
     /// Whether kernels may print.
-    pub(super) fn expected(&self) -> bool {
+    pub(crate) fn expected(&self) -> bool {
         self.prints.load(Ordering::Relaxed)
     }
 
     /// Notes whether the code that is being loaded may print on devices of these compute capabilities, times ten.
-    pub(super) fn inspect(&self, image: &[u8], capabilities: &[u32]) {
+    pub(crate) fn inspect(&self, image: &[u8], capabilities: &[u32]) {
         if !self.expected() && may_print(image, capabilities) {
             self.prints.store(true, Ordering::Relaxed);
         }
     }
 
     /// Leads standard output to `sink` from now on.
-    pub(super) fn set_sink(&self, sink: OutputSink) {
+    pub(crate) fn set_sink(&self, sink: OutputSink) {
         let mut capture = self.capture.lock();
         if let Some(capture) = capture.as_mut() {
             capture.drain();
@@ -71,7 +71,7 @@ impl Output {
     }
 
     /// Passes on the text of an assertion when that is what has ended work of the current context.
-    pub(super) fn tell_assertion(&self, functions: &Functions, outcome: causeway_gpu::CuResult<()>) {
+    pub(crate) fn tell_assertion(&self, functions: &Functions, outcome: causeway_gpu::CuResult<()>) {
         if outcome != Err(CUresult::CUDA_ERROR_ASSERT) {
             return;
         }
@@ -82,7 +82,7 @@ impl Output {
     }
 
     /// Passes on what has been printed.
-    pub(super) fn drain(&self) {
+    pub(crate) fn drain(&self) {
         if let Some(capture) = self.capture.lock().as_mut() {
             capture.drain();
         }

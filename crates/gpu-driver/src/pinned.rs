@@ -1,7 +1,7 @@
 //! Host memory that the GPU reaches by itself.
 
-use super::context;
-use super::functions::Functions;
+use crate::context;
+use crate::functions::Functions;
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::CUresult;
 use causeway_gpu::CuResult;
@@ -15,7 +15,7 @@ const HUGE_PAGE: usize = 2 << 20;
 ///
 /// Memory that the driver allocates ends with the context it was allocated in; these pages stay what they are,
 /// only slower, when their context ends while somebody still uses them.
-pub(super) struct Pages {
+pub(crate) struct Pages {
     address: *mut u8,
     bytes: usize,
     registered_in: Option<Native<Context>>,
@@ -30,7 +30,7 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// New zeroed pages that are not registered; huge ones, where the system gives them and `bytes` are a multiple of them.
-    pub(super) fn new(bytes: usize) -> CuResult<Self> {
+    pub(crate) fn new(bytes: usize) -> CuResult<Self> {
         let is_huge = bytes.is_multiple_of(HUGE_PAGE);
         let room = if is_huge { bytes + HUGE_PAGE } else { bytes };
         // SAFETY: a mapping at an address that the system chooses.
@@ -47,7 +47,7 @@ impl Pages {
     /// # Safety
     /// The addresses must be reserved by a mapping of ours that nobody uses; `memory` must have as many bytes, which
     /// nobody can take away.
-    pub(super) unsafe fn at(address: usize, bytes: usize, memory: Option<BorrowedFd<'_>>) -> CuResult<Self> {
+    pub(crate) unsafe fn at(address: usize, bytes: usize, memory: Option<BorrowedFd<'_>>) -> CuResult<Self> {
         // SAFETY: what is replaced is ours, as this function demands.
         let address = unsafe { map(address as *mut u8, bytes, READ_WRITE, libc::MAP_FIXED, memory)? };
         if bytes >= HUGE_PAGE {
@@ -58,7 +58,7 @@ impl Pages {
     }
 
     /// Registers them in `context`, for all contexts (`flags` are those of `cuMemHostRegister`).
-    pub(super) fn register(
+    pub(crate) fn register(
         &mut self,
         functions: &Functions,
         context: Native<Context>,
@@ -73,7 +73,7 @@ impl Pages {
     }
 
     /// Ends the registration, if their context has not ended it already.
-    pub(super) fn unregister(&mut self, functions: &Functions) {
+    pub(crate) fn unregister(&mut self, functions: &Functions) {
         if let Some(context) = self.registered_in.take() {
             let result = context::within(functions, context, || {
                 // SAFETY: the pages were registered and nothing is copied to or from them any more.
@@ -86,16 +86,16 @@ impl Pages {
     }
 
     /// Notes that the context has ended, and the registration with it.
-    pub(super) fn context_ended(&mut self) {
+    pub(crate) fn context_ended(&mut self) {
         self.registered_in = None;
     }
 
     /// In which context they are registered.
-    pub(super) fn registered_in(&self) -> Option<Native<Context>> {
+    pub(crate) fn registered_in(&self) -> Option<Native<Context>> {
         self.registered_in
     }
 
-    pub(super) fn address(&self) -> *mut u8 {
+    pub(crate) fn address(&self) -> *mut u8 {
         self.address
     }
 }

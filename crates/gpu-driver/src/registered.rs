@@ -1,10 +1,9 @@
 //! Host memory of others that the devices know, such as memory shared with the client.
 
-use super::Driver;
-use super::context;
-use super::functions::Functions;
+use crate::context;
+use crate::functions::Functions;
 use causeway_api::handle::{Context, Native};
-use causeway_api::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUresult};
+use causeway_api::sys::CU_MEMHOSTREGISTER_PORTABLE;
 use causeway_gpu::{CuResult, Registration};
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
@@ -18,11 +17,31 @@ struct Known {
 
 /// All registrations, so that they hear of the end of their contexts.
 #[derive(Default)]
-pub(super) struct Registrations(Mutex<Vec<Weak<Known>>>);
+pub(crate) struct Registrations(Mutex<Vec<Weak<Known>>>);
 
 impl Registrations {
+    /// Registers memory in `context`, for all contexts.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until the result is dropped.
+    pub(crate) unsafe fn register(
+        &self,
+        functions: &'static Functions,
+        context: Native<Context>,
+        address: *mut u8,
+        bytes: usize,
+    ) -> CuResult<Box<dyn Registration>> {
+        context::within(functions, context, || {
+            // SAFETY: mapped as long as this function demands.
+            unsafe { functions.cuMemHostRegister_v2(address.cast(), bytes, CU_MEMHOSTREGISTER_PORTABLE) }
+        })?;
+        let known = Arc::new(Known { context, alive: AtomicBool::new(true) });
+        self.0.lock().push(Arc::downgrade(&known));
+        Ok(Box::new(Registered { functions, address, known }))
+    }
+
     /// The driver ends the registrations of a context with it.
-    pub(super) fn forget(&self, context: Native<Context>) {
+    pub(crate) fn forget(&self, context: Native<Context>) {
         self.0.lock().retain(|known| {
             let Some(known) = known.upgrade() else { return false };
             if known.context == context {
@@ -43,26 +62,6 @@ struct Registered {
 unsafe impl Send for Registered {}
 // SAFETY: as above.
 unsafe impl Sync for Registered {}
-
-impl Driver {
-    /// Registers memory in the current context, or in any that there is, for all contexts.
-    ///
-    /// # Safety
-    /// The memory must stay mapped until the result is dropped.
-    pub(super) unsafe fn register(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>> {
-        let context = match context::current(self.functions) {
-            Ok(current) if current != Native::NULL => current,
-            _ => self.contexts.any().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?,
-        };
-        context::within(self.functions, context, || {
-            // SAFETY: mapped as long as this function demands.
-            unsafe { self.functions.cuMemHostRegister_v2(address.cast(), bytes, CU_MEMHOSTREGISTER_PORTABLE) }
-        })?;
-        let known = Arc::new(Known { context, alive: AtomicBool::new(true) });
-        self.registrations.0.lock().push(Arc::downgrade(&known));
-        Ok(Box::new(Registered { functions: self.functions, address, known }))
-    }
-}
 
 impl Registration for Registered {
     fn is_alive(&self) -> bool {

@@ -4,8 +4,8 @@
 //! class when they are given back, and short ones are made several at a time: they are the parts of a *slab*, which is registered
 //! as a whole.
 
-use super::functions::Functions;
-use super::pinned::Pages;
+use crate::functions::Functions;
+use crate::pinned::Pages;
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_PORTABLE, CUresult};
 use causeway_gpu::{CuResult, Staging};
@@ -73,7 +73,7 @@ impl Block {
 }
 
 /// The blocks that nobody uses now.
-pub(super) struct StagingPool {
+pub(crate) struct StagingPool {
     functions: &'static Functions,
     kept: Mutex<Kept>,
 }
@@ -98,7 +98,7 @@ struct Blocks {
 
 /// Which block is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reuse {
+pub(crate) enum Reuse {
     /// A short one is the last that was given back, which is in the caches; a long one the first, and there is none until there
     /// is memory enough that has not been used lately.
     ByLength,
@@ -159,12 +159,12 @@ fn blocks_of_slab(size: usize) -> usize {
 }
 
 impl StagingPool {
-    pub(super) fn new(functions: &'static Functions) -> Self {
+    pub(crate) fn new(functions: &'static Functions) -> Self {
         Self { functions, kept: Mutex::default() }
     }
 
     /// A block of at least `bytes`, pinned in `context`; not pinned when there is none or the driver refuses.
-    pub(super) fn take(
+    pub(crate) fn take(
         self: &Arc<Self>,
         bytes: usize,
         context: Option<Native<Context>>,
@@ -183,7 +183,7 @@ impl StagingPool {
     }
 
     /// Lets go of the blocks that were pinned in `context`, which is about to end.
-    pub(super) fn forget(&self, context: Native<Context>) {
+    pub(crate) fn forget(&self, context: Native<Context>) {
         let (blocks, slabs) = self.kept.lock().retire(context);
         // Slabs that nobody uses are unregistered here, while there is a context to do it in.
         drop(blocks);

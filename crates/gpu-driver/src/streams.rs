@@ -1,107 +1,37 @@
-//! Streams: to which context each belongs, and what can be set for one.
+//! To which context does each stream belong?
 
-use super::launch::{attribute, is_plain};
-use super::{Driver, context};
-use causeway_api::handle::{Context, Event, Native, Stream};
-use causeway_api::sys::{
-    CUlaunchAttributeID, CUlaunchAttributeValue, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType,
-};
-use causeway_api::types::LaunchAttribute;
-use causeway_gpu::CuResult;
-use causeway_gpu::calls::StreamCalls;
+use causeway_api::handle::{Context, Native, Stream};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 /// The streams that the session has made.
 #[derive(Default)]
-pub(super) struct Streams {
+pub(crate) struct Streams {
     made: Mutex<FxHashMap<Native<Stream>, Native<Context>>>,
 }
 
 impl Streams {
-    pub(super) fn add(&self, stream: Native<Stream>, context: Native<Context>) {
+    pub(crate) fn add(&self, stream: Native<Stream>, context: Native<Context>) {
         self.made.lock().insert(stream, context);
     }
 
-    pub(super) fn remove(&self, stream: Native<Stream>) {
+    pub(crate) fn remove(&self, stream: Native<Stream>) {
         self.made.lock().remove(&stream);
     }
 
     /// The context of a stream; the legacy default stream belongs to all and gives nothing.
-    pub(super) fn context_of(&self, stream: Native<Stream>) -> Option<Native<Context>> {
+    pub(crate) fn context_of(&self, stream: Native<Stream>) -> Option<Native<Context>> {
         self.made.lock().get(&stream).copied()
     }
 
     /// All streams of `context`, the legacy default stream first.
-    pub(super) fn of(&self, context: Native<Context>) -> Vec<Native<Stream>> {
+    pub(crate) fn of(&self, context: Native<Context>) -> Vec<Native<Stream>> {
         let made = self.made.lock();
         let own = made.iter().filter(|(_, other)| **other == context).map(|(stream, _)| *stream);
         core::iter::once(Native::NULL).chain(own).collect()
     }
 
-    pub(super) fn forget(&self, context: Native<Context>) {
+    pub(crate) fn forget(&self, context: Native<Context>) {
         self.made.lock().retain(|_, other| *other != context);
-    }
-}
-
-impl StreamCalls for Driver {
-    causeway_api_macros::driver_calls!(stream);
-
-    fn stream_create(&self, flags: u32, priority: i32) -> CuResult<Native<Stream>> {
-        let context = context::current(self.functions)?;
-        let mut raw = core::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
-        unsafe { self.functions.cuStreamCreateWithPriority(&mut raw, flags, priority)? };
-        let stream = Native::from_raw(raw);
-        self.streams.add(stream, context);
-        Ok(stream)
-    }
-
-    fn stream_destroy(&self, stream: Native<Stream>) -> CuResult<()> {
-        self.streams.remove(stream);
-        // SAFETY: the handle is the driver's own.
-        unsafe { self.functions.cuStreamDestroy_v2(stream.as_raw()) }
-    }
-
-    fn stream_wait_event(&self, stream: Native<Stream>, event: Native<Event>, flags: u32) -> CuResult<()> {
-        // SAFETY: the handles are the driver's own.
-        unsafe { self.functions.cuStreamWaitEvent(stream.as_raw(), event.as_raw(), flags) }
-    }
-
-    fn stream_attribute_get(&self, stream: Native<Stream>, id: u32) -> CuResult<LaunchAttribute> {
-        if !is_plain(id) {
-            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-        }
-        let mut value = CUlaunchAttributeValue::default();
-        // SAFETY: the value is a local with room for any attribute.
-        unsafe {
-            self.functions.cuStreamGetAttribute(stream.as_raw(), CUlaunchAttributeID(id), &mut value)?;
-        }
-        // SAFETY: every byte of the union belongs to its `pad`, and any byte is a valid number.
-        Ok(LaunchAttribute { id, value: unsafe { value.pad }.map(|byte| byte as u8) })
-    }
-
-    fn stream_attribute_set(&self, stream: Native<Stream>, wanted: LaunchAttribute) -> CuResult<()> {
-        let wanted = attribute(&wanted)?;
-        // SAFETY: the value is a local, and the attribute one without handles or addresses of the program.
-        unsafe { self.functions.cuStreamSetAttribute(stream.as_raw(), wanted.id, &wanted.value) }
-    }
-
-    /// A barrier between the stream's memory operations, or the completion of writes from other devices.
-    fn stream_memory_barrier(&self, stream: Native<Stream>, operation: u32, flags: u32) -> CuResult<()> {
-        let mut params = CUstreamBatchMemOpParams::default();
-        match CUstreamBatchMemOpType(operation) {
-            kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_BARRIER => {
-                params.memoryBarrier.operation = kind;
-                params.memoryBarrier.flags = flags;
-            }
-            kind @ CUstreamBatchMemOpType::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {
-                params.flushRemoteWrites.operation = kind;
-                params.flushRemoteWrites.flags = flags;
-            }
-            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        }
-        // SAFETY: a list of one, which the driver reads during the call.
-        unsafe { self.functions.cuStreamBatchMemOp_v2(stream.as_raw(), 1, &params, 0) }
     }
 }

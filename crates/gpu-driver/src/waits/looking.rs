@@ -13,7 +13,7 @@ use std::time::Instant;
 
 impl Shared {
     /// Brings arrivals into their lanes; tells whether there were any.
-    pub(super) fn sort_in(&self, lanes: &mut Lanes) -> bool {
+    pub(crate) fn sort_in(&self, lanes: &mut Lanes) -> bool {
         let arrivals = core::mem::take(&mut self.arrivals.lock().waits);
         let any = !arrivals.is_empty();
         for wait in arrivals {
@@ -22,7 +22,7 @@ impl Shared {
         any
     }
 
-    pub(super) fn run(&self) {
+    pub(crate) fn run(&self) {
         // Pauses of 20 us need a finer timer than the 50 us by which Linux lets sleepers be late.
         // SAFETY: sets a property of this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
@@ -46,7 +46,7 @@ impl Shared {
     }
 
     /// Looks once at everything that is waited for and delivers what is over; whether something came or ended.
-    pub(super) fn look_once(&self) -> bool {
+    pub(crate) fn look_once(&self) -> bool {
         let Some(_turn) = self.turn.try_lock() else { return false };
         let (ready, arrived) = {
             let mut lanes = self.lanes.lock();
@@ -129,7 +129,7 @@ impl Shared {
     }
 
     /// Lets go of the event of a wait; while the lanes are locked, so that its context cannot end meanwhile.
-    pub(super) fn end(&self, wait: Wait, status: CuResult<()>) -> Ended {
+    pub(crate) fn end(&self, wait: Wait, status: CuResult<()>) -> Ended {
         match wait.sign {
             Sign::Own(event) => self.events.give_back(wait.context, event),
             Sign::Program(event) => self.events.unwatch(self.functions, event),
@@ -137,12 +137,12 @@ impl Shared {
         Ended { number: wait.number, urgent: wait.urgent, done: wait.done, status }
     }
 
-    pub(super) fn end_all(&self, mut waits: Vec<Wait>, error: CUresult) -> Vec<Ended> {
+    pub(crate) fn end_all(&self, mut waits: Vec<Wait>, error: CUresult) -> Vec<Ended> {
         waits.sort_unstable_by_key(|wait| wait.number);
         waits.into_iter().map(|wait| self.end(wait, Err(error))).collect()
     }
 
-    pub(super) fn deliver(&self, ended: Vec<Ended>) {
+    pub(crate) fn deliver(&self, ended: Vec<Ended>) {
         if !ended.is_empty() && self.output.expected() {
             self.output.drain();
         }

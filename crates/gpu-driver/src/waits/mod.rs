@@ -11,7 +11,7 @@ mod join;
 mod looking;
 mod pause;
 
-pub(super) use join::Join;
+pub(crate) use join::Join;
 
 use super::events::Events;
 use super::functions::Functions;
@@ -29,7 +29,7 @@ use std::thread::{JoinHandle, Thread};
 
 /// Whose end is waited for; what comes from one source is done in the order in which it was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Stream(Native<Stream>),
     Event(Native<Event>),
     Context,
@@ -91,14 +91,14 @@ struct Arrivals {
 }
 
 /// The waits of a session, and the thread that sees to them.
-pub(super) struct Waits {
+pub(crate) struct Waits {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Waits {
     /// Starts the thread.
-    pub(super) fn new(
+    pub(crate) fn new(
         functions: &'static Functions,
         output: Arc<Output>,
         events: Arc<Events>,
@@ -123,12 +123,12 @@ impl Waits {
 
     /// Whether a wait that is over may be answered on the spot: no earlier one is overtaken, and nothing that was
     /// printed has to be fetched.
-    pub(super) fn may_answer_at_once(&self) -> bool {
+    pub(crate) fn may_answer_at_once(&self) -> bool {
         !self.shared.are_urgent() && !self.shared.output.expected()
     }
 
     /// Records an event of ours by `record`, which is to put it where the mark is wanted.
-    pub(super) fn mark(
+    pub(crate) fn mark(
         &self,
         context: Native<Context>,
         record: impl FnOnce(Native<Event>) -> CuResult<()>,
@@ -139,7 +139,7 @@ impl Waits {
     }
 
     /// Calls `done` when everything before a mark is done; on the spot when it is and nothing is overtaken.
-    pub(super) fn after_mark(
+    pub(crate) fn after_mark(
         &self,
         context: Native<Context>,
         source: Source,
@@ -160,7 +160,7 @@ impl Waits {
     }
 
     /// Calls `done` some time after everything before a mark is done.
-    pub(super) fn some_time_after_mark(
+    pub(crate) fn some_time_after_mark(
         &self,
         context: Native<Context>,
         source: Source,
@@ -171,19 +171,19 @@ impl Waits {
     }
 
     /// The calling thread's watch over the waits.
-    pub(super) fn watch(&self) -> Watch<'_> {
+    pub(crate) fn watch(&self) -> Watch<'_> {
         Watch::over(&*self.shared)
     }
 
     /// Calls `done` when an event of the program is done.
-    pub(super) fn after_event(&self, context: Native<Context>, event: Native<Event>, done: Completion) {
+    pub(crate) fn after_event(&self, context: Native<Context>, event: Native<Event>, done: Completion) {
         self.shared.events.watch(event);
         self.shared.push(context, Source::Event(event), Sign::Program(event), true, done);
     }
 
     /// Before an event of the program is recorded anew: what waits for its last record goes on waiting for that one. The
     /// driver's own event would tell of the new record, which may well depend on what waits here.
-    pub(super) fn keep_record(&self, event: Native<Event>) {
+    pub(crate) fn keep_record(&self, event: Native<Event>) {
         let failed = {
             let mut lanes = self.shared.lanes.lock();
             self.shared.sort_in(&mut lanes);
@@ -197,7 +197,7 @@ impl Waits {
     }
 
     /// Ends all waits in a context that is about to end.
-    pub(super) fn abandon(&self, context: Native<Context>) {
+    pub(crate) fn abandon(&self, context: Native<Context>) {
         let ended = {
             let mut lanes = self.shared.lanes.lock();
             self.shared.sort_in(&mut lanes);

@@ -15,7 +15,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 const LEISURE: Duration = Duration::from_micros(200);
 
 /// The pause before the next question, after so long without an answer; nothing when the next question comes at once.
-pub(super) fn pause(urgent: bool, waited: Duration) -> Option<Duration> {
+pub(crate) fn pause(urgent: bool, waited: Duration) -> Option<Duration> {
     match urgent {
         true if waited < SPIN => None,
         true => Some((waited / 64).clamp(PAUSES.0, PAUSES.1)),

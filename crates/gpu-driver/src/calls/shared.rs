@@ -3,76 +3,19 @@
 //! The driver gives registered memory the device address that it has in this process. So memory for which the client
 //! wants a certain address is mapped there, in a range that is kept free for it from before the driver starts.
 
-use super::module::c_text;
-use super::pinned::Pages;
-use super::{Driver, context};
+use crate::calls::module::c_text;
+use crate::context;
+use crate::driver::Driver;
+use crate::pinned::Pages;
 use causeway_api::handle::{Library, Native};
 use causeway_api::sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdevice_attribute, CUresult,
 };
 use causeway_gpu::{CuResult, Shared, Staging};
-use core::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems put
-/// libraries and stacks. GPUs reach all of the 47 bits that processes have.
-const START: usize = 0x3000_0000_0000;
-/// Bytes of address, not of memory: 1 TiB, and less where the process's limits do not allow that.
-const LARGEST: usize = 1 << 40;
-const SMALLEST: usize = 1 << 32;
 const PAGE: usize = 4096;
-
-/// The range, reserved in this process as long as this lives.
-pub(super) struct Window {
-    range: Range<usize>,
-}
-
-impl Window {
-    /// Reserves the range; an empty one where the system refuses.
-    pub(super) fn reserve() -> Self {
-        let sizes =
-            core::iter::successors(Some(LARGEST), |size| Some(size / 4).filter(|size| *size >= SMALLEST));
-        for size in sizes {
-            if reserve(START, size) {
-                return Self { range: START..START + size };
-            }
-        }
-        tracing::warn!("no addresses could be kept for memory that host and device share");
-        Self { range: 0..0 }
-    }
-
-    /// First address and size.
-    pub(super) fn place(&self) -> (u64, u64) {
-        (self.range.start as u64, self.range.len() as u64)
-    }
-
-    /// Whether `bytes` at `address` lie in it.
-    pub(super) fn holds(&self, address: usize, bytes: usize) -> bool {
-        self.range.start <= address && address.checked_add(bytes).is_some_and(|end| end <= self.range.end)
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        if !self.range.is_empty() {
-            // SAFETY: reserved by `reserve`, and whoever has memory in it keeps the driver alive.
-            unsafe { libc::munmap(self.range.start as *mut libc::c_void, self.range.len()) };
-        }
-    }
-}
-
-/// Keeps a range free of anything else in this process.
-fn reserve(address: usize, bytes: usize) -> bool {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: the flags let the system refuse rather than replace a mapping.
-    let found = unsafe { libc::mmap(address as *mut libc::c_void, bytes, libc::PROT_NONE, flags, -1, 0) };
-    if found != libc::MAP_FAILED && found as usize != address {
-        // SAFETY: a system that does not know the last flag has mapped this just now, elsewhere.
-        unsafe { libc::munmap(found, bytes) };
-    }
-    found as usize == address
-}
 
 /// The bytes of the whole pages that hold `bytes`.
 fn whole_pages(bytes: usize) -> CuResult<usize> {
@@ -81,7 +24,7 @@ fn whole_pages(bytes: usize) -> CuResult<usize> {
 }
 
 impl Driver {
-    pub(super) fn find_managed(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
+    pub(crate) fn find_managed(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)> {
         let (name, mut address, mut size) = (c_text(name)?, 0, 0);
         self.in_some_context(|| {
             self.require_concurrent_access()?;
@@ -106,7 +49,7 @@ impl Driver {
         if concurrent == 0 { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    pub(super) fn share(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
+    pub(crate) fn share(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)> {
         if managed {
             return Ok((address, Shared::OnDevice(self.on_device(address, bytes)?)));
         }
@@ -126,7 +69,7 @@ impl Driver {
     ///
     /// # Safety
     /// `memory` must have `bytes`, in whole pages, which nobody can take away.
-    pub(super) unsafe fn share_of_client(
+    pub(crate) unsafe fn share_of_client(
         &self,
         address: u64,
         bytes: usize,

@@ -1,34 +1,13 @@
 //! Arrays, and the textures and surfaces that look into them.
 
-use super::{Driver, context};
-use causeway_api::handle::{Context, Native};
+use crate::context;
+use crate::driver::Driver;
 use causeway_api::sys::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult,
 };
 use causeway_api::types::TextureSource;
 use causeway_gpu::calls::{ArrayCalls, TextureCalls};
 use causeway_gpu::{CuResult, NativeSource};
-use parking_lot::Mutex;
-use std::collections::HashSet;
-
-/// The objects that exist. A program names them by the driver's own numbers, so they are looked up here. Each context
-/// counts its own from 1.
-#[derive(Default)]
-pub(super) struct Textures {
-    textures: Mutex<HashSet<Object>>,
-    surfaces: Mutex<HashSet<Object>>,
-}
-
-/// A context and the number of an object in it.
-type Object = (Native<Context>, u64);
-
-impl Textures {
-    /// Forgets the objects of a context that ends.
-    pub(super) fn forget(&self, context: Native<Context>) {
-        self.textures.lock().retain(|(owner, _)| *owner != context);
-        self.surfaces.lock().retain(|(owner, _)| *owner != context);
-    }
-}
 
 fn description(source: &NativeSource) -> CUDA_RESOURCE_DESC {
     let mut description = CUDA_RESOURCE_DESC::default();
@@ -112,21 +91,8 @@ impl TextureCalls for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_api::handle::Native;
     use causeway_api::sys::CUarray_format;
-
-    #[test]
-    fn contexts_have_objects_of_the_same_number() {
-        let (textures, contexts) = (Textures::default(), [0x100, 0x200].map(Native::from_value));
-        for context in contexts {
-            assert!(
-                textures.surfaces.lock().insert((context, 1))
-                    && textures.textures.lock().insert((context, 2))
-            );
-        }
-        textures.forget(contexts[0]);
-        assert_eq!(*textures.surfaces.lock(), HashSet::from([(contexts[1], 1)]));
-        assert_eq!(*textures.textures.lock(), HashSet::from([(contexts[1], 2)]));
-    }
 
     #[test]
     fn each_source_becomes_its_form_of_the_description() {

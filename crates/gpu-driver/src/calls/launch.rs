@@ -1,6 +1,6 @@
 //! Kernel launches.
 
-use super::Driver;
+use crate::driver::Driver;
 use causeway_api::handle::{Function, Native, Stream};
 use causeway_api::sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT, CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT, CU_LAUNCH_PARAM_END_AS_INT,
@@ -30,12 +30,12 @@ const PLAIN_ATTRIBUTES: &[Id] = &[
 ];
 
 /// Whether an attribute holds numbers alone.
-pub(super) fn is_plain(id: u32) -> bool {
+pub(crate) fn is_plain(id: u32) -> bool {
     PLAIN_ATTRIBUTES.contains(&Id(id))
 }
 
 /// An attribute as the driver has it.
-pub(super) fn attribute(attribute: &LaunchAttribute) -> CuResult<CUlaunchAttribute> {
+pub(crate) fn attribute(attribute: &LaunchAttribute) -> CuResult<CUlaunchAttribute> {
     let id = Id(attribute.id);
     if !is_plain(attribute.id) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -54,13 +54,13 @@ pub(super) fn attribute(attribute: &LaunchAttribute) -> CuResult<CUlaunchAttribu
 }
 
 /// A buffer with all parameters of a kernel, in the form in which the driver takes it whole.
-pub(super) struct ParameterBuffer {
+pub(crate) struct ParameterBuffer {
     list: [*mut c_void; 5],
     bytes: usize,
 }
 
 impl ParameterBuffer {
-    pub(super) fn new(params: &[u8]) -> Self {
+    pub(crate) fn new(params: &[u8]) -> Self {
         let list = [
             CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize as *mut c_void,
             params.as_ptr().cast_mut().cast(),
@@ -73,7 +73,7 @@ impl ParameterBuffer {
 
     /// What is passed as `extra`, null for a kernel without parameters; valid while `self` stays where it is and the
     /// parameters live.
-    pub(super) fn as_mut_ptr(&mut self) -> *mut *mut c_void {
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut *mut c_void {
         if self.bytes == 0 {
             return core::ptr::null_mut();
         }

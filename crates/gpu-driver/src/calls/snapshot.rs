@@ -1,8 +1,8 @@
 //! What the client learns of the devices when the session opens.
 
-use super::Driver;
-use super::managed::MANAGED_WINDOW;
-use super::virtual_memory::window_of_client;
+use crate::calls::managed::MANAGED_WINDOW;
+use crate::calls::virtual_memory::window_of_client;
+use crate::driver::Driver;
 use causeway_gpu::CuResult;
 
 use causeway_api::snapshot::{Device, Peer, Snapshot, Window};
@@ -94,7 +94,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Driver {
-    pub(super) fn take_snapshot(&self) -> CuResult<Snapshot> {
+    pub(crate) fn take_snapshot(&self) -> CuResult<Snapshot> {
         let mut driver_version = 0;
         // SAFETY: the pointer is to a local.
         unsafe { self.functions.cuDriverGetVersion(&mut driver_version)? };
@@ -124,7 +124,7 @@ impl Driver {
     }
 
     /// The driver's handles of all devices, in its order.
-    pub(super) fn all_devices(&self) -> CuResult<Vec<CUdevice>> {
+    pub(crate) fn all_devices(&self) -> CuResult<Vec<CUdevice>> {
         let mut count = 0;
         // SAFETY: the pointer is to a local.
         unsafe { self.functions.cuDeviceGetCount(&mut count)? };

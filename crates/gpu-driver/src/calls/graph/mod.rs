@@ -5,89 +5,21 @@
 mod executable;
 mod nodes;
 
-use super::launch::{ParameterBuffer, attribute};
-use super::{Driver, context};
+use crate::calls::launch::{ParameterBuffer, attribute};
+use crate::context;
+use crate::driver::Driver;
 use causeway_api::handle::{Event, Function, Graph, Native};
 use causeway_api::sys::{
-    CUDA_CONDITIONAL_NODE_PARAMS, CUgraphConditionalNodeType, CUgraphEdgeData, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType, CUresult,
+    CUDA_CONDITIONAL_NODE_PARAMS, CUgraphConditionalNodeType, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType, CUresult,
 };
 use causeway_api::types::{Fill, GraphEdge, LaunchAttribute, LaunchShape, ValueOperation};
 use causeway_gpu::calls::GraphCalls;
 use causeway_gpu::{CuResult, NativePlace};
 use nodes::{kernel, memset, operations};
-use parking_lot::Mutex;
-use std::collections::HashMap;
 
 /// More bodies of one conditional node than any program has.
 const MOST_BODIES: u32 = 1 << 12;
-
-/// What the driver calls the parts of a graph.
-#[derive(Default)]
-struct Parts {
-    nodes: Vec<CUgraphNode>,
-    /// The graphs that a conditional node carries out, by the node's number.
-    bodies: HashMap<u32, Vec<Native<Graph>>>,
-    /// Whether it is itself carried out by a conditional node.
-    is_body: bool,
-}
-
-/// The graphs of a session.
-#[derive(Default)]
-pub(super) struct Graphs {
-    parts: Mutex<HashMap<Native<Graph>, Parts>>,
-}
-
-// SAFETY: the driver's handles of nodes are names that any thread may use.
-unsafe impl Send for Graphs {}
-// SAFETY: as above.
-unsafe impl Sync for Graphs {}
-
-impl Graphs {
-    fn insert(&self, graph: Native<Graph>, is_body: bool) {
-        self.parts.lock().insert(graph, Parts { is_body, ..Parts::default() });
-    }
-
-    fn node(&self, graph: Native<Graph>, number: u32) -> CuResult<CUgraphNode> {
-        let parts = self.parts.lock();
-        let node = parts.get(&graph).and_then(|parts| parts.nodes.get(number as usize));
-        node.copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-
-    fn edges(
-        &self,
-        graph: Native<Graph>,
-        edges: &[GraphEdge],
-    ) -> CuResult<(Vec<CUgraphNode>, Vec<CUgraphEdgeData>)> {
-        let nodes = edges.iter().map(|edge| self.node(graph, edge.from)).collect::<CuResult<_>>()?;
-        let data = |edge: &GraphEdge| CUgraphEdgeData {
-            from_port: edge.from_port,
-            to_port: edge.to_port,
-            type_: edge.kind,
-            reserved: [0; 5],
-        };
-        Ok((nodes, edges.iter().map(data).collect()))
-    }
-
-    fn append(&self, graph: Native<Graph>, node: CUgraphNode) -> CuResult<u32> {
-        let mut parts = self.parts.lock();
-        let parts = parts.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        parts.nodes.push(node);
-        Ok(parts.nodes.len() as u32 - 1)
-    }
-
-    fn body(&self, graph: Native<Graph>, node: u32, index: u32) -> CuResult<Native<Graph>> {
-        let parts = self.parts.lock();
-        let bodies = parts.get(&graph).and_then(|parts| parts.bodies.get(&node));
-        let body = bodies.and_then(|bodies| bodies.get(index as usize));
-        body.copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// Forgets a graph; says whether it is one that has to be destroyed, and not the body of a node, which goes with it.
-    fn remove(&self, graph: Native<Graph>) -> bool {
-        self.parts.lock().remove(&graph).is_some_and(|parts| !parts.is_body)
-    }
-}
 
 impl Driver {
     /// Adds a node that `add` makes, given what comes before it. Edges that are more than plain order are
@@ -280,10 +212,7 @@ impl GraphCalls for Driver {
             let count = if list.is_null() { 0 } else { size as usize };
             (0..count).map(|index| Native::from_raw(list.add(index).read())).collect()
         };
-        bodies.iter().for_each(|body| self.graphs.insert(*body, true));
-        if let Some(parts) = self.graphs.parts.lock().get_mut(&graph) {
-            parts.bodies.insert(number, bodies);
-        }
+        self.graphs.add_bodies(graph, number, bodies);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Allocations and memory pools.
 
-use super::Driver;
+use crate::driver::Driver;
 use causeway_api::handle::{MemoryPool, Native, Stream};
 use causeway_api::sys::{
     CUdevice, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,

@@ -1,41 +1,15 @@
 //! Green contexts: parts of a device's multiprocessors, and contexts that use only such a part.
 
-use super::{Driver, context};
+use crate::context;
+use crate::driver::Driver;
 use causeway_api::handle::{Context, GreenContext, Native, ResourceDescription, Stream};
 use causeway_api::sys::{CUdevResource, CUdevResourceType, CUdevice, CUresult};
 use causeway_api::types::DeviceResource;
 use causeway_gpu::CuResult;
 use causeway_gpu::calls::GreenContextCalls;
-use parking_lot::Mutex;
-
-/// The API has no call that gives a resource back, so there is an end to how many a client may ask for.
-const MOST_RESOURCES: usize = 1 << 16;
 
 /// More parts than a device has multiprocessors.
 const MOST_PARTS: u32 = 4096;
-
-/// The resources that the client knows, by number.
-#[derive(Default)]
-pub(super) struct Resources(Mutex<Vec<CUdevResource>>);
-
-impl Resources {
-    fn keep(&self, resource: CUdevResource) -> CuResult<DeviceResource> {
-        let mut kept = self.0.lock();
-        if kept.len() >= MOST_RESOURCES {
-            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        kept.push(resource);
-        let id = kept.len() as u64 - 1;
-        // SAFETY: every byte of the union belongs to `_oversize`, and any byte is a valid number.
-        let value = unsafe { resource.__bindgen_anon_1._oversize };
-        Ok(DeviceResource { id, kind: resource.type_.0, value })
-    }
-
-    fn get(&self, id: u64) -> CuResult<CUdevResource> {
-        let index = usize::try_from(id).unwrap_or(usize::MAX);
-        self.0.lock().get(index).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-}
 
 impl Driver {
     /// Asks the driver for a resource and keeps it.
@@ -139,21 +113,5 @@ impl GreenContextCalls for Driver {
         let stream = Native::from_raw(raw);
         self.streams.add(stream, context);
         Ok(stream)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_resource_is_found_by_its_number_alone() {
-        let resources = Resources::default();
-        let mut resource =
-            CUdevResource { type_: CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM, ..Default::default() };
-        resource.__bindgen_anon_1.sm.smCount = 132;
-        let kept = resources.keep(resource).unwrap();
-        assert_eq!((kept.id, kept.kind, kept.value[0]), (0, 1, 132));
-        assert!(resources.get(0).is_ok() && resources.get(1).is_err() && resources.get(u64::MAX).is_err());
     }
 }

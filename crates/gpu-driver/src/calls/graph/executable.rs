@@ -1,8 +1,9 @@
 //! Executable graphs: made of a graph, changed node by node, launched.
 
 use super::nodes::{kernel, memset, operations};
-use crate::launch::ParameterBuffer;
-use crate::{Driver, context};
+use crate::calls::launch::ParameterBuffer;
+use crate::context;
+use crate::driver::Driver;
 use causeway_api::handle::{Event, Function, Graph, GraphExec, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{Fill, LaunchShape, ValueOperation};
@@ -11,7 +12,7 @@ use causeway_gpu::{CuResult, NativePlace};
 
 impl ExecutableGraphCalls for Driver {
     fn graph_instantiate(&self, graph: Native<Graph>, nodes: u32, flags: u64) -> CuResult<Native<GraphExec>> {
-        if self.graphs.parts.lock().get(&graph).is_none_or(|parts| parts.nodes.len() != nodes as usize) {
+        if self.graphs.nodes(graph) != Some(nodes as usize) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let mut raw = core::ptr::null_mut();

@@ -1,7 +1,7 @@
 //! GPU memory for network cards: which ways the driver offers, and the descriptors that stand for a range.
 
-use super::Driver;
-use super::context;
+use crate::context;
+use crate::driver::Driver;
 use causeway_api::handle::Native;
 use causeway_api::sys::{
     CUGPUDirectRDMAWritesOrdering_enum as Ordering, CUdevice, CUdevice_attribute as Attribute,
@@ -25,7 +25,7 @@ fn pages_of(address: u64, bytes: usize) -> Option<(u64, usize)> {
 }
 
 impl Driver {
-    pub(super) fn find_direct_ways(&self, device: CUdevice) -> DirectWays {
+    pub(crate) fn find_direct_ways(&self, device: CUdevice) -> DirectWays {
         let has = |attribute| self.number(device, attribute).is_ok_and(|value| value != 0);
         let facts = DirectFacts {
             has_rdma: has(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED),
@@ -42,7 +42,7 @@ impl Driver {
         Ok(value)
     }
 
-    pub(super) fn make_direct(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory> {
+    pub(crate) fn make_direct(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory> {
         match way {
             DirectWay::HostMemory => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             DirectWay::Peermem => Ok(DirectMemory::Addresses),
@@ -75,7 +75,7 @@ impl Driver {
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
-    pub(super) fn flush_direct_writes(&self) -> CuResult<()> {
+    pub(crate) fn flush_direct_writes(&self) -> CuResult<()> {
         let mut device: CUdevice = 0;
         // SAFETY: the pointer is to a local.
         unsafe { self.functions.cuCtxGetDevice(&mut device)? };

@@ -4,9 +4,9 @@
 //! header says is refused here where that is cheap to see; a cubin that lies about itself can only harm the worker
 //! process of the client that sent it.
 
-use super::Driver;
-use super::fatbin::has_code_for;
-use super::jit::Options;
+use crate::driver::Driver;
+use crate::fatbin::has_code_for;
+use crate::jit::Options;
 use causeway_api::handle::{Library, Module, Native};
 use causeway_api::image::{self, FATBIN_HEADER_BYTES, Form, WRAPPER_MAGIC};
 use causeway_api::sys::{CUdevice, CUjitInputType, CUlinkState, CUresult};
@@ -106,7 +106,7 @@ impl<'a> Prepared<'a> {
 }
 
 impl Driver {
-    pub(super) fn load_module(
+    pub(crate) fn load_module(
         &self,
         form: u32,
         options: &JitOptions,
@@ -127,7 +127,7 @@ impl Driver {
         Ok(Native::from_raw(raw))
     }
 
-    pub(super) fn load_library(
+    pub(crate) fn load_library(
         &self,
         form: u32,
         options: &JitOptions,

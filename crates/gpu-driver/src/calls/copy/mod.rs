@@ -3,9 +3,7 @@
 mod host;
 mod shape;
 
-pub(super) use host::HostRanges;
-
-use super::Driver;
+use crate::driver::Driver;
 use causeway_api::handle::{Context, Native, Stream};
 use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUresult};
 use causeway_gpu::calls::CopyCalls;
@@ -74,7 +72,7 @@ impl CopyCalls for Driver {
 impl Driver {
     /// # Safety
     /// `source` must stay readable for the place's bytes until the copy is done.
-    pub(super) unsafe fn copy_in(
+    pub(crate) unsafe fn copy_in(
         &self,
         destination: &NativePlace,
         source: *const u8,
@@ -87,7 +85,7 @@ impl Driver {
 
     /// # Safety
     /// `destination` must stay writable for the place's bytes until the copy is done.
-    pub(super) unsafe fn copy_out(
+    pub(crate) unsafe fn copy_out(
         &self,
         source: &NativePlace,
         destination: *mut u8,
@@ -99,7 +97,7 @@ impl Driver {
     }
 
     /// A copy on the device as a node of a graph has it.
-    pub(super) fn copy_node(destination: &NativePlace, source: &NativePlace) -> CuResult<CUDA_MEMCPY3D> {
+    pub(crate) fn copy_node(destination: &NativePlace, source: &NativePlace) -> CuResult<CUDA_MEMCPY3D> {
         let (size, to_pitch, from_pitch) = match Shape::of(destination, source)? {
             // The driver has no node that copies nothing.
             Shape::Nothing => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 
 /// Where an end of a copy begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(crate) enum Start {
     Host(*mut u8),
     Device(u64),
     Array { array: Native<Array>, x: usize, y: usize, z: usize },
@@ -16,16 +16,16 @@ pub(super) enum Start {
 
 /// How far it is from a row to the next, and from a slice to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pitch {
+pub(crate) struct Pitch {
     /// Bytes from a row to the next.
-    pub(super) row: usize,
+    pub(crate) row: usize,
     /// Rows from a slice to the next.
-    pub(super) rows: usize,
+    pub(crate) rows: usize,
 }
 
 /// The two ends of a copy, reduced to as few dimensions as they have together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Nothing,
     Linear { bytes: usize },
     Rows { width: usize, rows: usize, to_pitch: usize, from_pitch: usize },
@@ -36,7 +36,7 @@ impl Pitch {
     /// That of an array is the device's own business.
     const OF_ARRAY: Self = Self { row: 0, rows: 0 };
 
-    pub(super) fn of(place: &NativePlace) -> CuResult<Self> {
+    pub(crate) fn of(place: &NativePlace) -> CuResult<Self> {
         let DevicePlace::Memory(region) = place else { return Ok(Self::OF_ARRAY) };
         if region.height <= 1 {
             let row = if region.depth > 1 { region.slice_pitch } else { region.width };
@@ -54,7 +54,7 @@ impl Pitch {
 }
 
 impl Shape {
-    pub(super) fn of(to: &NativePlace, from: &NativePlace) -> CuResult<Self> {
+    pub(crate) fn of(to: &NativePlace, from: &NativePlace) -> CuResult<Self> {
         if to.size() != from.size() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -103,7 +103,7 @@ impl Shape {
 }
 
 impl Start {
-    pub(super) fn of(place: &NativePlace) -> Self {
+    pub(crate) fn of(place: &NativePlace) -> Self {
         match place {
             DevicePlace::Memory(region) => Self::Device(region.address),
             DevicePlace::Array(part) => {
@@ -113,7 +113,7 @@ impl Start {
         }
     }
 
-    pub(super) fn kind(self) -> CUmemorytype {
+    pub(crate) fn kind(self) -> CUmemorytype {
         match self {
             Self::Host(_) => CUmemorytype::CU_MEMORYTYPE_HOST,
             Self::Device(_) => CUmemorytype::CU_MEMORYTYPE_DEVICE,
@@ -121,21 +121,21 @@ impl Start {
         }
     }
 
-    pub(super) fn host(self) -> *mut c_void {
+    pub(crate) fn host(self) -> *mut c_void {
         if let Self::Host(address) = self { address.cast() } else { core::ptr::null_mut() }
     }
 
-    pub(super) fn device(self) -> u64 {
+    pub(crate) fn device(self) -> u64 {
         if let Self::Device(address) = self { address } else { 0 }
     }
 
-    pub(super) fn array(self) -> (Native<Array>, usize, usize, usize) {
+    pub(crate) fn array(self) -> (Native<Array>, usize, usize, usize) {
         if let Self::Array { array, x, y, z } = self { (array, x, y, z) } else { (Native::NULL, 0, 0, 0) }
     }
 }
 
 /// The contiguous host memory for what lies at a place of the device.
-pub(super) fn packed(place: &NativePlace) -> CuResult<NativePlace> {
+pub(crate) fn packed(place: &NativePlace) -> CuResult<NativePlace> {
     let (width, height, depth) = place.size();
     let slice_pitch = width.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Ok(DevicePlace::Memory(Region { address: 0, row_pitch: width, slice_pitch, width, height, depth }))

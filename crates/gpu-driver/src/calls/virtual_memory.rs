@@ -1,7 +1,7 @@
 //! Memory whose addresses the client chooses, by the driver's virtual memory management.
 
-use super::Driver;
-use super::functions::Functions;
+use crate::driver::Driver;
+use crate::window::reserve_with_driver;
 use causeway_api::handle::{Allocation, Native};
 use causeway_api::snapshot::Window;
 use causeway_api::sys::{
@@ -13,29 +13,24 @@ use causeway_api::types::{AddressAccess, AllocationProperties};
 use causeway_gpu::borrowed::{BorrowError, Borrowed};
 use causeway_gpu::calls::VirtualMemoryCalls;
 use causeway_gpu::{CuResult, Staging};
-use parking_lot::Mutex;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Where the session's device memory lies: addresses that neither programs nor the driver use by themselves. A driver
 /// (580) honours wanted addresses anywhere below 2^47, and 4 TiB of them at once.
-pub(super) const WINDOW: Window = Window { address: 0x2000_0000_0000, size: 4 << 40, granularity: 2 << 20 };
+pub(crate) const WINDOW: Window = Window { address: 0x2000_0000_0000, size: 4 << 40, granularity: 2 << 20 };
 
 /// Bytes in front of the part of the window whose addresses the client gives out. Memory of nobody lies there: kernels that read a
 /// little before their first allocation find memory with NVIDIA's own addresses, too (H100, 2026-11-24).
 const IN_FRONT: u64 = 2 << 20;
 
 /// The part of the window whose addresses the client gives out.
-pub(super) fn window_of_client() -> Window {
+pub(crate) fn window_of_client() -> Window {
     Window {
         address: WINDOW.address + IN_FRONT,
         size: WINDOW.size - IN_FRONT,
         granularity: WINDOW.granularity,
     }
 }
-
-/// Whether a window has been reserved with the driver, which is done when it is first needed.
-#[derive(Default)]
-pub(super) struct WindowState(pub(super) Mutex<Option<CuResult<()>>>);
 
 fn on_device(device: CUdevice) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
@@ -182,7 +177,7 @@ impl Driver {
     }
 
     /// All memory of an allocation of the host, at an address of the driver's choice.
-    pub(super) fn host_memory_of(&self, allocation: Native<Allocation>, bytes: usize) -> CuResult<Staging> {
+    pub(crate) fn host_memory_of(&self, allocation: Native<Allocation>, bytes: usize) -> CuResult<Staging> {
         let functions = self.functions;
         let mut address = 0;
         unsafe { functions.cuMemAddressReserve(&mut address, bytes, 0, 0, 0)? };
@@ -218,9 +213,9 @@ impl Driver {
 #[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
 impl Driver {
     /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
-    pub(super) fn open_window(&self) -> CuResult<()> {
+    pub(crate) fn open_window(&self) -> CuResult<()> {
         *self.device_window.0.lock().get_or_insert_with(|| {
-            reserve(self.functions, WINDOW.address, WINDOW.size)?;
+            reserve_with_driver(self.functions, WINDOW.address, WINDOW.size)?;
             if let Err(status) = self.map_in_front() {
                 tracing::debug!(status = status.0, "nothing lies in front of the device's memory");
             }
@@ -267,7 +262,7 @@ impl Driver {
         asked.is_ok() && value != 0
     }
 
-    pub(super) fn export_descriptor(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd> {
+    pub(crate) fn export_descriptor(&self, allocation: Native<Allocation>) -> CuResult<OwnedFd> {
         let mut descriptor = -1;
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         unsafe {
@@ -281,7 +276,7 @@ impl Driver {
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
-    pub(super) fn import_descriptor(&self, descriptor: &OwnedFd) -> CuResult<Native<Allocation>> {
+    pub(crate) fn import_descriptor(&self, descriptor: &OwnedFd) -> CuResult<Native<Allocation>> {
         let mut handle = 0;
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         // The number of a descriptor travels in the place of an address.
@@ -296,7 +291,7 @@ impl Driver {
 // SAFETY of the calls below: as above.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
 impl Driver {
-    pub(super) fn map_borrowed(
+    pub(crate) fn map_borrowed(
         &self,
         descriptor: &OwnedFd,
         size: usize,
@@ -332,28 +327,10 @@ impl Driver {
         reserved.map(|()| address).map_err(BorrowError::Addresses)
     }
 
-    pub(super) fn unmap_borrowed(&self, address: CUdeviceptr, size: usize) -> CuResult<()> {
+    pub(crate) fn unmap_borrowed(&self, address: CUdeviceptr, size: usize) -> CuResult<()> {
         unsafe {
             self.functions.cuMemUnmap(address, size)?;
             self.functions.cuMemAddressFree(address, size)
         }
     }
-}
-
-/// Reserves addresses with the driver. It gives none of which a mapping had a part when it started (580, H100, 2026-11-24).
-pub(super) fn reserve(functions: &Functions, address: u64, size: u64) -> CuResult<()> {
-    let mut given = 0;
-    // SAFETY: the pointer is to a local.
-    unsafe { functions.cuMemAddressReserve(&mut given, size as usize, 0, address, 0)? };
-    if given == address {
-        return Ok(());
-    }
-    // SAFETY: no pointers; the range was reserved just now.
-    unsafe { functions.cuMemAddressFree(given, size as usize)? };
-    tracing::warn!(
-        wanted = format_args!("{address:#x}"),
-        given = format_args!("{given:#x}"),
-        "the driver reserves other addresses than it is asked for; memory is allocated call by call"
-    );
-    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
 }

@@ -1,6 +1,6 @@
 //! The driver's log.
 
-use super::Driver;
+use crate::driver::Driver;
 use causeway_api::sys::CUlogIterator;
 use causeway_gpu::CuResult;
 use causeway_gpu::calls::LogCalls;

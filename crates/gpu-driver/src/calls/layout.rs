@@ -5,7 +5,7 @@
 //! an H200 with driver 580.159.04 and cuBLASLt 13.1.0.3 (2026-11-21); nothing about them is published. A driver
 //! without the table, or with a smaller one, gives no layout, with which cuBLASLt goes on as well.
 
-use super::Driver;
+use crate::driver::Driver;
 use causeway_api::sys::{CUdevice, CUdevice_attribute, CUresult, CUuuid};
 use causeway_gpu::CuResult;
 use core::ffi::c_void;
@@ -21,7 +21,7 @@ type Release = unsafe extern "C" fn(*mut u8, *mut u8) -> CUresult;
 
 impl Driver {
     /// For each pair of multiprocessors of the current context's device, the number of its partition (GPC).
-    pub(super) fn read_layout(&self) -> CuResult<Vec<u8>> {
+    pub(crate) fn read_layout(&self) -> CuResult<Vec<u8>> {
         let pairs = self.multiprocessor_pairs()?;
         let identifier = CUuuid { bytes: TABLE.to_be_bytes().map(|byte| byte as core::ffi::c_char) };
         let mut table: *const c_void = core::ptr::null();

@@ -1,8 +1,9 @@
 //! The driver's linker for device code.
 
-use super::Driver;
-use super::jit::Options;
-use super::module::c_text;
+use crate::calls::module::c_text;
+use crate::driver::Driver;
+use crate::jit::Options;
+use crate::links::Link;
 use causeway_api::handle::{LinkState, Native};
 use causeway_api::sys::{CUjitInputType, CUlinkState, CUresult};
 use causeway_api::types::JitOptions;
@@ -12,13 +13,6 @@ use core::ffi::c_void;
 
 /// The longest piece of a result that is given at once, in bytes: what a reply can hold, with room to spare.
 const MOST_PIECE: usize = 8 << 20;
-
-/// A linker that a client has made.
-pub(super) struct Link {
-    options: Options,
-    /// Address and size of the result once there is one; it belongs to the driver until the linker is destroyed.
-    result: Option<(usize, usize)>,
-}
 
 impl LinkerCalls for Driver {
     fn link_create(&self, options: &JitOptions) -> CuResult<Native<LinkState>> {

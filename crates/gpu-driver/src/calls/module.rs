@@ -1,6 +1,7 @@
 //! Modules and libraries, their functions and kernels, and what the client keeps of these.
 
-use super::{Driver, context};
+use crate::context;
+use crate::driver::Driver;
 use causeway_api::handle::{Function, Kernel, Library, Module, Native};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUfunction_attribute, CUresult};
 use causeway_api::types::{FunctionInfo, JitOptions, JitReport, Parameter};
@@ -12,7 +13,7 @@ use std::ffi::CString;
 /// More parameters than the 32,764 bytes of a launch can hold.
 const MOST_PARAMETERS: usize = 1 << 15;
 
-pub(super) fn c_text(text: &str) -> CuResult<CString> {
+pub(crate) fn c_text(text: &str) -> CuResult<CString> {
     CString::new(text).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
@@ -222,7 +223,7 @@ impl Driver {
     /// Does `work` in the current context, or in the first device's primary context when there is none: the runtime
     /// asks for a program's kernels before it makes a context, and without one the driver knows no parameters
     /// (201 from `cuKernelGetParamInfo`, 580.159, 2026-11-21). The context stays: nearly every program makes it next.
-    pub(super) fn in_some_context<T>(&self, work: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
+    pub(crate) fn in_some_context<T>(&self, work: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
         if context::current(self.functions)? != Native::NULL {
             return work();
         }
@@ -259,7 +260,7 @@ impl Driver {
 
     /// The device of the current context; the first one when there is none, since kernels may be asked about
     /// before there is a context.
-    pub(super) fn current_device(&self) -> CuResult<CUdevice> {
+    pub(crate) fn current_device(&self) -> CuResult<CUdevice> {
         if context::current(self.functions)? == Native::NULL {
             return Ok(0);
         }

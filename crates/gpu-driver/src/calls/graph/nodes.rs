@@ -1,7 +1,8 @@
 //! What nodes do, in the forms in which the driver takes it.
 
-use crate::launch::ParameterBuffer;
-use crate::{Driver, context};
+use crate::calls::launch::ParameterBuffer;
+use crate::context;
+use crate::driver::Driver;
 use causeway_api::handle::{Context, Function, Native};
 use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUkernel, CUresult,
@@ -14,7 +15,7 @@ use causeway_gpu::CuResult;
 const MOST_OPERATIONS: usize = 256;
 
 /// A kernel of a library has a place of its own, which counts where there is no function.
-pub(super) fn kernel(
+pub(crate) fn kernel(
     (function, is_kernel): (Native<Function>, bool),
     context: Native<Context>,
     shape: &LaunchShape,
@@ -36,7 +37,7 @@ pub(super) fn kernel(
     }
 }
 
-pub(super) fn memset(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS {
+pub(crate) fn memset(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS {
     CUDA_MEMSET_NODE_PARAMS {
         dst: fill.address,
         pitch: fill.pitch as usize,
@@ -48,7 +49,7 @@ pub(super) fn memset(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS {
 }
 
 /// Stream memory operations as the driver has them. Kinds that are not listed may hold more than these fields.
-pub(super) fn operations(given: &[ValueOperation]) -> CuResult<Vec<CUstreamBatchMemOpParams>> {
+pub(crate) fn operations(given: &[ValueOperation]) -> CuResult<Vec<CUstreamBatchMemOpParams>> {
     type Kind = CUstreamBatchMemOpType;
     if given.len() > MOST_OPERATIONS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -78,7 +79,7 @@ pub(super) fn operations(given: &[ValueOperation]) -> CuResult<Vec<CUstreamBatch
 
 impl Driver {
     /// Stream memory operations of a node, in the context that is current.
-    pub(super) fn batch(
+    pub(crate) fn batch(
         &self,
         operations: &mut [CUstreamBatchMemOpParams],
     ) -> CuResult<CUDA_BATCH_MEM_OP_NODE_PARAMS> {

@@ -1,9 +1,10 @@
 //! Managed memory: memory of a device at an address of the client's choice, so that kernels have it at full speed.
 //! This process has its bytes by copies, in a stream that waits for nothing.
 
-use super::functions::Functions;
-use super::virtual_memory::reserve;
-use super::{Driver, context};
+use crate::context;
+use crate::driver::Driver;
+use crate::functions::Functions;
+use crate::window::reserve_with_driver;
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{
     CUdevice, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
@@ -14,7 +15,7 @@ use causeway_gpu::{CuResult, DeviceBytes};
 /// Where such memory lies: addresses that neither programs nor the driver use by themselves, reserved with the driver when they are
 /// first needed. They cannot be a part of the range that is kept for memory of the host: of what was mapped when it started the
 /// driver gives no addresses.
-pub(super) const MANAGED_WINDOW: (u64, u64) = (0x3100_0000_0000, 1 << 40);
+pub(crate) const MANAGED_WINDOW: (u64, u64) = (0x3100_0000_0000, 1 << 40);
 
 /// Device memory is mapped in multiples of this (H200, driver 580); other devices refuse, and their clients use host memory.
 const GRANULARITY: usize = 2 << 20;
@@ -34,7 +35,7 @@ unsafe impl Send for Managed {}
 
 impl Driver {
     /// Memory of the current context's device at `address`, where the device and its neighbours allow that.
-    pub(super) fn on_device(&self, address: u64, bytes: usize) -> CuResult<Box<dyn DeviceBytes>> {
+    pub(crate) fn on_device(&self, address: u64, bytes: usize) -> CuResult<Box<dyn DeviceBytes>> {
         let (start, size) = MANAGED_WINDOW;
         let length = bytes.checked_next_multiple_of(GRANULARITY).filter(|length| *length > 0);
         let length = length.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -43,7 +44,11 @@ impl Driver {
         if !is_inside || !address.is_multiple_of(GRANULARITY as u64) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        (*self.managed_window.0.lock().get_or_insert_with(|| reserve(self.functions, start, size)))?;
+        (*self
+            .managed_window
+            .0
+            .lock()
+            .get_or_insert_with(|| reserve_with_driver(self.functions, start, size)))?;
         let mut managed = Managed {
             functions: self.functions,
             context: context::current(self.functions)?,

@@ -1,0 +1,49 @@
+//! Parts of devices, which green contexts use.
+
+use causeway_api::sys::{CUdevResource, CUresult};
+use causeway_api::types::DeviceResource;
+use causeway_gpu::CuResult;
+use parking_lot::Mutex;
+
+/// The API has no call that gives a resource back, so there is an end to how many a client may ask for.
+const MOST_RESOURCES: usize = 1 << 16;
+
+/// The resources that the client knows, by number.
+#[derive(Default)]
+pub(crate) struct Resources(Mutex<Vec<CUdevResource>>);
+
+impl Resources {
+    pub(crate) fn keep(&self, resource: CUdevResource) -> CuResult<DeviceResource> {
+        let mut kept = self.0.lock();
+        if kept.len() >= MOST_RESOURCES {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        kept.push(resource);
+        let id = kept.len() as u64 - 1;
+        // SAFETY: every byte of the union belongs to `_oversize`, and any byte is a valid number.
+        let value = unsafe { resource.__bindgen_anon_1._oversize };
+        Ok(DeviceResource { id, kind: resource.type_.0, value })
+    }
+
+    pub(crate) fn get(&self, id: u64) -> CuResult<CUdevResource> {
+        let index = usize::try_from(id).unwrap_or(usize::MAX);
+        self.0.lock().get(index).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_api::sys::CUdevResourceType;
+
+    #[test]
+    fn a_resource_is_found_by_its_number_alone() {
+        let resources = Resources::default();
+        let mut resource =
+            CUdevResource { type_: CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM, ..Default::default() };
+        resource.__bindgen_anon_1.sm.smCount = 132;
+        let kept = resources.keep(resource).unwrap();
+        assert_eq!((kept.id, kept.kind, kept.value[0]), (0, 1, 132));
+        assert!(resources.get(0).is_ok() && resources.get(1).is_err() && resources.get(u64::MAX).is_err());
+    }
+}
