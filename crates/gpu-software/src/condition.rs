@@ -1,6 +1,5 @@
-//! The values that steer conditional nodes, and what a node carries out for a value.
+//! The values that steer conditional nodes, and what a value chooses.
 
-use super::graph::Node;
 use super::handles;
 use causeway_api::sys::{CUgraphConditionalNodeType, CUresult};
 use causeway_gpu::CuResult;
@@ -81,33 +80,12 @@ impl Choice {
         }
     }
 
-    fn of(self, value: u32) -> usize {
+    /// The number of the graph that a value chooses.
+    pub(super) fn of(self, value: u32) -> usize {
         match self {
             Self::If | Self::While => usize::from(value == 0),
             Self::Switch => value as usize,
         }
-    }
-}
-
-/// What a graph does: values that it begins with, and its nodes in their order.
-#[derive(Default)]
-pub(super) struct Sequence {
-    pub(super) conditions: Vec<Arc<Condition>>,
-    pub(super) nodes: Vec<Node>,
-}
-
-/// A conditional node of an executable graph.
-pub(super) struct Branch {
-    pub(super) condition: Arc<Condition>,
-    pub(super) choice: Choice,
-    pub(super) bodies: Vec<Arc<Sequence>>,
-}
-
-impl Branch {
-    /// What is to be carried out now, and whether the value is to be looked at again afterwards.
-    pub(super) fn next(&self) -> Option<(Arc<Sequence>, bool)> {
-        let body = self.bodies.get(self.choice.of(self.condition.value()))?;
-        Some((Arc::clone(body), self.choice == Choice::While))
     }
 }
 

@@ -4,10 +4,12 @@
 //! many threads as streams have work at the same time, so that a kernel which waits for another stream's kernel
 //! gets it; threads without work end after a while.
 
+use super::action::Action;
 use super::context::Context;
 use super::operation::Operation;
+use super::point::StreamId;
 use super::scheduler::{Scheduler, State};
-use super::stream::{Action, Activity, Done, Fired, StreamId, Waiter};
+use super::stream::{Activity, Command, Done, Fired, Waiter};
 use causeway_api::sys::CUresult;
 use parking_lot::MutexGuard;
 use std::cmp::Reverse;
@@ -279,7 +281,7 @@ impl State {
         self.take(id, false)
     }
 
-    fn front(&mut self, id: StreamId) -> Option<&mut super::stream::Command> {
+    fn front(&mut self, id: StreamId) -> Option<&mut Command> {
         self.streams.get_mut(&id)?.queue.front_mut()
     }
 

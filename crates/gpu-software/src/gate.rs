@@ -1,9 +1,10 @@
 //! Stops in streams that somebody outside opens: gates, and values in memory.
 
+use super::action::Action;
 use super::operation::{Comparison, Condition, Operation, Value};
+use super::point::StreamId;
 use super::region;
 use super::scheduler::Scheduler;
-use super::stream::{Action, StreamId};
 use causeway_api::sys::{CUresult, CUstreamWaitValue_flags, CUstreamWriteValue_flags};
 use causeway_api::types::Region;
 use causeway_gpu::{CuResult, Gate};

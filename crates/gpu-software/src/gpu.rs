@@ -1,18 +1,20 @@
 //! The back end: its state, and what the worker's engine needs besides the calls of the declaration list.
 
 use crate::array::Arrays;
-use crate::context::{Context, Contexts};
+use crate::context::Context;
+use crate::contexts::Contexts;
 use crate::graph::Graphs;
 use crate::linker::Links;
+use crate::machine::Machine;
 use crate::managed::Managed;
 use crate::memory::Memory;
-use crate::module::Modules;
-use crate::operation::{HostDestination, HostSource, Machine, Operation};
+use crate::modules::Modules;
+use crate::operation::{HostDestination, HostSource, Operation};
 use crate::options::{InvalidOption, Options};
 use crate::pinned::Pinned;
+use crate::point::StreamId;
 use crate::scheduler::Scheduler;
 use crate::staging::StagingPool;
-use crate::stream::StreamId;
 use crate::virtual_memory::VirtualMemory;
 use crate::{attributes, condition, region};
 use causeway_api::handle::{self, Native};

@@ -4,11 +4,12 @@
 //! edges themselves are not needed: on a processor nothing is gained by running two nodes at a time. A conditional node alone
 //! gets its number before its turn, which comes when its edges are sent.
 
-use super::condition::{Branch, Choice, Condition as Steering, Sequence};
+use super::action::Action;
+use super::condition::{Choice, Condition};
 use super::handles;
-use super::operation::{Condition, Operation, Value};
+use super::point::{Point, StreamId};
 use super::scheduler::Scheduler;
-use super::stream::{Action, Point, StreamId};
+use super::sequence::{Branch, Node, Sequence};
 use causeway_api::sys::{CUgraphInstantiate_flags, CUresult};
 use causeway_gpu::CuResult;
 use parking_lot::Mutex;
@@ -22,72 +23,6 @@ const MOST_BODIES: u32 = 1 << 12;
 /// Conditional nodes that may lie within each other.
 const MOST_DEPTH: u32 = 64;
 
-/// What a node does.
-#[derive(Clone)]
-pub(super) enum Node {
-    /// Nothing.
-    Empty,
-    /// Work for an executor thread.
-    Run(Arc<Operation>),
-    /// A kernel; its attributes are those of its first launch.
-    Kernel(Arc<Operation>),
-    /// Records an event.
-    Record(u64),
-    /// Writes values and waits for values.
-    Values(Arc<[ValueStep]>),
-    /// Carries one of these graphs out as a value says.
-    Conditional { condition: Arc<Steering>, choice: Choice, bodies: Arc<[u64]> },
-    /// The same in an executable graph.
-    Branch(Arc<Branch>),
-}
-
-/// One stream memory operation.
-#[derive(Clone, Copy)]
-pub(super) enum ValueStep {
-    /// Writes a value.
-    Write { address: u64, value: Value },
-    /// Stops the stream until memory holds a value.
-    Wait(Condition),
-    /// Orders memory, which is in order here anyway.
-    Barrier,
-}
-
-impl Node {
-    fn is_like(&self, other: &Self) -> bool {
-        core::mem::discriminant(self) == core::mem::discriminant(other)
-    }
-
-    /// Appends what a stream does for it; nothing for records of events, which the scheduler has to know before.
-    fn append_to(&self, actions: &mut Vec<Action>) {
-        match self {
-            Self::Empty | Self::Record(_) | Self::Conditional { .. } => {}
-            Self::Run(operation) | Self::Kernel(operation) => {
-                actions.push(Action::Run(Operation::Shared(Arc::clone(operation))));
-            }
-            Self::Values(steps) => actions.extend(steps.iter().filter_map(|step| match *step {
-                ValueStep::Write { address, value } => {
-                    Some(Action::Run(Operation::WriteValue { address, value }))
-                }
-                ValueStep::Wait(condition) => Some(Action::WaitValue(condition)),
-                ValueStep::Barrier => None,
-            })),
-            Self::Branch(branch) => actions.push(Action::Branch(Arc::clone(branch))),
-        }
-    }
-}
-
-impl Sequence {
-    /// What a stream does for it.
-    pub(super) fn actions(self: &Arc<Self>) -> Vec<Action> {
-        let mut actions = Vec::new();
-        if !self.conditions.is_empty() {
-            actions.push(Action::Begin(Arc::clone(self)));
-        }
-        self.nodes.iter().for_each(|node| node.append_to(&mut actions));
-        actions
-    }
-}
-
 /// A graph.
 #[derive(Default)]
 struct Graph {
@@ -96,7 +31,7 @@ struct Graph {
     /// Their numbers in an order that the edges allow.
     order: Vec<u32>,
     /// The values that steer conditional nodes of it.
-    conditions: Vec<Arc<Steering>>,
+    conditions: Vec<Arc<Condition>>,
 }
 
 struct Executable {
@@ -145,7 +80,7 @@ impl Graphs {
     }
 
     /// Keeps a value that steers conditional nodes of a graph.
-    pub(super) fn keep_condition(&self, graph: u64, condition: Arc<Steering>) -> CuResult<()> {
+    pub(super) fn keep_condition(&self, graph: u64, condition: Arc<Condition>) -> CuResult<()> {
         let mut graphs = self.graphs.lock();
         let graph = graphs.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         if graph.conditions.len() >= MOST_NODES {
@@ -159,7 +94,7 @@ impl Graphs {
     pub(super) fn append_conditional(
         &self,
         graph: u64,
-        condition: Arc<Steering>,
+        condition: Arc<Condition>,
         kind: u32,
         size: u32,
     ) -> CuResult<()> {

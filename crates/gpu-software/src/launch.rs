@@ -1,8 +1,8 @@
 //! Launching kernels: the checks before, and what their faults mean in CUDA.
 
 use super::function::Function;
+use super::machine::Machine;
 use super::module::Module;
-use super::operation::Machine;
 use causeway_api::sys::{CUlaunchAttributeID, CUresult};
 use causeway_api::types::{LaunchAttribute, LaunchShape};
 use causeway_gpu::{CuResult, OutputStream};

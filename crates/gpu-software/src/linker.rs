@@ -3,7 +3,7 @@
 //! Programs expect an ELF file, whose size can be found by looking at it. So the texts are the one section of one.
 
 use super::image;
-use super::module::code_of;
+use super::programs::code_of;
 use causeway_api::image::Form;
 use causeway_api::image::texts::container;
 use causeway_api::sys::{CUjitInputType, CUresult};

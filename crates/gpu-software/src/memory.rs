@@ -1,10 +1,11 @@
 //! Device memory: what is allocated, by which context, and how it goes back.
 
+use super::action::Action;
 use super::context::{Context, ContextId};
 use super::operation::Operation;
+use super::point::StreamId;
 use super::pool::Pool;
 use super::scheduler::Scheduler;
-use super::stream::{Action, StreamId};
 use causeway_api::sys::{CUdevice, CUresult};
 use causeway_gpu::{CuResult, Staging};
 use causeway_ptx::memory::AddressSpace;
@@ -147,7 +148,8 @@ impl Memory {
             0 => Arc::clone(&self.pools.lock().of_devices[context.device as usize].current),
             id => self.pool(id)?,
         };
-        let (address, size) = pool.allocate(size as u64, stream, &self.space, &self.scheduler)?;
+        let (address, size) =
+            pool.allocate(size as u64, stream, &self.space, |point| self.scheduler.has_reached(point))?;
         let allocation = Allocation { context: context.id, pool: Some((pool, size)) };
         self.allocations.lock().insert(address, allocation);
         Ok(address)
@@ -230,7 +232,7 @@ impl Memory {
 
     /// Gives memory of a pool back until it keeps no more than `keep` bytes.
     pub(super) fn trim_pool(&self, id: u64, keep: usize) -> CuResult<()> {
-        self.pool(id)?.trim_to(keep as u64, &self.space, &self.scheduler);
+        self.pool(id)?.trim_to(keep as u64, &self.space, |point| self.scheduler.has_reached(point));
         Ok(())
     }
 
@@ -244,7 +246,7 @@ impl Memory {
             }
             pool
         };
-        pool.destroy(&self.space, &self.scheduler);
+        pool.destroy(&self.space, |point| self.scheduler.has_reached(point));
         Ok(())
     }
 }

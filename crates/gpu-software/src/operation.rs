@@ -1,29 +1,17 @@
 //! What a stream executes.
 
-use super::condition::Conditions;
 use super::launch::Launch;
+use super::machine::Machine;
 use super::pool::{BlockToken, Pool};
 use super::region;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
-use causeway_gpu::{CuResult, OutputSink};
+use causeway_gpu::CuResult;
 use causeway_ptx::memory::{AddressSpace, MemoryError};
-use parking_lot::RwLock;
 use std::sync::Arc;
 
 /// Moving up to this many bytes takes less time than waking a thread: at 10 GB/s it is 3 microseconds.
 const QUICK_BYTES: u64 = 32 << 10;
-
-/// What operations work with.
-pub(super) struct Machine {
-    pub(super) space: Arc<AddressSpace>,
-    /// The threads that kernels run on.
-    pub(super) pool: causeway_ptx::Pool,
-    /// Takes what kernels print; nothing until the worker has set it.
-    pub(super) output: RwLock<Option<OutputSink>>,
-    /// Values that kernels set.
-    pub(super) conditions: Conditions,
-}
 
 /// Host memory that a copy reads.
 pub(super) struct HostSource(pub(super) *const u8);

@@ -7,12 +7,13 @@
 //!
 //! All of it is behind one lock, which is never held while an operation runs or a callback is called.
 
+use super::action::Action;
 use super::context::Context;
 use super::event::Event;
-use super::operation::{Machine, Operation};
-use super::stream::{
-    Action, Activity, Command, Done, Fired, Point, Stream, StreamId, StreamKind, Waiter, Watch, WatchProgress,
-};
+use super::machine::Machine;
+use super::operation::Operation;
+use super::point::{Point, StreamId};
+use super::stream::{Activity, Command, Done, Fired, Stream, StreamKind, Waiter, Watch, WatchProgress};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{Completion, CuResult};
 use parking_lot::{Condvar, Mutex, MutexGuard};

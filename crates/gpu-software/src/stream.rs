@@ -1,22 +1,11 @@
 //! What a stream holds and how far it is. The [`scheduler`](super::scheduler) moves it on.
 
-use super::condition::{Branch, Sequence};
+use super::action::Action;
 use super::context::Context;
-use super::operation::{Condition, Operation};
+use super::point::{Point, StreamId};
 use causeway_gpu::CuResult;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-/// Names a stream; never used again in this process.
-pub(super) type StreamId = u64;
-
-/// A point in a stream: it is reached when the stream has completed `sequence` commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Point {
-    pub(super) stream: StreamId,
-    pub(super) sequence: u64,
-}
 
 /// How a stream relates to the legacy default stream of its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,35 +16,6 @@ pub(super) enum StreamKind {
     Blocking,
     /// Neither waits for the other.
     NonBlocking,
-}
-
-/// What happens when it is a command's turn.
-pub(super) enum Action {
-    /// Work for an executor thread.
-    Run(Operation),
-    /// Nothing: the command is there for what it waits for.
-    Pass,
-    /// Notes the time at which `event` was reached, unless it has been recorded again (`record` tells).
-    Record { event: u64, record: u64 },
-    /// Stops the stream until memory holds a value.
-    WaitValue(Condition),
-    /// Gives values what a launch of their graph begins with.
-    Begin(Arc<Sequence>),
-    /// A conditional node: what it chooses comes before the rest of the stream.
-    Branch(Arc<Branch>),
-    /// Stops the stream until `open` is set, after having called `reached` once.
-    Gate { reached: Option<Box<dyn FnOnce() + Send>>, open: Arc<AtomicBool> },
-}
-
-impl Action {
-    /// Whether it takes less time than waking a thread for it.
-    pub(super) fn is_quick(&self) -> bool {
-        match self {
-            Self::Run(operation) => operation.is_quick(),
-            Self::Pass | Self::Record { .. } | Self::WaitValue(_) => true,
-            Self::Gate { .. } | Self::Begin(_) | Self::Branch(_) => false,
-        }
-    }
 }
 
 /// An entry of a stream's queue.

@@ -1,8 +1,8 @@
 //! Graphs and executable graphs.
 
 use crate::SoftwareGpu;
-use crate::graph::{Node, ValueStep};
 use crate::operation::{Operation, Pattern, Value};
+use crate::sequence::{Node, ValueStep};
 use causeway_api::handle::{Event, Function, Graph, GraphExec, Native, Stream};
 use causeway_api::sys::{CUresult, CUstreamBatchMemOpType};
 use causeway_api::types::{Fill, GraphEdge, LaunchAttribute, LaunchShape, ValueOperation};

@@ -34,7 +34,7 @@ impl ModuleCalls for SoftwareGpu {
     }
 
     fn jit_report(&self, report: u64) -> CuResult<JitReport> {
-        Ok(self.modules.reports.take(report))
+        Ok(self.modules.programs.reports.take(report))
     }
 
     fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
@@ -142,11 +142,11 @@ impl LinkerCalls for SoftwareGpu {
         _options: &JitOptions,
         data: &[u8],
     ) -> CuResult<()> {
-        self.links.add(state.value(), kind, data, &self.modules.reports)
+        self.links.add(state.value(), kind, data, &self.modules.programs.reports)
     }
 
     fn link_complete(&self, state: Native<LinkState>) -> CuResult<usize> {
-        self.links.complete(state.value(), &self.modules.reports)
+        self.links.complete(state.value(), &self.modules.programs.reports)
     }
 
     fn link_result(&self, state: Native<LinkState>, start: usize, length: usize) -> CuResult<Vec<u8>> {

@@ -1,0 +1,18 @@
+//! What operations work with.
+
+use super::condition::Conditions;
+use causeway_gpu::OutputSink;
+use causeway_ptx::memory::AddressSpace;
+use parking_lot::RwLock;
+use std::sync::Arc;
+
+/// What operations work with.
+pub(super) struct Machine {
+    pub(super) space: Arc<AddressSpace>,
+    /// The threads that kernels run on.
+    pub(super) pool: causeway_ptx::Pool,
+    /// Takes what kernels print; nothing until the worker has set it.
+    pub(super) output: RwLock<Option<OutputSink>>,
+    /// Values that kernels set.
+    pub(super) conditions: Conditions,
+}
