@@ -75,7 +75,7 @@ bench: programs
 	cargo bench --locked -p causeway-wire
 
 gpu-bundle: programs
-	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs -p causeway-model
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs -p causeway-model -p causeway-fabric-perf
 	@scripts/gpu-bundle.sh
 
 net-test: programs

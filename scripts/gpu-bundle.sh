@@ -15,6 +15,7 @@ mkdir -p "$bundle"/{bin,programs,lib,yardstick,apps/programs}
 
 # Both names of each library that programs open.
 install -s "$release/causeway" "$bundle/bin/causeway"
+install -s "$release/fabric-perf" "$bundle/bin/fabric-perf"
 install -s "$release/libcuda.so" "$bundle/bin/libcuda.so.1"
 cp "$bundle/bin/libcuda.so.1" "$bundle/bin/libcuda.so"
 install -s "$release/libcauseway_nvml.so" "$bundle/bin/libnvidia-ml.so.1"

@@ -18,6 +18,11 @@ pub fn client_library() -> PathBuf {
     causeway().with_file_name("libcuda.so")
 }
 
+/// The program `fabric-perf`, next to [`causeway`].
+pub fn fabric_perf() -> PathBuf {
+    causeway().with_file_name("fabric-perf")
+}
+
 /// The library that stands in for NVML, next to [`causeway`].
 pub fn nvml_library() -> PathBuf {
     causeway().with_file_name("libcauseway_nvml.so")
@@ -73,7 +78,8 @@ pub fn cuda_program(name: &str) -> PathBuf {
     path
 }
 
-/// The folder that the running executable's profile is built into, with `causeway`, the client library and the model test built.
+/// The folder that the running executable's profile is built into, with `causeway`, the client library, the model test and
+/// `fabric-perf` built.
 ///
 /// `cargo test` builds neither for a package that only starts them, so they are built here; that costs a fraction of
 /// a second when they are up to date.
@@ -116,6 +122,8 @@ fn profile_folder() -> PathBuf {
             "causeway-stubs",
             "-p",
             "causeway-model",
+            "-p",
+            "causeway-fabric-perf",
             "--profile",
             profile,
         ])
@@ -123,6 +131,6 @@ fn profile_folder() -> PathBuf {
         .env("CARGO_TARGET_DIR", target)
         .status()
         .expect("cargo can be started; without it, set CAUSEWAY_BIN");
-    assert!(status.success(), "`causeway`, its client libraries or the model test could not be built");
+    assert!(status.success(), "`causeway`, its client libraries, the model test or `fabric-perf` could not be built");
     folder.to_owned()
 }

@@ -1,4 +1,4 @@
-//! How is it written as CSV, JSON and plots?
+//! How is it written as CSV, JSON and pictures?
 
 use core::fmt::Write as _;
 use std::io;
@@ -9,8 +9,8 @@ use thiserror::Error;
 
 use crate::case::Case;
 use crate::pipeline::{self, Comparison, Verdict};
-use crate::plot::{self, PlotError};
-use crate::results::{Figures, Kind, Run};
+use crate::plot::{self, Figure, PlotError};
+use crate::results::{Figures, Run};
 use crate::statistics::Summary;
 
 /// Why the results are not on disk.
@@ -42,17 +42,26 @@ pub fn prepare(folder: &Path) -> Result<(), FilesError> {
     std::fs::create_dir_all(folder)
         .map_err(|cause| FilesError::Folder { folder: folder.to_owned(), cause })?;
     let trial = folder.join(format!(".causeway-bench-{}", std::process::id()));
-    put(&trial, b"")?;
+    put(&trial, "")?;
     std::fs::remove_file(&trial).map_err(|cause| FilesError::Write { path: trial, cause })
 }
 
 /// Writes `KIND.csv`, `KIND.json` and the plots; returns what was written.
 pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
-    let mut files = vec![(format!("{}.csv", run.kind.name()), csv(run).into_bytes())];
-    files.push((format!("{}.json", run.kind.name()), json(run).into_bytes()));
-    for figure in plot::figures(run) {
-        files.push((format!("{}.svg", figure.name), plot::svg(&figure)?.into_bytes()));
-        files.push((format!("{}.png", figure.name), plot::png(&figure)?));
+    write_all(folder, run.kind.name(), &csv(run), &json(run), &plot::figures(run))
+}
+
+/// Writes `NAME.csv`, `NAME.json` and a picture for each figure; returns what was written.
+pub fn write_all(
+    folder: &Path,
+    name: &str,
+    csv: &str,
+    json: &str,
+    figures: &[Figure],
+) -> Result<Vec<PathBuf>, FilesError> {
+    let mut files = vec![(format!("{name}.csv"), csv.to_owned()), (format!("{name}.json"), json.to_owned())];
+    for figure in figures {
+        files.push((format!("{}.svg", figure.name), plot::svg(figure)?));
     }
     let mut written = Vec::with_capacity(files.len());
     for (name, content) in files {
@@ -63,9 +72,19 @@ pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
     Ok(written)
 }
 
-/// Writes a file.
-pub(crate) fn put(path: &Path, content: &[u8]) -> Result<(), FilesError> {
+/// What was written, as a line for people.
+pub fn listed(written: &[PathBuf]) -> String {
+    let names: Vec<_> = written.iter().map(|path| path.display().to_string()).collect();
+    format!("written: {}", names.join(", "))
+}
+
+fn put(path: &Path, content: &str) -> Result<(), FilesError> {
     std::fs::write(path, content).map_err(|cause| FilesError::Write { path: path.to_owned(), cause })
+}
+
+/// A document of results as JSON.
+pub fn as_json(document: &impl Serialize) -> String {
+    serde_json::to_string(document).expect("results have no maps with keys that are not text") + "\n"
 }
 
 /// The run as JSON.
@@ -81,9 +100,7 @@ pub fn json(run: &Run) -> String {
         verdicts: &'a [Verdict],
     }
     let comparisons = &pipeline::compare(run);
-    let verdicts = &pipeline::verdicts(comparisons);
-    let text = serde_json::to_string(&Document { run, comparisons, verdicts });
-    text.expect("a run has no maps with keys that are not text") + "\n"
+    as_json(&Document { run, comparisons, verdicts: &pipeline::verdicts(comparisons) })
 }
 
 const COLUMNS: &str = "case,bytes,arguments,target,device,quantity,unit,repetitions,median,p5,p95,mean,relative_deviation,\
@@ -141,12 +158,6 @@ fn quoted(text: impl AsRef<str>) -> String {
     }
 }
 
-/// The names of all files that [`fn@write`] makes for a kind of run.
-pub fn names(kind: Kind) -> Vec<String> {
-    let plots = plot::names(kind).iter().flat_map(|name| [format!("{name}.svg"), format!("{name}.png")]);
-    [format!("{}.csv", kind.name()), format!("{}.json", kind.name())].into_iter().chain(plots).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +193,8 @@ mod tests {
         prepare(&folder).unwrap();
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
         let written = write(&folder, &example()).unwrap();
-        let expected: Vec<_> = names(Kind::Copy).iter().map(|name| folder.join(name)).collect();
+        let names = ["copy.csv", "copy.json", "copy-bandwidth.svg", "copy-latency.svg"];
+        let expected: Vec<_> = names.iter().map(|name| folder.join(name)).collect();
         assert_eq!(written, expected);
         assert!(written.iter().all(|path| path.metadata().unwrap().len() > 100));
     }

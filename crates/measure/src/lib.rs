@@ -10,7 +10,7 @@
 //! | [`sizes`]      | Which sizes of copies are meant, and how is a size written?                  |
 //! | [`case`]       | What can be measured?                                                        |
 //! | [`plan`]       | How often, and in which order?                                               |
-//! | `random`       | Which numbers follow no pattern, and are the same in each run?               |
+//! | [`random`]     | Which numbers follow no pattern, and are the same in each run?               |
 //! | [`protocol`]   | What do parent and measuring process say to each other?                      |
 //! | [`child`]      | How is a case measured and its content checked?                              |
 //! | [`target`]     | How is a measuring process started, asked and ended?                         |
@@ -19,11 +19,9 @@
 //! | [`pipeline`]   | Does a choice by size do as well as the best fixed choice?                   |
 //! | [`results`]    | What was measured, where and by which command?                               |
 //! | [`table`]      | How does a person read it in a terminal?                                     |
-//! | [`files`]      | How is it written as CSV, JSON and plots?                                    |
+//! | [`files`]      | How is it written as CSV, JSON and pictures?                                 |
 //! | [`plot`]       | How is it drawn?                                                             |
-//! | [`verbs`]      | What do two RDMA devices do with queue pairs, capacities and MTUs?            |
 //! | [`machine`]    | Which machine is this, and what time is it?                                  |
-//! | [`verbs_model`] | What should a link over verbs reach, on paper?                              |
 
 pub mod case;
 pub mod child;
@@ -33,12 +31,10 @@ pub mod pipeline;
 pub mod plan;
 pub mod plot;
 pub mod protocol;
-mod random;
+pub mod random;
 pub mod results;
 pub mod run;
 pub mod sizes;
 pub mod statistics;
 pub mod table;
 pub mod target;
-pub mod verbs;
-pub mod verbs_model;

@@ -3,6 +3,7 @@
 use core::fmt::Write as _;
 
 use crate::case::{Case, Path};
+use crate::machine::Machine;
 use crate::pipeline;
 use crate::results::{CaseRecord, Figures, Kind, Run};
 use crate::sizes::Size;
@@ -53,12 +54,14 @@ pub fn text(run: &Run) -> String {
     out
 }
 
+/// The first line above tables: what measured, when and where.
+pub fn heading(version: &str, date: &str, machine: &Machine) -> String {
+    let Machine { host, processor, processors, kernel, .. } = machine;
+    format!("causeway {version}, {date}, {host}: {processor}, {processors} processors, {kernel}\n")
+}
+
 fn head(run: &Run) -> String {
-    let machine = &run.machine;
-    let mut out = format!(
-        "causeway {}, {}, {}: {}, {} processors, {}\n",
-        run.version, run.date, machine.host, machine.processor, machine.processors, machine.kernel
-    );
+    let mut out = heading(&run.version, &run.date, &run.machine);
     for record in &run.targets {
         let Some(introduction) = &record.introduction else { continue };
         let version = introduction.driver_version;
@@ -77,7 +80,7 @@ fn head(run: &Run) -> String {
 }
 
 /// Lines with columns as wide as they must be: the first to the left, the others to the right.
-pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
+pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -100,7 +103,7 @@ fn range(summary: &Summary) -> String {
 }
 
 /// A share as percent.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_fabric::{Via, ViaChoice};
+use causeway_fabric::ViaChoice;
 use causeway_measure::case::{ARGUMENTS, Case, Direction, Path, Wait};
 use causeway_measure::pipeline::FIXED;
 use causeway_measure::plan::Plan;
@@ -112,8 +112,8 @@ pub struct Common {
     /// Do not compare the content of copies before they are timed.
     #[arg(long)]
     no_verify: bool,
-    /// A folder for the results: tables as CSV, everything with the single times as JSON, plots as SVG and PNG. It is made
-    /// when it is not there.
+    /// A folder for the results: tables as CSV, everything with the single times as JSON, plots as SVG. It is made when it
+    /// is not there.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -138,32 +138,6 @@ impl Common {
 }
 
 impl Arguments {
-    /// Copies between the host and the first device of a server, over verbs.
-    pub fn copies_over_verbs(
-        server: &str,
-        keys: KeyArguments,
-        sizes: Sizes,
-        repetitions: u32,
-        out: Option<PathBuf>,
-    ) -> Self {
-        Self::Copy(CopyArguments {
-            sizes: Some(sizes),
-            memory: vec![Memory::Pageable, Memory::Pinned],
-            direction: vec![Way::To, Way::From],
-            common: Common {
-                on: vec![server.to_owned()],
-                keys,
-                via: vec![ViaChoice::Only(Via::Verbs)],
-                native: false,
-                repetitions: Some(repetitions),
-                budget: None,
-                quick: false,
-                no_verify: false,
-                out,
-            },
-        })
-    }
-
     /// Which kind of measurement it is.
     pub fn kind(&self) -> Kind {
         match self {

@@ -4,11 +4,9 @@
 //! |-------------|-----------------------------------------------------------|
 //! | `arguments` | What can be asked, and which cases follow?                |
 //! | `targets`   | Which processes measure what?                             |
-//! | `verbs`     | How are RDMA devices measured, without GPUs?               |
 
 mod arguments;
 mod targets;
-mod verbs;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -20,7 +18,7 @@ use causeway_measure::protocol::MessageError;
 use causeway_measure::results::Run;
 use causeway_measure::run::{Order, run};
 use causeway_measure::table;
-use clap::{Args, Subcommand};
+use clap::Args;
 use thiserror::Error;
 
 use crate::embedded::EmbeddedError;
@@ -29,25 +27,17 @@ use crate::library::LibraryError;
 use crate::report::ReportError;
 use arguments::Arguments;
 use targets::{Targets, command_line};
-use verbs::{VerbsArguments, VerbsError};
 
 /// Measure copies, launches and waits, on servers and on this machine's own GPU, in turns.
 ///
 /// Each target gets a process of its own, which calls the CUDA driver as a program does; what differs in plans alone shares one. Repetition i is
 /// measured on every target before repetition i + 1 on any, so that what disturbs the machine disturbs all alike. The content of copies is
-/// compared before they are timed. When no target is named, a private server with the software GPU is measured. `verbs` measures network
-/// cards instead, without GPUs.
+/// compared before they are timed. When no target is named, a private server with the software GPU is measured. Network cards are measured
+/// without GPUs by the program fabric-perf.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    #[command(flatten)]
-    Gpu(Arguments),
-    Verbs(VerbsArguments),
+    what: Arguments,
 }
 
 /// The arguments of the process that measures one target.
@@ -94,9 +84,6 @@ pub enum BenchError {
     /// Nobody reads the tables.
     #[error("the results cannot be printed: {0}")]
     Print(io::Error),
-    /// RDMA devices cannot be measured.
-    #[error(transparent)]
-    Verbs(#[from] VerbsError),
     /// The system does not say where this program is.
     #[error("the system does not say where the program causeway is: {0}")]
     Executable(io::Error),
@@ -104,19 +91,7 @@ pub enum BenchError {
 
 /// Measures; the exit code says whether all targets were measured to the end and every byte was right.
 pub fn bench(arguments: &BenchArguments) -> Result<ExitCode, BenchError> {
-    match &arguments.what {
-        What::Gpu(arguments) => bench_gpus(arguments),
-        What::Verbs(arguments) => {
-            let outcome = verbs::verbs(arguments)?;
-            match arguments.copies() {
-                Some(copies) => bench_gpus(&copies),
-                None => Ok(outcome),
-            }
-        }
-    }
-}
-
-fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
+    let arguments = &arguments.what;
     let cases = arguments.cases();
     if cases.is_empty() {
         return Err(BenchError::Nothing);
@@ -142,9 +117,8 @@ fn finish(run: &Run, arguments: &Arguments) -> Result<ExitCode, BenchError> {
     if run.has_figures() {
         io::stdout().lock().write_all(table::text(run).as_bytes()).map_err(BenchError::Print)?;
         if let Some(folder) = &arguments.common().out {
-            let written = files::write(folder, run)?;
-            let names: Vec<_> = written.iter().map(|path| path.display().to_string()).collect();
-            writeln!(io::stdout().lock(), "\nwritten: {}", names.join(", ")).map_err(BenchError::Print)?;
+            let written = files::listed(&files::write(folder, run)?);
+            writeln!(io::stdout().lock(), "\n{written}").map_err(BenchError::Print)?;
         }
     }
     let mut troubles = run.troubles();

@@ -1,4 +1,4 @@
-//! Drawing a figure on any surface.
+//! How is a figure drawn?
 
 use core::ops::Range;
 
@@ -32,7 +32,7 @@ const COLOURS: [RGBColor; 8] = [
 type Drawing<T> = Result<T, PlotError>;
 
 fn failed<E: core::fmt::Display>(error: E) -> PlotError {
-    PlotError::Draw(error.to_string())
+    PlotError(error.to_string())
 }
 
 fn colour(target: usize) -> RGBColor {

@@ -10,7 +10,7 @@ use crate::table::significant;
 #[derive(Debug)]
 pub struct Figure {
     /// The file's name without its ending.
-    pub name: &'static str,
+    pub name: String,
     /// What it shows.
     pub title: String,
     /// The targets, by the number that a [`Series`] has.
@@ -59,12 +59,12 @@ pub struct Series {
     pub points: Vec<Point>,
 }
 
-/// How much more targets have than one of them: thin lines with an axis of their own, which is not logarithmic.
+/// How much more targets have than one of them: thin lines with an axis of their own.
 #[derive(Debug)]
 pub struct Gains {
-    /// From below to above, in percent.
+    /// From below to above: logarithms of percent.
     pub axis: Axis,
-    /// A target's number and its points: a place on the x axis, and percent.
+    /// A target's number and its points: a place on the x axis, and a [`gain_place`].
     pub lines: Vec<(usize, Vec<(f64, f64)>)>,
 }
 
@@ -120,19 +120,15 @@ impl Axis {
         Self { title: unit.to_owned(), from, to, labels }
     }
 
-    /// Round numbers of percent from the least to the greatest of these, with 0 among them. Places are the numbers themselves.
-    pub fn percent(values: impl Iterator<Item = f64>) -> Self {
-        let (from, to) = ends(values.chain([0.0])).unwrap_or((0.0, 0.0));
-        let span = (to - from).max(1.0);
-        let decade = 10_f64.powf((span / 5.0).log10().floor());
-        let step =
-            [1.0, 2.0, 5.0, 10.0].map(|step| step * decade).into_iter().find(|step| span / step <= 6.0);
-        let step = step.unwrap_or(decade * 10.0);
-        let (first, last) = ((from / step).floor() as i64, (to / step).ceil() as i64);
-        let places = (first..=last.max(first + 1)).map(|count| count as f64 * step);
-        let labels: Vec<_> = places.map(|place| (place, format!("{} %", label(place)))).collect();
-        let (from, to) = (labels[0].0, labels[labels.len() - 1].0);
-        Self { title: "gain".to_owned(), from, to, labels }
+    /// Powers of ten of percent, from the least that is drawn to the greatest of these places and 1 % at least.
+    pub fn gains(places: impl Iterator<Item = f64>) -> Self {
+        let from = gain_place(0.0);
+        let to = places.fold(0.0, f64::max).ceil();
+        let label = |place: i32| {
+            let least = if f64::from(place) == from { " or less" } else { "" };
+            (f64::from(place), format!("{} %{least}", label(10_f64.powi(place))))
+        };
+        Self { title: "gain".to_owned(), from, to, labels: (from as i32..=to as i32).map(label).collect() }
     }
 
     /// One place for each row, the first on top.
@@ -158,35 +154,18 @@ pub fn size_place(size: u64) -> f64 {
     (size.max(1) as f64).log2()
 }
 
+/// Where a gain lies on an axis of gains; 0.05 is 5 % more. Below 0.1 % all lie on one line, and what is lost, too: neither has a place
+/// on an axis of logarithms.
+pub fn gain_place(gain: f64) -> f64 {
+    const LEAST: f64 = 0.001;
+    (gain.max(LEAST) * 100.0).log10()
+}
+
 fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.fold(None, |ends, value| match ends {
         None => Some((value, value)),
         Some((least, greatest)) => Some((value.min(least), value.max(greatest))),
     })
-}
-
-impl Figure {
-    /// All texts in it.
-    pub fn texts(&self) -> Vec<String> {
-        let of_panel = |panel: &Panel| {
-            let gains = panel.gains.as_ref().map(|gains| &gains.axis);
-            let axes = [&panel.x, &panel.y].into_iter().chain(gains);
-            let labels = axes.flat_map(|axis| axis.labels.iter().map(|(_, text)| text).chain([&axis.title]));
-            labels.chain([&panel.title]).cloned().collect::<Vec<_>>()
-        };
-        let of_panels = self.panels.iter().flat_map(of_panel);
-        of_panels.chain(self.legend.iter().cloned()).chain([self.title.clone()]).collect()
-    }
-}
-
-/// The names of the figures of a kind of run.
-pub fn names(kind: Kind) -> &'static [&'static str] {
-    match kind {
-        Kind::Copy => &["copy-bandwidth", "copy-latency"],
-        Kind::Latency => &["latency"],
-        Kind::Launch => &["launch"],
-        Kind::Pipeline => &["pipeline"],
-    }
 }
 
 /// The figures of a run.
@@ -203,29 +182,25 @@ pub fn figures(run: &Run) -> Vec<Figure> {
             launches(run, "time until 1000 launches are done, for each", |figures| figures.done_us),
         ]],
     };
-    let titles: &[&str] = match run.kind {
-        Kind::Copy => &["Bandwidth of copies", "Time of copies"],
-        Kind::Latency => &["Calls that wait"],
-        Kind::Pipeline => &["Bandwidth of copies by plan"],
-        Kind::Launch => &["Launches of an empty kernel, by bytes of arguments"],
+    let named: &[(&str, &str)] = match run.kind {
+        Kind::Copy => &[("copy-bandwidth", "Bandwidth of copies"), ("copy-latency", "Time of copies")],
+        Kind::Latency => &[("latency", "Calls that wait")],
+        Kind::Pipeline => &[("pipeline", "Bandwidth of copies by plan")],
+        Kind::Launch => &[("launch", "Launches of an empty kernel, by bytes of arguments")],
     };
-    let legend: Vec<String> = run.targets.iter().map(|record| printable(&record.target.name)).collect();
+    let legend: Vec<String> = run.targets.iter().map(|record| record.target.name.clone()).collect();
     let subtitle = format!("medians, 5th to 95th percentile; {}, causeway {}", run.date, run.version);
-    let named = names(run.kind).iter().zip(titles).zip(panels);
     named
+        .iter()
+        .zip(panels)
         .filter(|(_, panels)| !panels.is_empty())
         .map(|((name, title), panels)| Figure {
-            name,
+            name: (*name).to_owned(),
             title: format!("{title} ({subtitle})"),
             legend: legend.clone(),
             panels,
         })
         .collect()
-}
-
-/// A name in the letters of the font.
-fn printable(name: &str) -> String {
-    name.chars().map(|letter| if letter.is_ascii_graphic() || letter == ' ' { letter } else { '?' }).collect()
 }
 
 /// What each target has of these cases; `place` says where a case lies.
@@ -314,14 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn gains_are_labelled_around_zero() {
-        assert_eq!(
-            texts(&Axis::percent([430.0, -12.0].into_iter())),
-            ["-100 %", "0 %", "100 %", "200 %", "300 %", "400 %", "500 %"]
-        );
-        let none = Axis::percent(core::iter::empty());
-        assert!(none.to > none.from, "{none:?}");
-        assert!(texts(&Axis::percent([0.02].into_iter())).contains(&"0 %"));
+    fn gains_are_labelled_by_powers_of_ten() {
+        let axis = Axis::gains([4.3, -0.12, 0.0].map(gain_place).into_iter());
+        assert_eq!(texts(&axis), ["0.1 % or less", "1 %", "10 %", "100 %", "1000 %"]);
+        assert_eq!(gain_place(-0.5), axis.from);
+        assert!((gain_place(0.1) - 1.0).abs() < 1e-9);
+        assert_eq!(texts(&Axis::gains(core::iter::empty())), ["0.1 % or less", "1 %"]);
     }
 
     #[test]

@@ -1,61 +1,24 @@
-//! How is it drawn? Figures of one or more panels, as SVG and as PNG. Everything is on logarithmic axes; bands and bars go from the
-//! 5th to the 95th percentile.
+//! How is it drawn? Figures of one or more panels, as SVG. Everything is on logarithmic axes; bands and bars go from the 5th to the
+//! 95th percentile. Whoever shows a picture has the font: widths of texts are estimates.
 
 mod draw;
 mod figure;
 
-use std::sync::OnceLock;
-
-use plotters::backend::{BitMapBackend, SVGBackend};
-use plotters::style::{FontStyle, register_font};
+use plotters::backend::SVGBackend;
 use thiserror::Error;
 
-pub use figure::{Axis, Figure, Gains, Panel, Point, Series, figures, names, size_place};
+pub use figure::{Axis, Figure, Gains, Panel, Point, Series, figures, gain_place, size_place};
 
-/// A few characters of Roboto, so that PNG files have text where no font is installed; see `fonts/README.md`.
-static FONT: &[u8] = include_bytes!("../../fonts/Roboto-Regular-subset.ttf");
-
-/// Why a plot is not drawn.
+/// Why a plot is not drawn: the library that draws has failed.
 #[derive(Debug, Error)]
-pub enum PlotError {
-    /// The font is damaged.
-    #[error("the font for plots cannot be read")]
-    Font,
-    /// The library that draws has failed.
-    #[error("a plot cannot be drawn: {0}")]
-    Draw(String),
-    /// The picture cannot be packed.
-    #[error("a plot cannot be written as PNG: {0}")]
-    Encode(#[from] png::EncodingError),
-}
-
-/// Makes the font known to the library that draws, once.
-fn load_font() -> Result<(), PlotError> {
-    static LOADED: OnceLock<bool> = OnceLock::new();
-    let loaded = LOADED.get_or_init(|| register_font("sans-serif", FontStyle::Normal, FONT).is_ok());
-    if *loaded { Ok(()) } else { Err(PlotError::Font) }
-}
+#[error("a plot cannot be drawn: {0}")]
+pub struct PlotError(String);
 
 /// The figure as SVG.
 pub fn svg(figure: &Figure) -> Result<String, PlotError> {
-    load_font()?;
     let mut text = String::new();
     draw::draw(figure, SVGBackend::with_string(&mut text, draw::size(figure)))?;
     Ok(text)
-}
-
-/// The figure as PNG.
-pub fn png(figure: &Figure) -> Result<Vec<u8>, PlotError> {
-    load_font()?;
-    let (width, height) = draw::size(figure);
-    let mut pixels = vec![0; width as usize * height as usize * 3];
-    draw::draw(figure, BitMapBackend::with_buffer(&mut pixels, (width, height)))?;
-    let mut file = Vec::new();
-    let mut encoder = png::Encoder::new(&mut file, width, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    encoder.write_header()?.write_image_data(&pixels)?;
-    Ok(file)
 }
 
 #[cfg(test)]
@@ -86,31 +49,6 @@ mod tests {
     }
 
     #[test]
-    fn png_can_be_decoded_and_shows_something() {
-        for figure in figures(&example()) {
-            let file = png(&figure).unwrap();
-            let mut reader = png::Decoder::new(std::io::Cursor::new(&file)).read_info().unwrap();
-            let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
-            let info = reader.next_frame(&mut pixels).unwrap();
-            assert_eq!((info.width, info.height), draw::size(&figure));
-            let pixels = pixels.chunks(3);
-            let all = pixels.len();
-            let white = pixels.filter(|pixel| *pixel == [255; 3]).count();
-            assert!(white > all / 2 && white < all * 99 / 100, "{white} of {all} pixels are white");
-        }
-    }
-
-    #[test]
-    fn the_font_has_every_letter_of_the_plots() {
-        load_font().unwrap();
-        let text: String = figures(&example()).iter().flat_map(|figure| figure.texts()).collect();
-        assert!(
-            text.chars().all(|letter| letter.is_ascii() || "\u{b5}\u{d7}\u{2013}".contains(letter)),
-            "{text}"
-        );
-    }
-
-    #[test]
     fn a_figure_without_points_is_drawn() {
         let panel = Panel {
             title: "nothing".into(),
@@ -121,7 +59,7 @@ mod tests {
             rows: 0,
         };
         let figure =
-            Figure { name: "none", title: "none".into(), legend: vec!["a".into()], panels: vec![panel] };
+            Figure { name: "none".into(), title: "none".into(), legend: vec!["a".into()], panels: vec![panel] };
         assert!(svg(&figure).unwrap().contains("nothing"));
     }
 }

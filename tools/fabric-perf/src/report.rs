@@ -3,25 +3,21 @@
 use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use causeway_measure::files::{self, FilesError};
+use causeway_measure::sizes::Size;
+use causeway_measure::table::{aligned, heading, percent, significant};
 use serde::Serialize;
 
-use super::case::{Case, Quantity, Setting};
-use super::figures::figures;
-use super::results::{Comparison, Record, Run, Way};
-use super::sweep::{Sweep, Varied};
-use crate::files::{self, FilesError};
-use crate::plot;
-use crate::sizes::Size;
-use crate::table::{aligned, percent, significant};
+use crate::averages::{Average, Band, averages};
+use crate::case::{Case, Quantity, Setting};
+use crate::figures::figures;
+use crate::results::{Comparison, Record, Run, Way};
+use crate::sweep::{Sweep, Varied};
 
 /// All tables: what was measured with, each sweep, and Causeway beside perftest.
 pub fn text(run: &Run) -> String {
-    let Run { version, date, machine, ends: [near, far], .. } = run;
-    let mut out = format!(
-        "causeway {version}, {date}, {}: {}, {} processors, {}\n",
-        machine.host, machine.processor, machine.processors, machine.kernel
-    );
-    for end in [near, far] {
+    let mut out = heading(run.version, &run.date, &run.machine);
+    for end in &run.ends {
         let _ = writeln!(out, "{}: {}, {}", end.host, end.device, end.port);
     }
     for sweep in &run.sweeps {
@@ -31,6 +27,11 @@ pub fn text(run: &Run) -> String {
                 if table.len() > 1 {
                     let (unit, rows) = (quantity.unit(), aligned(&table));
                     let _ = write!(out, "\n{way}, {quantity} in {unit}, {}\n{rows}", sweep.varied);
+                }
+                let averages = averages(run, sweep, way);
+                if quantity == Quantity::Bandwidth && !averages.is_empty() {
+                    let rows = aligned(&averaged(sweep, &averages));
+                    let _ = write!(out, "\n{way}, mean gain over sizes, {}\n{rows}", sweep.varied);
                 }
             }
         }
@@ -47,15 +48,34 @@ pub fn text(run: &Run) -> String {
 }
 
 /// What a setting is called among those of a sweep.
-pub(super) fn short(varied: Varied, setting: Setting) -> String {
+pub(crate) fn short(varied: Varied, setting: Setting) -> String {
     match varied {
         Varied::Nothing => setting.to_string(),
         Varied::QueuePairs if setting.queue_pairs == 1 => "1 queue pair".to_owned(),
         Varied::QueuePairs => format!("{} queue pairs", setting.queue_pairs),
         Varied::Capacity => format!("capacity {}", setting.capacity),
-        Varied::Mtu => format!("MTU {}", setting.mtu),
+        Varied::Mtu | Varied::MtuOfTwo => format!("MTU {}", setting.mtu),
         Varied::Both => format!("{} x {}", setting.queue_pairs, setting.capacity),
     }
+}
+
+fn gain_text(gain: f64) -> String {
+    format!("{:+.2} %", gain * 100.0)
+}
+
+/// A line for each band, with the mean gain of each setting.
+fn averaged(sweep: &Sweep, averages: &[Average]) -> Vec<Vec<String>> {
+    let others = || sweep.settings.iter().enumerate().filter(|(index, _)| *index != sweep.base);
+    let head = ["sizes", "n"].map(str::to_owned).into_iter();
+    let mut rows = vec![head.chain(others().map(|(_, setting)| short(sweep.varied, *setting))).collect()];
+    for band in Band::ALL {
+        let of_band: Vec<_> = averages.iter().filter(|average| average.band == band).collect();
+        let Some(count) = of_band.iter().map(|average| average.sizes).max() else { continue };
+        let gain = |setting: &Setting| of_band.iter().find(|average| average.setting == *setting);
+        let cells = others().map(|(_, setting)| gain(setting).map_or("-".to_owned(), |one| gain_text(one.gain)));
+        rows.push([band.to_string(), count.to_string()].into_iter().chain(cells).collect());
+    }
+    rows
 }
 
 /// A line for each size, with mean, relative deviation and gain of each setting.
@@ -83,7 +103,7 @@ fn table(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Vec<Vec<Stri
             }
             if index != sweep.base {
                 let gain = run.gain(way.tool, case, sweep, sweep.settings[index]);
-                row.push(gain.map_or("-".to_owned(), |gain| format!("{:+.1} %", gain * 100.0)));
+                row.push(gain.map_or("-".to_owned(), gain_text));
             }
         }
         rows.push(row);
@@ -146,41 +166,30 @@ pub fn csv(run: &Run) -> String {
     out
 }
 
-/// The run as JSON, with every sample.
+/// The run as JSON, with every sample and what follows from them.
 pub fn json(run: &Run) -> String {
     #[derive(Serialize)]
     struct Document<'a> {
         #[serde(flatten)]
         run: &'a Run,
+        averages: Vec<Average>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         comparisons: Vec<Comparison>,
     }
-    let text = serde_json::to_string(&Document { run, comparisons: run.comparisons() });
-    text.expect("a run has no maps with keys that are not text") + "\n"
+    let ways = |sweep| Way::ALL.into_iter().flat_map(move |way| averages(run, sweep, way));
+    let averages = run.sweeps.iter().flat_map(ways).collect();
+    files::as_json(&Document { run, averages, comparisons: run.comparisons() })
 }
 
-/// Writes `verbs.csv`, `verbs.json` and the plots; returns what was written.
+/// Writes `fabric.csv`, `fabric.json` and the plots; returns what was written.
 pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
-    let mut written = Vec::new();
-    let mut put = |name: String, content: &[u8]| {
-        let path = folder.join(name);
-        files::put(&path, content)?;
-        written.push(path);
-        Ok::<_, FilesError>(())
-    };
-    put("verbs.csv".to_owned(), csv(run).as_bytes())?;
-    put("verbs.json".to_owned(), json(run).as_bytes())?;
-    for figure in figures(run) {
-        put(format!("{}.svg", figure.name), plot::svg(&figure)?.as_bytes())?;
-        put(format!("{}.png", figure.name), &plot::png(&figure)?)?;
-    }
-    Ok(written)
+    files::write_all(folder, "fabric", &csv(run), &json(run), &figures(run))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::results::tests::example;
+    use crate::results::tests::example;
 
     #[test]
     fn tables_have_every_sweep_with_gains_and_the_comparison() {
@@ -189,7 +198,9 @@ mod tests {
             "send, bandwidth in GB/s, queue capacity",
             "messages of a link, latency",
             "RDMA read, latency in us",
-            "+700.0 %",
+            "+700.00 %",
+            "mean gain over sizes, queue pairs and capacity",
+            "to 512 KiB",
             "perftest",
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
@@ -209,11 +220,13 @@ mod tests {
     fn all_files_are_written() {
         let folder = tempfile::tempdir().unwrap();
         let written = write(folder.path(), &example()).unwrap();
-        // Bandwidth of five sweeps and latency of two, each as two kinds of picture.
-        assert_eq!(written.len(), 2 + 7 * 2);
+        // Bandwidth of six sweeps and latency of two.
+        assert_eq!(written.len(), 2 + 8);
         let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&written[1]).unwrap()).unwrap();
         assert_eq!(value["records"][0]["operation"], "send");
         assert_eq!(value["records"][0]["samples"].as_array().map(Vec::len), Some(3));
+        // Five ways, four bands, and 3 + 7 + 4 + 4 + 1 settings beside the bases of their sweeps.
+        assert_eq!(value["averages"].as_array().map(Vec::len), Some(5 * 4 * 19));
         assert_eq!(value["comparisons"].as_array().map(Vec::len), Some(10));
     }
 }

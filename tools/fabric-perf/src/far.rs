@@ -1,15 +1,15 @@
-//! The end that is measured against: `causeway bench verbs --listen`.
+//! The end that is measured against: `fabric-perf --listen`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use thiserror::Error;
 
-use super::case::{Case, LONGEST, Operation, Setting};
-use super::control::{Answer, Control, ControlError, Request, VERSION};
-use super::endpoint::{Endpoint, EndpointError, Joined};
-use super::link::{self, LinkTrouble};
-use super::perftest::{self, Server};
+use crate::case::{Case, LONGEST, Operation, Setting};
+use crate::control::{Answer, Control, ControlError, Request, VERSION};
+use crate::endpoint::{Endpoint, EndpointError, Joined};
+use crate::link::{self, LinkTrouble};
+use crate::perftest::{self, Server};
 
 /// The most settings of one visitor: more than all sweeps have.
 const MOST_JOINED: usize = 64;
@@ -123,13 +123,13 @@ fn answer<'a>(
                 .ok_or(ServeError::Senseless("queue pairs were named that were not joined"))?;
             work(control, joined, case, is_check)?;
         }
-        Request::Link { setting, by_manager, registers } => {
+        Request::Link { setting, by_manager } => {
             must_be_sane_setting(setting)?;
             let local = SocketAddr::new(control.connection().local_addr()?.ip(), 0);
             let listener = TcpListener::bind(local)?;
             control.send(&Answer::Listening { port: listener.local_addr()?.port() })?;
             // It ends when the other end goes.
-            drop(link::obey(&listener, setting, endpoint.device_for_links(), by_manager, registers)?);
+            drop(link::obey(&listener, setting, endpoint.device_for_links(), by_manager)?);
         }
         Request::Perftest { case, setting } => {
             must_be_sane(case)?;
@@ -165,7 +165,7 @@ fn work(control: &mut Control, joined: &Joined<'_>, case: Case, is_check: bool) 
     let digest = (is_check && is_read).then(|| joined.digest_of_source(case.bytes));
     control.send(&Answer::Ready { digest })?;
     let part = match is_check {
-        true if case.operation == Operation::Send => joined.receive(1),
+        true if case.operation == Operation::Send => joined.receive(case.bytes, 1),
         true => Ok(()),
         false => joined.take_part(case),
     };

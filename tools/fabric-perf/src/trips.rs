@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// Round trips, each of which begins when the one before ends. They are timed one by one, as perftest does, so that of a machine
 /// with other work the typical one is found; by the processor's counter, which costs no system call.
-pub(super) struct Trips {
+pub(crate) struct Trips {
     begun: Instant,
     ticks: Vec<u64>,
 }
@@ -17,17 +17,17 @@ impl Default for Trips {
 
 impl Trips {
     /// The first one begins.
-    pub(super) fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Self { begun: Instant::now(), ticks: vec![ticks()] }
     }
 
     /// One has ended.
-    pub(super) fn one_more(&mut self) {
+    pub(crate) fn one_more(&mut self) {
         self.ticks.push(ticks());
     }
 
     /// The seconds of the one in the middle; 0 without any.
-    pub(super) fn median(&self) -> f64 {
+    pub(crate) fn median(&self) -> f64 {
         let tick = self.begun.elapsed().as_secs_f64() / (ticks() - self.ticks[0]).max(1) as f64;
         typical(&self.ticks).map_or(0.0, |ticks| ticks as f64 * tick)
     }

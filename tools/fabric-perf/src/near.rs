@@ -1,22 +1,22 @@
-//! The end that measures: `causeway bench verbs --to HOST`.
+//! The end that measures: `fabric-perf --to HOST`.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use causeway_measure::machine::{self, Machine};
+use causeway_measure::statistics::Summary;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use thiserror::Error;
 
-use super::case::{Case, Setting};
-use super::control::{Answer, Control, ControlError, Request, VERSION};
-use super::endpoint::{Endpoint, EndpointError};
-use super::ends::Ends;
-use super::link::LinkTrouble;
-use super::perftest::PerftestError;
-use super::results::{Record, Run, Tool};
-use super::sweep::{Varied, settings, sweep};
-use crate::machine::{self, Machine};
-use crate::statistics::Summary;
+use crate::case::{Case, Setting};
+use crate::control::{Answer, Control, ControlError, Request, VERSION};
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::ends::Ends;
+use crate::link::LinkTrouble;
+use crate::perftest::PerftestError;
+use crate::results::{Record, Run, Tool};
+use crate::sweep::{Varied, settings, sweep};
 
 /// What is to be measured.
 #[derive(Debug)]
@@ -29,23 +29,19 @@ pub struct Order {
     pub varied: Vec<Varied>,
     /// What is measured with each setting.
     pub cases: Vec<Case>,
-    /// Whether the memory that goes through links is registered with the card, as pinned memory of a program is.
-    pub registers: bool,
     /// How often.
     pub repetitions: u32,
     /// What measures them, in turns.
     pub tools: Vec<Tool>,
     /// The command line.
     pub command: String,
-    /// Causeway's version.
-    pub version: String,
 }
 
 /// Why nothing was measured.
 #[derive(Debug, Error)]
 pub enum MeasureError {
     /// Nobody answers.
-    #[error("{to} cannot be reached: {cause}. Start `causeway bench verbs --listen` there first")]
+    #[error("{to} cannot be reached: {cause}. Start `fabric-perf --listen` there first")]
     Connect {
         /// Where.
         to: SocketAddr,
@@ -57,7 +53,8 @@ pub enum MeasureError {
     Control(#[from] ControlError),
     /// It speaks otherwise.
     #[error(
-        "the other end is another version of causeway, whose bench verbs speaks version {0} and not {VERSION}"
+        "the other end is another version of fabric-perf, which speaks version {0} and not {VERSION}: start the same \
+         release on both machines"
     )]
     Version(u32),
     /// This end fails.
@@ -115,7 +112,7 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     };
     let mtu = endpoint.mtu().min(far_mtu);
     let sweeps: Vec<_> = order.varied.iter().map(|varied| sweep(*varied, mtu)).collect();
-    let mut ends = Ends::new(control, &endpoint, to, local, order.registers);
+    let mut ends = Ends::new(control, &endpoint, to, local);
     let progress = progress(order.cases.len());
     let (mut records, mut troubles) = (Vec::new(), Vec::new());
     let mut tools = order.tools.clone();
@@ -155,7 +152,7 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     progress.finish_and_clear();
     Ok(Run {
         command: order.command,
-        version: order.version,
+        version: env!("CARGO_PKG_VERSION"),
         date: machine::now(),
         machine: Machine::this(),
         ends: [endpoint.end(), far],
@@ -185,6 +182,6 @@ fn progress(length: usize) -> ProgressBar {
     bar.with_style(style.expect("the template is one"))
 }
 
-pub(super) fn unexpected(answer: &Answer) -> MeasureError {
+pub(crate) fn unexpected(answer: &Answer) -> MeasureError {
     ControlError::Unexpected(format!("{answer:?}")).into()
 }

@@ -3,8 +3,7 @@
 //! One end *asks* and takes the time, the other one *obeys*: what it is to do stands in the messages themselves, so that
 //! it needs no state but a count of transfers. Messages are commands as a program's calls are; their payload is what is
 //! counted. Transfers go into the peer's arena, where the peer has them in place, as a worker has what it gives to a GPU. They
-//! come from memory that is registered with the card, as perftest's do and a program's pinned memory does, or, if so asked, from memory
-//! that is not, through staging.
+//! come from memory that is registered with the card, as perftest's do and a program's pinned memory does.
 
 mod obeying;
 
@@ -25,9 +24,9 @@ use thiserror::Error;
 
 pub use obeying::obey;
 
-use crate::verbs::case::{Case, Operation, Quantity, Setting};
-use crate::verbs::content::digest;
-use crate::verbs::trips::Trips;
+use crate::case::{Case, Operation, Quantity, Setting};
+use crate::content::digest;
+use crate::trips::Trips;
 
 /// How long each end waits for the other one until they are joined.
 const JOINING: Duration = Duration::from_secs(10);

@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::case::{Case, LONGEST, Operation, Setting};
-use super::control::{Answer, Control, ControlError, Request};
-use super::endpoint::{Endpoint, EndpointError, Joined};
-use super::link::{Asking, Intention, LinkTrouble};
-use super::near::{MeasureError, unexpected};
-use super::perftest;
-use super::results::Tool;
+use crate::case::{Case, LONGEST, Operation, Setting};
+use crate::control::{Answer, Control, ControlError, Request};
+use crate::endpoint::{Endpoint, EndpointError, Joined};
+use crate::link::{Asking, Intention, LinkTrouble};
+use crate::near::{MeasureError, unexpected};
+use crate::perftest;
+use crate::results::Tool;
 
 /// How often perftest is run again when it gives no figure.
 const ATTEMPTS: usize = 3;
@@ -19,8 +19,6 @@ pub struct Ends<'a> {
     endpoint: &'a Endpoint,
     to: SocketAddr,
     local: IpAddr,
-    /// Whether what goes through links as memory is registered with the card.
-    registers: bool,
     /// What joins them with each setting that was needed so far.
     joints: Vec<Joint<'a>>,
     /// Queue pairs joined so far.
@@ -36,15 +34,9 @@ struct Joint<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// The other end is at `to`, this one has the address `local`. Memory that goes through links is registered or not.
-    pub fn new(
-        control: Control,
-        endpoint: &'a Endpoint,
-        to: SocketAddr,
-        local: IpAddr,
-        registers: bool,
-    ) -> Self {
-        Self { control, endpoint, to, local, registers, joints: Vec::new(), made: 0 }
+    /// The other end is at `to`, this one has the address `local`.
+    pub fn new(control: Control, endpoint: &'a Endpoint, to: SocketAddr, local: IpAddr) -> Self {
+        Self { control, endpoint, to, local, joints: Vec::new(), made: 0 }
     }
 
     fn joint(&mut self, setting: Setting) -> &mut Joint<'a> {
@@ -145,16 +137,14 @@ impl<'a> Ends<'a> {
         let intention =
             Intention::new(setting, self.endpoint.device_for_links(), self.local).map_err(failed)?;
         let by_manager = intention.by_manager();
-        let request = Request::Link { setting, by_manager, registers: self.registers };
+        let request = Request::Link { setting, by_manager };
         let port = match self.control.ask(&request)? {
             Answer::Listening { port } => port,
             other => return Err(unexpected(&other)),
         };
         let link = intention.join(SocketAddr::new(self.to.ip(), port)).map_err(failed)?;
-        if self.registers {
-            // SAFETY: the endpoint outlives what joins it.
-            unsafe { link.register(self.endpoint.source(), LONGEST as usize) }.map_err(failed)?;
-        }
+        // SAFETY: the endpoint outlives what joins it.
+        unsafe { link.register(self.endpoint.source(), LONGEST as usize) }.map_err(failed)?;
         Ok(link)
     }
 

@@ -2,15 +2,15 @@
 
 use causeway_ibverbs::{Completion, Outcome, SendBatch, SendRequest};
 
-use super::case::{Case, Operation};
-use super::endpoint::{EndpointError, Joined, MOST_INLINE};
-use super::patience::Patience;
-use super::traffic::AT_ONCE;
-use super::trips::Trips;
+use crate::case::{Case, Operation};
+use crate::endpoint::{EndpointError, Joined, MOST_INLINE};
+use crate::patience::Patience;
+use crate::traffic::AT_ONCE;
+use crate::trips::Trips;
 
 impl Joined<'_> {
     /// The seconds of a round trip.
-    pub(super) fn round_trips(&self, case: Case) -> Result<f64, EndpointError> {
+    pub(crate) fn round_trips(&self, case: Case) -> Result<f64, EndpointError> {
         let mut dialogue = Dialogue { joined: self, case, unfinished: 0 };
         let mut trips = Trips::begin();
         for number in 0..case.messages() {
@@ -24,7 +24,7 @@ impl Joined<'_> {
     }
 
     /// The other end's part in round trips.
-    pub(super) fn answer(&self, case: Case) -> Result<(), EndpointError> {
+    pub(crate) fn answer(&self, case: Case) -> Result<(), EndpointError> {
         let mut dialogue = Dialogue { joined: self, case, unfinished: 0 };
         for number in 0..case.messages() {
             dialogue.hear(number)?;
@@ -55,7 +55,7 @@ impl Dialogue<'_> {
             // SAFETY: the byte lies in the buffer, and the answer to the last message that it was in has come.
             unsafe { self.last_byte(joined.endpoint.source()).write_volatile(mark(number)) };
         }
-        let (work, segment) = joined.request(case.operation, case.bytes);
+        let (work, segment) = joined.request(0, case.operation, case.bytes);
         let is_inline =
             case.operation != Operation::Read && case.bytes <= u64::from(joined.inline.min(MOST_INLINE));
         let mut batch = SendBatch::with_capacity(1);

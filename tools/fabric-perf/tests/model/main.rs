@@ -1,12 +1,13 @@
 //! The model of `docs/src/reference/verbs-model.md`: that it agrees with what was published, and that the document's tables are its own.
 //!
-//! `CAUSEWAY_WRITE_TABLES=1 cargo test -p causeway-measure --test verbs_model` writes the tables anew.
+//! `CAUSEWAY_WRITE_TABLES=1 cargo test -p causeway-fabric-perf --test model` writes the tables anew.
 
-use causeway_measure::verbs_model::{
-    CARDS, Card, Setting, Window, combined_gain, mean_gain, registration, sizes,
-};
+mod model;
+
 use std::fmt::Write as _;
 use std::path::Path;
+
+use model::{CARDS, Card, Setting, Window, combined_gain, mean_gain, registration, sizes};
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
@@ -48,23 +49,25 @@ fn size(bytes: f64) -> String {
 fn checks() -> String {
     let mut out = String::from("| effect | published | the model |\n| --- | --- | --- |\n");
     let [fdr, connect_ib, edr, _] = &CARDS;
-    let bounds = |sizes: &[f64]| {
+    let bounds = |card: &Card, sizes: &[f64]| {
         let gains =
-            [Window::Sliding, Window::Drained].map(|window| mean_gain(fdr, &SHALLOW, &DEEP, window, sizes));
+            [Window::Sliding, Window::Drained].map(|window| mean_gain(card, &SHALLOW, &DEEP, window, sizes));
         format!("{} (sliding) to {} (drained)", percent(gains[0]), percent(gains[1]))
     };
     let pairs = |card: &Card, sizes: &[f64]| percent(mean_gain(card, &ONE, &TWO, Window::Sliding, sizes));
     let deeper = Setting { capacity: 256.0, ..DEEP };
-    let gains = [0.48, 0.78].map(|gain| percent(combined_gain(&[(8.0, gain + 0.05), (5.0, 0.05)])));
+    let gains = [0.4846, 0.7815].map(|gain| percent(combined_gain(&[(8.0, gain + 0.05), (5.0, 0.05)])));
     let local = 10.06e9;
     let two_ports =
         (2.0 * connect_ib.rate(8.0 * MIB, &TWO, Window::Sliding)).min(connect_ib.pcie()).min(local);
     let rows = [
-        ("capacity 128 against 2, up to 2 KiB (FDR)", "+419 to +476 %", bounds(&short())),
-        ("the same, 4 to 512 KiB (FDR)", "+48 to +78 %", bounds(&middle())),
+        ("capacity 128 against 2, up to 2 KiB (FDR)", "+419 %", bounds(fdr, &short())),
+        ("the same (EDR)", "+476 %", bounds(edr, &short())),
+        ("capacity 128 against 2, 4 to 512 KiB (FDR)", "+48 %", bounds(fdr, &middle())),
+        ("the same (EDR)", "+78 %", bounds(edr, &middle())),
         (
-            "the same, 8 MiB in pieces of 512 KiB",
-            "nothing",
+            "capacity 128 against 2, 8 MiB in pieces of 512 KiB",
+            "+0.2 % (FDR), +0.7 % (EDR)",
             "nothing: pieces of one message overlap".to_owned(),
         ),
         (
@@ -74,7 +77,7 @@ fn checks() -> String {
         ),
         ("two queue pairs against one, up to 2 KiB (FDR)", "+2 %", pairs(fdr, &short())),
         ("the same, from 4 KiB (FDR)", "+5 %", pairs(fdr, &middle())),
-        ("the same, from 4 KiB, sends (EDR)", "up to +12 %", pairs(edr, &middle())),
+        ("the same, sends (EDR)", "more than +12 % from 1 to 8 KiB", pairs(edr, &middle())),
         (
             "four queue pairs against two",
             "nothing",
@@ -83,7 +86,7 @@ fn checks() -> String {
         (
             "both together, all sizes",
             "+43 % (FDR), +35 % (EDR)",
-            format!("{} to {} of the mean rate, from the published parts", gains[0], gains[1]),
+            format!("{} (FDR), {} (EDR) of the mean rate, from the published parts", gains[0], gains[1]),
         ),
         (
             "host to a K40, two ports of a Connect-IB",
@@ -191,12 +194,15 @@ fn the_documents_tables_are_the_models() {
 #[test]
 fn what_was_published_lies_where_the_model_says() {
     let [fdr, _, edr, _] = &CARDS;
-    let gain = |window, sizes: &[f64]| mean_gain(fdr, &SHALLOW, &DEEP, window, sizes);
-    let (sliding, drained) = (gain(Window::Sliding, &middle()), gain(Window::Drained, &middle()));
-    assert!(sliding < 0.48 && (0.48..0.78).contains(&drained), "{sliding} {drained}");
-    let (sliding, drained) = (gain(Window::Sliding, &short()), gain(Window::Drained, &short()));
-    assert!((3.5..5.5).contains(&sliding) && (3.5..5.5).contains(&drained), "{sliding} {drained}");
-    assert!(gain(Window::Sliding, &[8.0 * MIB]) < 0.01);
+    for (card, published) in [(fdr, 0.4846), (edr, 0.7815)] {
+        let gain = |window, sizes: &[f64]| mean_gain(card, &SHALLOW, &DEEP, window, sizes);
+        // Of a deep queue a sliding window gains too little for these sizes, and a drained one about what was published.
+        let (sliding, drained) = (gain(Window::Sliding, &middle()), gain(Window::Drained, &middle()));
+        assert!(sliding < published && (drained / published - 1.0).abs() < 0.5, "{sliding} {drained}");
+        let (sliding, drained) = (gain(Window::Sliding, &short()), gain(Window::Drained, &short()));
+        assert!((3.5..5.5).contains(&sliding) && (3.5..5.5).contains(&drained), "{sliding} {drained}");
+        assert!(gain(Window::Sliding, &[8.0 * MIB]) < 0.01);
+    }
     let pairs = |card, sizes: &[f64]| mean_gain(card, &ONE, &TWO, Window::Sliding, sizes);
     assert!((0.03..0.07).contains(&pairs(fdr, &middle())) && pairs(fdr, &short()) < 0.03);
     assert!((0.10..0.14).contains(&pairs(edr, &middle())));

@@ -2,12 +2,12 @@
 
 use core::fmt;
 
+use causeway_measure::sizes::Size;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::sizes::Size;
-
 /// What moves the bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// A message into a receive that the peer has posted.
@@ -34,7 +34,7 @@ impl fmt::Display for Operation {
 }
 
 /// What is asked of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
     /// GB/s (1e9 bytes a second) of messages one behind the other.
@@ -68,7 +68,7 @@ impl fmt::Display for Quantity {
 /// How the two ends are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Queue pairs, which take messages in turns.
+    /// Queue pairs, over which each message is split.
     pub queue_pairs: u32,
     /// Requests that a queue pair may have under way.
     pub capacity: u32,
@@ -82,11 +82,14 @@ impl Setting {
     /// The most requests under way in each of them.
     pub const MOST_CAPACITY: u32 = 4096;
 
+    /// Path MTUs.
+    pub const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
+
     /// Whether both ends can be asked for it.
     pub fn is_sane(self) -> bool {
         (1..=Self::MOST_QUEUE_PAIRS).contains(&self.queue_pairs)
             && (1..=Self::MOST_CAPACITY).contains(&self.capacity)
-            && [256, 512, 1024, 2048, 4096].contains(&self.mtu)
+            && Self::MTUS.contains(&self.mtu)
     }
 }
 

@@ -7,15 +7,19 @@ use std::time::{Duration, Instant};
 use causeway_ibverbs::{
     Access, Buffer, Capacity, Completion, CompletionQueue, Device, DeviceError, GidEntry, Libraries, Limits,
     LinkLayer, LoadError, PathMtu, Port, PostError, ProtectionDomain, QueuePair, QueuePairError, Receive,
-    RegisterError, RemoteEnd, RemoteMemory, Settings, Status, Transport, choose,
+    RegisterError, RemoteEnd, RemoteMemory, Segment, Settings, Status, Transport, choose,
 };
 use thiserror::Error;
 
-use super::case::{LONGEST, Setting};
-use super::control::{MemoryEnd, QueuePairEnd};
-use super::results::End;
-use crate::machine::Machine;
-use crate::random::Random;
+use crate::case::{LONGEST, Setting};
+use crate::control::{MemoryEnd, QueuePairEnd};
+use crate::results::End;
+use causeway_measure::machine::Machine;
+use causeway_measure::random::Random;
+
+/// Bytes of each half of the memory of an end: the longest message, whose parts for several queue pairs begin at cache
+/// lines.
+pub const HALF: usize = LONGEST as usize + 128 * Setting::MOST_QUEUE_PAIRS as usize;
 
 /// Bytes of a message that travel with their request where latency is measured and the device takes them.
 pub const MOST_INLINE: u32 = 128;
@@ -90,7 +94,7 @@ impl Endpoint {
         let device = Device::open(libraries, &chosen.device.name)?;
         let domain = ProtectionDomain::new(&device)?;
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let buffer = Buffer::new(&domain, 2 * LONGEST as usize, access)?;
+        let buffer = Buffer::new(&domain, 2 * HALF, access)?;
         let (port, gid, limits) = (chosen.port.clone(), chosen.gid, chosen.device.limits);
         let endpoint = Self { device, port, gid, limits, domain, buffer };
         endpoint.fill();
@@ -100,7 +104,7 @@ impl Endpoint {
     /// Writes numbers that do not repeat to what is sent and read: content that moved is found.
     fn fill(&self) {
         let mut random = Random::beginning_at(u64::from(std::process::id()) << 32 | 0x9e37_79b9);
-        for offset in (0..LONGEST as usize).step_by(8) {
+        for offset in (0..HALF).step_by(8) {
             // SAFETY: the offset lies in the buffer, which is aligned to pages; no request is under way.
             unsafe { self.buffer.as_ptr().add(offset).cast::<u64>().write(random.next()) };
         }
@@ -156,7 +160,7 @@ impl Endpoint {
     }
 
     /// The first byte of what is sent.
-    pub(super) fn source(&self) -> *mut u8 {
+    pub(crate) fn source(&self) -> *mut u8 {
         self.buffer.as_ptr()
     }
 
@@ -168,9 +172,9 @@ impl Endpoint {
     }
 
     /// The first byte of where messages of the peer come.
-    pub(super) fn sink(&self) -> *mut u8 {
+    pub(crate) fn sink(&self) -> *mut u8 {
         // SAFETY: the buffer is twice as long.
-        unsafe { self.buffer.as_ptr().add(LONGEST as usize) }
+        unsafe { self.buffer.as_ptr().add(HALF) }
     }
 
     /// Makes queue pairs, which [`Joined::connect`] then joins with the peer's. They must go before this endpoint does, which the
@@ -202,16 +206,16 @@ impl Endpoint {
 /// Queue pairs of one setting.
 #[derive(Debug)]
 pub struct Joined<'a> {
-    pub(super) endpoint: &'a Endpoint,
-    pub(super) setting: Setting,
-    pub(super) queue_pairs: Vec<QueuePair>,
-    pub(super) completions: CompletionQueue,
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) setting: Setting,
+    pub(crate) queue_pairs: Vec<QueuePair>,
+    pub(crate) completions: CompletionQueue,
     /// Receives that are posted in each of them.
-    pub(super) receives: u32,
+    pub(crate) receives: u32,
     /// Bytes that a request takes with it.
-    pub(super) inline: u32,
+    pub(crate) inline: u32,
     /// The peer's memory.
-    pub(super) peer: Option<RemoteMemory>,
+    pub(crate) peer: Option<RemoteMemory>,
 }
 
 impl Drop for Joined<'_> {
@@ -278,22 +282,32 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// Posts so many receives of the longest message in a queue pair.
-    pub(super) fn post_receives(&self, index: usize, count: u32) -> Result<(), EndpointError> {
-        let segment = self.endpoint.buffer.region().segment(LONGEST as usize, LONGEST as usize);
+    /// Where the part of a message lies that a queue pair carries, in each half of the memory.
+    pub(crate) fn place(&self, index: usize) -> usize {
+        index * self.room()
+    }
+
+    /// Bytes between two such places: a share of the longest message.
+    fn room(&self) -> usize {
+        (LONGEST as usize).div_ceil(self.queue_pairs.len()).next_multiple_of(64)
+    }
+
+    /// Posts so many receives of the longest part in a queue pair.
+    pub(crate) fn post_receives(&self, index: usize, count: u32) -> Result<(), EndpointError> {
+        let segment = self.sink_segment(index, self.room() as u64);
         let receives = vec![Receive { id: index as u64, segment }; count as usize];
         // SAFETY: the memory lives longer than the queue pair, as the lifetime says, and is looked at by volatile reads alone.
         unsafe { self.queue_pairs[index].post_receives(&receives)? };
         Ok(())
     }
 
-    /// What is sent, as a request names it.
-    pub(super) fn source(&self, bytes: u64) -> causeway_ibverbs::Segment {
-        self.endpoint.buffer.region().segment(0, bytes as usize)
+    /// What a queue pair sends, as a request names it.
+    pub(crate) fn source_segment(&self, index: usize, bytes: u64) -> Segment {
+        self.endpoint.buffer.region().segment(self.place(index), bytes as usize)
     }
 
-    /// Where reads come, as a request names it.
-    pub(super) fn sink(&self, bytes: u64) -> causeway_ibverbs::Segment {
-        self.endpoint.buffer.region().segment(LONGEST as usize, bytes as usize)
+    /// Where a queue pair's reads and receives come, as a request names it.
+    pub(crate) fn sink_segment(&self, index: usize, bytes: u64) -> Segment {
+        self.endpoint.buffer.region().segment(HALF + self.place(index), bytes as usize)
     }
 }

@@ -12,17 +12,16 @@ use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
 use super::{JOINING, LinkTrouble, Source, send, settings, wish};
-use crate::verbs::case::{LONGEST, Setting};
-use crate::verbs::content::digest;
+use crate::case::{LONGEST, Setting};
+use crate::content::digest;
 
-/// The end that obeys: lets an end join that [asks](super::Intention) over the connections which come next. If it `registers`, what it
-/// sends back comes from memory that is registered with the card.
+/// The end that obeys: lets an end join that [asks](super::Intention) over the connections which come next. What it sends back
+/// comes from memory that is registered with the card.
 pub fn obey(
     listener: &TcpListener,
     setting: Setting,
     device: Option<&str>,
     by_manager: bool,
-    registers: bool,
 ) -> Result<Link, LinkTrouble> {
     let accept = || accept_by(listener, Instant::now() + JOINING);
     let (command, setup) = (Connection::new(accept()?, None), Connection::new(accept()?, None));
@@ -36,10 +35,8 @@ pub fn obey(
     let joined = offer_with(setup, &hello, || settings(setting, device))?;
     let (link, receiver) = joined.link(&command)?;
     let mut memory = vec![0x5a; LONGEST as usize];
-    if registers {
-        // SAFETY: it is forgotten before it goes.
-        unsafe { link.register(memory.as_mut_ptr(), memory.len()) }?;
-    }
+    // SAFETY: it is forgotten before it goes.
+    unsafe { link.register(memory.as_mut_ptr(), memory.len()) }?;
     let obeying = Arc::new(Obeying { link: Mutex::new(Some(link.clone())), memory, ..Obeying::default() });
     link.start(Arc::<Obeying>::clone(&obeying));
     std::thread::spawn(move || obeying.serve(receiver));

@@ -10,14 +10,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::case::{Case, Setting};
-use super::results;
+use crate::case::{Case, Setting};
+use crate::results;
 
-/// The port of `causeway bench verbs --listen`, when none is named.
+/// The port of `fabric-perf --listen`, when none is named.
 pub const DEFAULT_PORT: u16 = 7691;
 
 /// What both ends must agree on.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Bytes of the longest line: a list of 64 queue pairs takes some 8 KiB.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -105,8 +105,6 @@ pub enum Request {
         setting: Setting,
         /// Whether rdma_cm is to join the queue pairs.
         by_manager: bool,
-        /// Whether the memory from which transfers come back is registered with the card.
-        registers: bool,
     },
     /// Start perftest's program for this case as a server.
     Perftest {

@@ -1,19 +1,22 @@
 //! Which settings are compared with each other?
 //!
-//! The four comparisons are those of C. Reaño and F. Silla, "Tuning Remote GPU Virtualization for InfiniBand Networks" (The Journal of
-//! Supercomputing, 2016): the number of queue pairs, the capacity of their queues, the path MTU, and what the first two gain together.
+//! The comparisons are those of C. Reaño and F. Silla, "Tuning Remote GPU Virtualization for InfiniBand Networks" (The Journal of
+//! Supercomputing, 2016): 1 to 4 queue pairs over which each message is split, the path MTU with one and with two of them, the capacity
+//! of their queues, and what queue pairs and capacity gain together.
 
 use core::fmt;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
-use super::case::{Quantity, Setting};
+use crate::case::{Quantity, Setting};
 
 /// What differs between the settings of a sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Varied {
     /// Nothing: there is one setting.
+    #[value(name = "default")]
     Nothing,
     /// How many queue pairs there are.
     QueuePairs,
@@ -21,28 +24,20 @@ pub enum Varied {
     Capacity,
     /// How long packets are.
     Mtu,
+    /// The same with two queue pairs.
+    MtuOfTwo,
     /// Queue pairs and capacity together, from the least of both to the best published.
     Both,
 }
 
 impl Varied {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Nothing, Self::QueuePairs, Self::Capacity, Self::Mtu, Self::Both];
+    pub const ALL: [Self; 6] =
+        [Self::Nothing, Self::QueuePairs, Self::Capacity, Self::Mtu, Self::MtuOfTwo, Self::Both];
 
     /// Whether it can change a quantity: one message at a time needs one queue pair and no depth.
     pub fn concerns(self, quantity: Quantity) -> bool {
         quantity == Quantity::Bandwidth || matches!(self, Self::Nothing | Self::Mtu)
-    }
-
-    /// Its name in the names of files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "default",
-            Self::QueuePairs => "queue-pairs",
-            Self::Capacity => "capacity",
-            Self::Mtu => "mtu",
-            Self::Both => "both",
-        }
     }
 }
 
@@ -53,6 +48,7 @@ impl fmt::Display for Varied {
             Self::QueuePairs => "queue pairs",
             Self::Capacity => "queue capacity",
             Self::Mtu => "path MTU",
+            Self::MtuOfTwo => "path MTU with two queue pairs",
             Self::Both => "queue pairs and capacity",
         })
     }
@@ -81,18 +77,19 @@ pub fn sweep(varied: Varied, most_mtu: u32) -> Sweep {
     let usual = Setting { queue_pairs: 1, capacity: BEST_CAPACITY, mtu: most_mtu };
     let settings: Vec<Setting> = match varied {
         Varied::Nothing => vec![usual],
-        Varied::QueuePairs => [1, 2, 4].map(|queue_pairs| Setting { queue_pairs, ..usual }).to_vec(),
+        Varied::QueuePairs => [1, 2, 3, 4].map(|queue_pairs| Setting { queue_pairs, ..usual }).to_vec(),
         Varied::Capacity => (1..=8).map(|power| Setting { capacity: 1 << power, ..usual }).collect(),
-        Varied::Mtu => {
-            let mtus = [256, 512, 1024, 2048, 4096].into_iter().filter(|mtu| *mtu <= most_mtu);
-            mtus.map(|mtu| Setting { mtu, ..usual }).collect()
+        Varied::Mtu | Varied::MtuOfTwo => {
+            let queue_pairs = if varied == Varied::Mtu { 1 } else { 2 };
+            let mtus = Setting::MTUS.into_iter().filter(|mtu| *mtu <= most_mtu);
+            mtus.map(|mtu| Setting { queue_pairs, mtu, ..usual }).collect()
         }
         Varied::Both => {
             vec![Setting { capacity: 2, ..usual }, Setting { queue_pairs: BEST_QUEUE_PAIRS, ..usual }]
         }
     };
     // A card's own MTU is its default, and the largest that the path carries.
-    let base = if varied == Varied::Mtu { settings.len().saturating_sub(1) } else { 0 };
+    let base = if matches!(varied, Varied::Mtu | Varied::MtuOfTwo) { settings.len().saturating_sub(1) } else { 0 };
     Sweep { varied, settings, base }
 }
 
@@ -115,10 +112,11 @@ mod tests {
     #[test]
     fn the_sweeps_are_those_of_the_paper() {
         let all = Varied::ALL.map(|varied| sweep(varied, 4096));
-        assert_eq!(all.each_ref().map(|sweep| sweep.settings.len()), [1, 3, 8, 5, 2]);
+        assert_eq!(all.each_ref().map(|sweep| sweep.settings.len()), [1, 4, 8, 5, 5, 2]);
         let capacities: Vec<_> = all[2].settings.iter().map(|setting| setting.capacity).collect();
         assert_eq!(capacities, [2, 4, 8, 16, 32, 64, 128, 256]);
-        let [least, best] = all[4].settings[..] else { panic!("two settings") };
+        assert!(all[4].settings.iter().all(|setting| setting.queue_pairs == 2));
+        let [least, best] = all[5].settings[..] else { panic!("two settings") };
         assert_eq!((least.queue_pairs, least.capacity), (1, 2));
         assert_eq!((best.queue_pairs, best.capacity), (2, 128));
         assert!(all.iter().flat_map(|sweep| &sweep.settings).all(|setting| setting.is_sane()));
@@ -127,8 +125,8 @@ mod tests {
     #[test]
     fn settings_that_sweeps_share_are_measured_once() {
         let all = Varied::ALL.map(|varied| sweep(varied, 4096));
-        // The default is in four of them, and (1, 2) and (2, 128) in two each.
-        assert_eq!(settings(&all, Quantity::Bandwidth).len(), 1 + 2 + 7 + 4);
+        // The default is in four of them, (1, 2) in two, and (2, 128) in three.
+        assert_eq!(settings(&all, Quantity::Bandwidth).len(), 1 + 3 + 7 + 4 + 4);
         assert_eq!(settings(&all, Quantity::Latency).len(), 5);
     }
 

@@ -1,30 +1,48 @@
 //! Has what was sent come as it was?
 
-use super::endpoint::Joined;
+use crate::endpoint::Joined;
+use crate::traffic::parts;
 
 impl Joined<'_> {
     /// Clears what the peer writes to, so that what is found there afterwards has come since.
     pub fn forget(&self, bytes: u64) {
-        // SAFETY: the bytes lie in the buffer; no request is under way.
-        unsafe { self.endpoint.sink().write_bytes(0, bytes as usize) };
+        for (index, part) in parts(bytes, self.queue_pairs.len()).into_iter().enumerate() {
+            // SAFETY: the part lies in the buffer; no request is under way.
+            unsafe { self.endpoint.sink().add(self.place(index)).write_bytes(0, part as usize) };
+        }
     }
 
     /// The digest of what is sent and read.
     pub fn digest_of_source(&self, bytes: u64) -> u64 {
-        digest(self.endpoint.source(), bytes)
+        self.digest_of_parts(self.endpoint.source(), bytes)
     }
 
     /// The digest of what has come.
     pub fn digest_of_sink(&self, bytes: u64) -> u64 {
-        digest(self.endpoint.sink(), bytes)
+        self.digest_of_parts(self.endpoint.sink(), bytes)
+    }
+
+    fn digest_of_parts(&self, half: *const u8, bytes: u64) -> u64 {
+        let parts = parts(bytes, self.queue_pairs.len()).into_iter().enumerate();
+        parts.fold(BEGINNING, |state, (index, part)| {
+            // SAFETY: the part lies in this half of the buffer.
+            go_on(state, unsafe { half.add(self.place(index)) }, part)
+        })
     }
 }
 
+/// Where the FNV-1a hash begins.
+const BEGINNING: u64 = 0xcbf2_9ce4_8422_2325;
+
 /// The FNV-1a hash of bytes that nobody writes to now, taken as words where they last.
-pub(super) fn digest(memory: *const u8, bytes: u64) -> u64 {
+pub(crate) fn digest(memory: *const u8, bytes: u64) -> u64 {
+    go_on(BEGINNING, memory, bytes)
+}
+
+/// The hash of what was hashed already and these bytes behind it.
+fn go_on(mut state: u64, memory: *const u8, bytes: u64) -> u64 {
     let mix = |state: u64, value: u64| (state ^ value).wrapping_mul(0x0000_0100_0000_01b3);
     let words = bytes as usize / 8;
-    let mut state = 0xcbf2_9ce4_8422_2325;
     for word in 0..words {
         // SAFETY: the word lies in the memory.
         state = mix(state, unsafe { memory.cast::<u64>().add(word).read_unaligned() });

@@ -3,7 +3,7 @@
 use core::hint::spin_loop;
 use std::time::{Duration, Instant};
 
-use super::endpoint::EndpointError;
+use crate::endpoint::EndpointError;
 
 /// Looks that find nothing before the processor is given away: tens of microseconds, more than any answer takes.
 const LOOKS: u32 = 300;
@@ -12,23 +12,23 @@ const LOOKS: u32 = 300;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Somebody who looks for something again and again.
-pub(super) struct Patience {
+pub(crate) struct Patience {
     looks: u32,
     since: Instant,
 }
 
 impl Patience {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { looks: 0, since: Instant::now() }
     }
 
     /// Something came.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.looks = 0;
     }
 
     /// Nothing was there: spins at first, and then lets others have the processor, which may be the only one.
-    pub(super) fn nothing(&mut self) -> Result<(), EndpointError> {
+    pub(crate) fn nothing(&mut self) -> Result<(), EndpointError> {
         self.looks = self.looks.saturating_add(1);
         if self.looks == 1 {
             self.since = Instant::now();

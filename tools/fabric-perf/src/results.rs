@@ -2,21 +2,23 @@
 
 use core::fmt;
 
+use causeway_measure::machine::Machine;
+use causeway_measure::statistics::Summary;
 use causeway_wire::text::Printable;
+use clap::ValueEnum;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::case::{Case, Operation, Quantity, Setting};
-use super::sweep::Sweep;
-use crate::machine::Machine;
-use crate::statistics::Summary;
+use crate::case::{Case, Operation, Quantity, Setting};
+use crate::sweep::Sweep;
 
 /// What measured a case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Tool {
     /// Causeway on queue pairs, with nothing between.
     Verbs,
     /// Causeway's own links: their messages and their memory.
+    #[value(name = "links")]
     Link,
     /// The programs of perftest (`ib_send_bw` ...).
     Perftest,
@@ -84,17 +86,17 @@ pub struct End {
 }
 
 /// A text of the other end, as it may be shown.
-pub(super) fn printable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(crate) fn printable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Printable::from(String::deserialize(deserializer)?).into())
 }
 
-/// Everything about one run of `causeway bench verbs`.
+/// Everything about one run.
 #[derive(Debug, Serialize)]
 pub struct Run {
     /// The command line.
     pub command: String,
     /// Causeway's version.
-    pub version: String,
+    pub version: &'static str,
     /// When it was started, in universal time.
     pub date: String,
     /// This end's machine.
@@ -205,12 +207,12 @@ impl Run {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::verbs::sweep::{Varied, settings, sweep};
+    use crate::sweep::{Varied, settings, sweep};
 
     /// A run on invented cards, on which bandwidth grows with the logarithm of the capacity, and perftest is a tenth slower.
-    pub(in crate::verbs) fn example() -> Run {
+    pub(crate) fn example() -> Run {
         let end = |host: &str| End { host: host.into(), device: "card0".into(), port: "a port".into() };
         let sweeps = Varied::ALL.map(|varied| sweep(varied, 4096)).to_vec();
         let mut records = Vec::new();
@@ -234,8 +236,8 @@ pub(super) mod tests {
             }
         }
         Run {
-            command: "causeway bench verbs --to far".into(),
-            version: "0.0.0".into(),
+            command: "fabric-perf --to far".into(),
+            version: "0.0.0",
             date: "2000-01-01T00:00:00Z".into(),
             machine: Machine::this(),
             ends: [end("near"), end("far")],

@@ -1,10 +1,12 @@
 //! Which pictures are drawn? Those of the paper: bandwidth by size for each setting of a sweep, and on a second axis the gain over its base.
 
-use super::case::{Case, LONGEST, Quantity, Setting};
-use super::report::short;
-use super::results::{Run, Way};
-use super::sweep::{Sweep, Varied};
-use crate::plot::{Axis, Figure, Gains, Panel, Point, Series, size_place};
+use causeway_measure::plot::{Axis, Figure, Gains, Panel, Point, Series, gain_place, size_place};
+use clap::ValueEnum as _;
+
+use crate::case::{Case, LONGEST, Quantity, Setting};
+use crate::report::short;
+use crate::results::{Run, Way};
+use crate::sweep::{Sweep, Varied};
 
 /// The figures of every sweep that has records, for each quantity.
 pub fn figures(run: &Run) -> Vec<Figure> {
@@ -40,16 +42,9 @@ pub fn figures(run: &Run) -> Vec<Figure> {
 }
 
 /// The name of a figure's files.
-fn name(varied: Varied, quantity: Quantity) -> &'static str {
-    match (varied, quantity) {
-        (Varied::Nothing, Quantity::Bandwidth) => "verbs-bandwidth",
-        (Varied::QueuePairs, Quantity::Bandwidth) => "verbs-queue-pairs",
-        (Varied::Capacity, Quantity::Bandwidth) => "verbs-capacity",
-        (Varied::Mtu, Quantity::Bandwidth) => "verbs-mtu",
-        (Varied::Both, Quantity::Bandwidth) => "verbs-both",
-        (Varied::Mtu, Quantity::Latency) => "verbs-mtu-latency",
-        (_, Quantity::Latency) => "verbs-latency",
-    }
+fn name(varied: Varied, quantity: Quantity) -> String {
+    let varied = varied.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    format!("fabric-{varied}{}", if quantity == Quantity::Latency { "-latency" } else { "" })
 }
 
 fn capitalised(quantity: Quantity) -> &'static str {
@@ -78,7 +73,7 @@ fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel
     points().next()?;
     let gains = |(target, setting): (usize, &Setting)| {
         let gain =
-            |case: &Case| Some((size_place(case.bytes), run.gain(way.tool, *case, sweep, *setting)? * 100.0));
+            |case: &Case| Some((size_place(case.bytes), gain_place(run.gain(way.tool, *case, sweep, *setting)?)));
         (target, cases.iter().filter_map(gain).collect::<Vec<_>>())
     };
     let lines: Vec<_> = sweep
@@ -94,7 +89,7 @@ fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel
         x: Axis::sizes(cases.iter().map(|case| case.bytes.min(LONGEST))),
         y: Axis::quantity(quantity.unit(), points()),
         gains: (!lines.is_empty()).then(|| Gains {
-            axis: Axis::percent(lines.iter().flat_map(|(_, points)| points).map(|(_, gain)| *gain)),
+            axis: Axis::gains(lines.iter().flat_map(|(_, points)| points).map(|(_, place)| *place)),
             lines,
         }),
         series,
@@ -105,23 +100,24 @@ fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot;
-    use crate::verbs::results::tests::example;
+    use causeway_measure::plot;
+    use crate::results::tests::example;
 
     #[test]
     fn each_sweep_has_its_pictures_with_a_second_axis() {
         let figures = figures(&example());
-        assert_eq!(figures.len(), 7);
-        let capacity = figures.iter().find(|figure| figure.name == "verbs-capacity").unwrap();
+        assert_eq!(figures.len(), 8);
+        let capacity = figures.iter().find(|figure| figure.name == "fabric-capacity").unwrap();
         assert_eq!(capacity.panels.len(), Way::ALL.len());
         let gains = capacity.panels[0].gains.as_ref().unwrap();
         assert_eq!(gains.lines.len(), 7);
-        assert!(gains.axis.from <= 0.0 && gains.axis.to >= 700.0, "{:?}", gains.axis);
+        // 700 % lies below a thousand, on an axis of logarithms.
+        assert_eq!((gains.axis.from, gains.axis.to), (-1.0, 3.0));
         let text = plot::svg(capacity).unwrap();
-        for words in ["RDMA read", "capacity 256", "gain", "600 %"] {
+        for words in ["RDMA read", "capacity 256", "gain", "1000 %"] {
             assert!(text.contains(words), "{words}");
         }
-        let alone = figures.iter().find(|figure| figure.name == "verbs-bandwidth").unwrap();
+        let alone = figures.iter().find(|figure| figure.name == "fabric-default").unwrap();
         assert!(alone.panels.iter().all(|panel| panel.gains.is_none()));
     }
 }

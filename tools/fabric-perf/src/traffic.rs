@@ -6,15 +6,15 @@ use causeway_ibverbs::{
     Completion, Operation as WorkOperation, Outcome, RemoteMemory, Segment, SendBatch, SendRequest,
 };
 
-use super::case::{Case, LONGEST, Operation, Quantity};
-use super::endpoint::{EndpointError, Joined};
-use super::patience::Patience;
+use crate::case::{Case, Operation, Quantity};
+use crate::endpoint::{EndpointError, HALF, Joined};
+use crate::patience::Patience;
 
 /// At least so many bytes in a row are signalled.
 const SIGNALLED_BYTES: u64 = 1 << 20;
 
 /// Completions that are taken at a time.
-pub(super) const AT_ONCE: usize = 32;
+pub(crate) const AT_ONCE: usize = 32;
 
 /// What a completion of a send queue says by its number: which queue pair, and how many requests it is the end of.
 fn requests_done(index: usize, count: u32) -> u64 {
@@ -25,30 +25,32 @@ fn at_least_one(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX).max(1)
 }
 
-/// Messages that each of so many queue pairs takes, which differ by one at most.
-fn shares(messages: u32, queue_pairs: usize) -> Vec<u32> {
-    let (each, rest) = (messages / queue_pairs as u32, messages as usize % queue_pairs);
-    (0..queue_pairs).map(|index| each + u32::from(index < rest)).collect()
+/// The bytes of a message that each of so many queue pairs carries: they differ by one at most, and the last ones get
+/// nothing of a message that has fewer bytes.
+pub(crate) fn parts(bytes: u64, queue_pairs: usize) -> Vec<u64> {
+    let (each, rest) = (bytes / queue_pairs as u64, bytes % queue_pairs as u64);
+    (0..queue_pairs as u64).map(|index| each + u64::from(index < rest)).collect()
 }
 
 impl Joined<'_> {
-    /// The bytes that an operation moves, and what it does with them.
-    pub(super) fn request(&self, operation: Operation, bytes: u64) -> (WorkOperation, Segment) {
+    /// What a queue pair does for an operation with its part of a message, and with which memory.
+    pub(crate) fn request(&self, index: usize, operation: Operation, bytes: u64) -> (WorkOperation, Segment) {
         let RemoteMemory { address, key } =
             self.peer.expect("queue pairs are connected before they are used");
+        let at = |offset: usize| RemoteMemory { address: address + offset as u64, key };
         match operation {
-            Operation::Send => (WorkOperation::Send { immediate: None }, self.source(bytes)),
+            Operation::Send => (WorkOperation::Send { immediate: None }, self.source_segment(index, bytes)),
             Operation::Read => {
-                (WorkOperation::Read { from: RemoteMemory { address, key } }, self.sink(bytes))
+                (WorkOperation::Read { from: at(self.place(index)) }, self.sink_segment(index, bytes))
             }
             Operation::Write => {
-                let to = RemoteMemory { address: address + LONGEST, key };
-                (WorkOperation::Write { to, immediate: None }, self.source(bytes))
+                let to = at(HALF + self.place(index));
+                (WorkOperation::Write { to, immediate: None }, self.source_segment(index, bytes))
             }
         }
     }
 
-    pub(super) fn post(&self, index: usize, batch: &mut SendBatch) -> Result<(), EndpointError> {
+    pub(crate) fn post(&self, index: usize, batch: &mut SendBatch) -> Result<(), EndpointError> {
         // SAFETY: the memory is the endpoint's, which lives longer than the queue pair; nobody has references to it, and what
         // is written while messages are under way is looked at by volatile reads.
         unsafe { self.queue_pairs[index].post(batch) }?;
@@ -56,7 +58,7 @@ impl Joined<'_> {
     }
 
     /// Takes completions; a failed one is an error.
-    pub(super) fn poll(&self, into: &mut [Completion; AT_ONCE]) -> Result<usize, EndpointError> {
+    pub(crate) fn poll(&self, into: &mut [Completion; AT_ONCE]) -> Result<usize, EndpointError> {
         let count = self.completions.poll(into)?;
         match into[..count].iter().find(|completion| !completion.status().is_success()) {
             Some(failed) => Err(EndpointError::Failed(failed.status())),
@@ -79,26 +81,28 @@ impl Joined<'_> {
     /// The other end's part in it.
     pub fn take_part(&self, case: Case) -> Result<(), EndpointError> {
         match (case.quantity, case.operation) {
-            (Quantity::Bandwidth, Operation::Send) => self.receive(case.messages()),
+            (Quantity::Bandwidth, Operation::Send) => self.receive(case.bytes, case.messages()),
             (Quantity::Latency, Operation::Send | Operation::Write) => self.answer(case),
             _ => Ok(()),
         }
     }
 
-    /// Carries so many messages, and returns when the last is done. Each queue pair has as many under way as it holds; one
-    /// request in each quarter of its capacity is signalled, and requests are posted by such quarters.
+    /// Carries so many messages, each split over all queue pairs, and returns when the last is done. Each queue pair has as
+    /// many parts under way as it holds; one request in each quarter of its capacity is signalled, and requests are posted
+    /// by such quarters.
     pub fn stream(&self, operation: Operation, bytes: u64, messages: u32) -> Result<(), EndpointError> {
-        let (work, segment) = self.request(operation, bytes);
+        let parts = parts(bytes, self.queue_pairs.len());
         let capacity = self.setting.capacity;
-        // Long messages are waited for one by one, so that what moves slowly is seen to move.
-        let interval = (capacity / 4).clamp(1, at_least_one(SIGNALLED_BYTES / bytes));
-        let mut left = shares(messages, self.queue_pairs.len());
+        // Long parts are waited for one by one, so that what moves slowly is seen to move.
+        let interval = (capacity / 4).clamp(1, at_least_one(SIGNALLED_BYTES / parts[0].max(1)));
+        let mut left: Vec<u32> = parts.iter().map(|part| if *part > 0 { messages } else { 0 }).collect();
         let mut under_way = vec![0; self.queue_pairs.len()];
         let mut batch = SendBatch::with_capacity(interval as usize);
         let mut completions = [Completion::default(); AT_ONCE];
         let mut patience = Patience::new();
         loop {
             for index in 0..left.len() {
+                let (work, segment) = self.request(index, operation, parts[index]);
                 loop {
                     let count = interval.min(left[index]);
                     if count == 0 || under_way[index] + count > capacity {
@@ -130,12 +134,13 @@ impl Joined<'_> {
         }
     }
 
-    /// Receives so many messages, and posts a receive for each that came.
-    pub fn receive(&self, messages: u32) -> Result<(), EndpointError> {
+    /// Receives so many messages, and posts a receive for each part that came.
+    pub fn receive(&self, bytes: u64, messages: u32) -> Result<(), EndpointError> {
         let mut missing = vec![0; self.queue_pairs.len()];
         let mut completions = [Completion::default(); AT_ONCE];
         let mut patience = Patience::new();
-        let mut left = messages;
+        let used = parts(bytes, self.queue_pairs.len()).into_iter().filter(|part| *part > 0).count();
+        let mut left = used * messages as usize;
         while left > 0 {
             let taken = self.poll(&mut completions)?;
             if taken == 0 {
@@ -165,10 +170,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_shared_out_to_the_last_one() {
-        assert_eq!(shares(8, 1), [8]);
-        assert_eq!(shares(1024, 4), [256; 4]);
-        assert_eq!(shares(10, 4), [3, 3, 2, 2]);
-        assert_eq!(shares(2, 4), [1, 1, 0, 0]);
+    fn a_message_is_split_to_the_last_byte() {
+        assert_eq!(parts(8, 1), [8]);
+        assert_eq!(parts(1 << 20, 4), [1 << 18; 4]);
+        assert_eq!(parts(10, 4), [3, 3, 2, 2]);
+        assert_eq!(parts(2, 3), [1, 1, 0]);
     }
 }

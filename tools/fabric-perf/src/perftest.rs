@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::case::{Case, Operation, Quantity, Setting};
-use super::endpoint::Endpoint;
+use crate::case::{Case, Operation, Quantity, Setting};
+use crate::endpoint::Endpoint;
 
 /// How long one of them may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -72,6 +72,14 @@ impl<'a> Way<'a> {
     }
 }
 
+/// Bytes that each of its queue pairs carries of a message: perftest splits none, so that it is asked for parts.
+fn part(case: Case, setting: Setting) -> u64 {
+    match case.quantity {
+        Quantity::Bandwidth => case.bytes.div_ceil(setting.queue_pairs.into()),
+        Quantity::Latency => case.bytes,
+    }
+}
+
 /// Its arguments but for the server's address: as many messages as Causeway carries in a repetition, with the same setting.
 fn arguments(case: Case, setting: Setting, way: &Way<'_>, port: u16) -> Vec<String> {
     let Setting { queue_pairs, capacity, mtu } = setting;
@@ -87,14 +95,14 @@ fn arguments(case: Case, setting: Setting, way: &Way<'_>, port: u16) -> Vec<Stri
         Quantity::Bandwidth => {
             number("-q", queue_pairs);
             number("-t", capacity);
-            number("-n", (case.messages() / queue_pairs).max(5));
+            number("-n", case.messages().max(5));
             if case.operation == Operation::Send {
                 number("-r", (2 * capacity).clamp(64, 512));
             }
         }
         Quantity::Latency => number("-n", ROUND_TRIPS),
     }
-    options.push(("-s", case.bytes.to_string()));
+    options.push(("-s", part(case, setting).to_string()));
     let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
     // -R: iWARP's queue pairs are joined by rdma_cm alone.
     let manager = if is_iwarp { &["-R"][..] } else { &[] };
@@ -107,7 +115,7 @@ fn start(command: &mut Command, program: &'static str) -> Result<Child, Perftest
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().map_err(|cause| match cause.kind() {
         io::ErrorKind::NotFound => {
-            PerftestError::NotInstalled { program, host: crate::machine::Machine::this().host }
+            PerftestError::NotInstalled { program, host: causeway_measure::machine::Machine::this().host }
         }
         _ => PerftestError::Start { program, cause },
     })
@@ -209,7 +217,7 @@ pub fn measure(
         let all = format!("{said}\n{}", String::from_utf8_lossy(&output.stderr));
         return Err(PerftestError::Failed { program, said: tail(&all) });
     }
-    Ok(sample(case, &said))
+    Ok(sample(case.quantity, part(case, setting), &said))
 }
 
 /// The last lines that say something.
@@ -219,15 +227,15 @@ fn tail(said: &str) -> String {
 }
 
 /// The figure in what it says: the average bandwidth, or the typical latency.
-fn sample(case: Case, said: &str) -> Option<f64> {
+fn sample(quantity: Quantity, bytes: u64, said: &str) -> Option<f64> {
     let numbers =
         |line: &str| -> Option<Vec<f64>> { line.split_whitespace().map(|word| word.parse().ok()).collect() };
     let figures = said
         .lines()
         .rev()
         .filter_map(numbers)
-        .find(|figures| figures.first() == Some(&(case.bytes as f64)))?;
-    let value = match case.quantity {
+        .find(|figures| figures.first() == Some(&(bytes as f64)))?;
+    let value = match quantity {
         // bytes, iterations, peak, average (Gbit/s), messages (millions a second)
         Quantity::Bandwidth => figures.get(3)? / 8.0,
         // bytes, iterations, least, most, typical, average, deviation, 99 %, 99.9 % (us)
@@ -248,14 +256,14 @@ mod tests {
     fn figures_are_found_in_what_it_says() {
         let bandwidth = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n \
             65536      256              2.48               1.60   \t\t   0.003052\n-----\n";
-        let found = sample(case(Operation::Send, Quantity::Bandwidth, 65536), bandwidth).unwrap();
+        let found = sample(Quantity::Bandwidth, 65536, bandwidth).unwrap();
         assert!((found - 0.2).abs() < 1e-9, "{found}");
         let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n \
             2       200          21.31          107.26       26.42    \t       27.64       \t5.10\t\t53.05   \t\t107.26\n";
-        let found = sample(case(Operation::Write, Quantity::Latency, 2), latency);
+        let found = sample(Quantity::Latency, 2, latency);
         assert_eq!(found, Some(26.42));
         for nothing in ["", " 2 200 0.00 0.00 0.00 0.00\n", " 2 200 inf inf inf inf\n"] {
-            assert_eq!(sample(case(Operation::Write, Quantity::Latency, 2), nothing), None);
+            assert_eq!(sample(Quantity::Latency, 2, nothing), None);
         }
     }
 
@@ -267,7 +275,7 @@ mod tests {
             |operation, quantity| arguments(case(operation, quantity, 4096), setting, &way, 5000).join(" ");
         assert_eq!(
             text(Operation::Send, Quantity::Bandwidth),
-            "-d rxe1 -p 5000 -x 1 -m 1024 -q 2 -t 16 -n 512 -r 64 -s 4096 -F --report_gbits"
+            "-d rxe1 -p 5000 -x 1 -m 1024 -q 2 -t 16 -n 1024 -r 64 -s 2048 -F --report_gbits"
         );
         assert_eq!(
             text(Operation::Read, Quantity::Latency),

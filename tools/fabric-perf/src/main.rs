@@ -1,0 +1,149 @@
+//! `fabric-perf`: what do two RDMA devices do with queue pairs, capacities and MTUs?
+//!
+//! | Module       | Question it answers                                                         |
+//! |--------------|-----------------------------------------------------------------------------|
+//! | `arguments`  | What can be asked, and what is measured then?                                |
+//! | [`case`]     | What is measured, and with which settings?                                   |
+//! | [`sweep`]    | Which settings are compared with each other?                                 |
+//! | [`control`]  | What do the two ends say to each other?                                      |
+//! | [`endpoint`] | How is one end of a path made: device, memory, queue pairs?                  |
+//! | [`traffic`]  | How is one repetition carried out?                                           |
+//! | `dialogue`   | How does one message answer another?                                         |
+//! | `trips`      | How long does a round trip take?                                             |
+//! | `patience`   | How long is something looked for that does not come?                         |
+//! | `content`    | Has what was sent come as it was?                                            |
+//! | [`link`]     | How do the messages and the memory of Causeway's own links do?               |
+//! | [`near`]     | How is everything measured, from the end that asks?                          |
+//! | `ends`       | How are both ends joined, and one repetition carried out?                    |
+//! | [`far`]      | How does the other end take part?                                            |
+//! | [`perftest`] | How are perftest's programs run beside, and what do they say?                |
+//! | [`results`]  | What was measured, and what follows from it?                                 |
+//! | [`averages`] | What does a setting gain over bands of sizes?                                |
+//! | [`report`]   | How do people and programs read it?                                          |
+//! | [`figures`]  | Which pictures are drawn?                                                    |
+
+mod arguments;
+mod averages;
+mod case;
+mod content;
+mod control;
+mod dialogue;
+mod endpoint;
+mod ends;
+mod far;
+mod figures;
+mod link;
+mod near;
+mod patience;
+mod perftest;
+mod report;
+mod results;
+mod sweep;
+mod traffic;
+mod trips;
+
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::process::ExitCode;
+
+use causeway_measure::files::{self, FilesError};
+use clap::Parser as _;
+use thiserror::Error;
+
+use arguments::Arguments;
+use control::DEFAULT_PORT;
+use far::{ListenError, listen};
+use near::{MeasureError, Order, measure};
+
+/// Why nothing was measured, or results are lost.
+#[derive(Debug, Error)]
+enum FabricPerfError {
+    /// An address makes no sense.
+    #[error("`{text}` is no address of a machine: {cause}")]
+    Address { text: String, cause: io::Error },
+    /// Nobody is served.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Nothing was measured.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// The results cannot be written.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// Nobody reads the tables.
+    #[error("the results cannot be printed: {0}")]
+    Print(io::Error),
+}
+
+fn main() -> ExitCode {
+    match carry_out(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // When nobody reads our standard error the exit code still tells.
+            let _ = writeln!(io::stderr(), "fabric-perf: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Listens, or measures.
+fn carry_out(arguments: &Arguments) -> Result<(), FabricPerfError> {
+    let device = arguments.device.as_deref();
+    if let Some(text) = &arguments.listen {
+        let say = |line: &str| {
+            // Serving goes on when nobody reads.
+            let _ = writeln!(io::stdout().lock(), "{line}");
+        };
+        return Err(listen(address(text)?, device, say).into());
+    }
+    let to = address(arguments.to.as_deref().unwrap_or_default())?;
+    if let Some(folder) = &arguments.out {
+        files::prepare(folder)?;
+    }
+    let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let run = measure(Order {
+        to,
+        device: device.map(str::to_owned),
+        varied: arguments.varied(),
+        cases: arguments.cases(),
+        repetitions: arguments.repetitions(),
+        tools: arguments.through.clone(),
+        command: words.join(" "),
+    })?;
+    let mut out = io::stdout().lock();
+    out.write_all(report::text(&run).as_bytes()).map_err(FabricPerfError::Print)?;
+    if let Some(folder) = &arguments.out {
+        let written = files::listed(&report::write(folder, &run)?);
+        writeln!(out, "\n{written}").map_err(FabricPerfError::Print)?;
+    }
+    Ok(())
+}
+
+/// An address of a machine, with a port or without.
+fn address(text: &str) -> Result<SocketAddr, FabricPerfError> {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, DEFAULT_PORT));
+    }
+    let found =
+        if text.contains(':') { text.to_socket_addrs() } else { (text, DEFAULT_PORT).to_socket_addrs() };
+    let failed = |cause| FabricPerfError::Address { text: text.to_owned(), cause };
+    let mut found = found.map_err(failed)?;
+    found.next().ok_or_else(|| failed(io::Error::other("it has no address")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port_whether_or_not_one_is_named() {
+        let port = |text: &str| address(text).unwrap().to_string();
+        assert_eq!(port("10.0.0.1"), "10.0.0.1:7691");
+        assert_eq!(port("10.0.0.1:80"), "10.0.0.1:80");
+        assert_eq!(port("fe80::1"), "[fe80::1]:7691");
+        assert_eq!(port("[fe80::1]:80"), "[fe80::1]:80");
+        assert_eq!(port("localhost").rsplit(':').next(), Some("7691"));
+        assert!(address("no such host").is_err());
+    }
+}
