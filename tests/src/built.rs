@@ -131,6 +131,9 @@ fn profile_folder() -> PathBuf {
         .env("CARGO_TARGET_DIR", target)
         .status()
         .expect("cargo can be started; without it, set CAUSEWAY_BIN");
-    assert!(status.success(), "`causeway`, its client libraries, the model test or `fabric-perf` could not be built");
+    assert!(
+        status.success(),
+        "`causeway`, its client libraries, the model test or `fabric-perf` could not be built"
+    );
     folder.to_owned()
 }

@@ -7,8 +7,8 @@ use causeway_api::coverage::FUNCTIONS;
 use causeway_fabric::{Counters, Reason, Via};
 use causeway_pipeline::Direction;
 use core::cell::Cell;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
 static BYTES_NOT_SENT: AtomicU64 = AtomicU64::new(0);
 static WAITS: AtomicU64 = AtomicU64::new(0);
 /// What the program waited for, and how often.
-static WAITED_FOR: Mutex<rank::WaitStatistics, BTreeMap<&str, Waited>> = Mutex::new(BTreeMap::new());
+static WAITED_FOR: Mutex<rank::WaitStatistics, BTreeMap<&'static str, Waited>> = Mutex::new(BTreeMap::new());
 
 /// How often something was waited for.
 #[derive(Clone, Copy, Default)]
@@ -115,117 +115,127 @@ pub fn count_not_sent(bytes: usize) {
     BYTES_NOT_SENT.fetch_add(bytes as u64, Relaxed);
 }
 
-/// The waits by what was waited for, as a JSON object.
-fn waits(count: impl Fn(&Waited) -> u64) -> String {
+/// The waits by what was waited for, without those that there were none of.
+fn waits(count: impl Fn(&Waited) -> u64) -> BTreeMap<&'static str, u64> {
     let waited_for = WAITED_FOR.lock();
-    let counted =
-        waited_for.iter().map(|(what, waited)| (what, count(waited))).filter(|(_, count)| *count > 0);
-    let fields: Vec<_> = counted.map(|(what, count)| format!("{}: {count}", quoted(what))).collect();
-    format!("{{{}}}", fields.join(", "))
+    let counted = waited_for.iter().map(|(what, waited)| (*what, count(waited)));
+    counted.filter(|(_, count)| *count > 0).collect()
 }
 
 /// How calls and copies got to a server.
+#[derive(Serialize)]
 pub struct Way<'a> {
-    /// What carried them.
-    pub via: Via,
-    /// Why nothing else did.
-    pub reasons: &'a [Reason],
-    /// What the link has carried.
-    pub link: Counters,
-    /// The round trips that opening the session took.
-    pub opening: &'a [&'static str],
     /// What executed the calls, for people.
     pub backend: &'a str,
+    /// What carried them.
+    #[serde(serialize_with = "as_text")]
+    pub via: Via,
+    /// Why nothing else did.
+    #[serde(rename = "not_via", serialize_with = "by_module")]
+    pub reasons: &'a [Reason],
     /// Where the plans for copies came from.
     pub pipeline: &'a str,
     /// How network cards reach the devices' memory, or why not; nothing where the server has not said.
     pub gpudirect: String,
+    /// What the link has carried.
+    #[serde(skip)]
+    pub link: Counters,
+    /// The round trips that opening the session took.
+    #[serde(skip)]
+    pub opening: &'a [&'static str],
     /// When the session was opened.
+    #[serde(skip)]
     pub started: Instant,
 }
 
-impl Way<'_> {
-    /// The fields that say it, for a JSON object.
-    fn fields(&self) -> String {
-        let not_via: Vec<_> = self
-            .reasons
-            .iter()
-            .map(|reason| format!("\"{}\": {}", reason.via, quoted(&reason.text)))
-            .collect();
-        format!(
-            "\"backend\": {}, \"via\": \"{}\", \"not_via\": {{{}}}, \"pipeline\": {}, \"gpudirect\": {}",
-            quoted(self.backend),
-            self.via,
-            not_via.join(", "),
-            quoted(self.pipeline),
-            quoted(&self.gpudirect)
-        )
-    }
+fn as_text<S: Serializer>(via: &Via, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(via)
 }
 
-/// The report. `device` is for people; of several servers the first is the one whose fields stand alone. `between` is what was found
-/// out about the ways between them.
+fn by_module<S: Serializer>(reasons: &[Reason], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(reasons.iter().map(|reason| (reason.via.to_string(), &reason.text)))
+}
+
+/// The report, as it is written.
+#[derive(Serialize)]
+struct Report<'a> {
+    /// For people.
+    device: &'a str,
+    /// Of several servers the first is the one whose fields stand alone.
+    #[serde(flatten)]
+    first: &'a Way<'a>,
+    servers: &'a [Way<'a>],
+    local: u64,
+    posted: u64,
+    called: u64,
+    waits: u64,
+    waits_before_first_launch: u64,
+    round_trips: RoundTrips<'a>,
+    wait_seconds: f64,
+    bytes_to_device: u64,
+    bytes_not_sent: u64,
+    bytes_from_device: u64,
+    module_bytes: u64,
+    copies: copies::Copies,
+    /// What was found out about the ways between servers.
+    between_servers: &'a [String],
+    /// Since the session was opened.
+    seconds: f64,
+    /// By entry point, how often it was carried out in which way.
+    calls: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+}
+
+#[derive(Serialize)]
+struct RoundTrips<'a> {
+    opening: &'a [&'static str],
+    before_first_launch: BTreeMap<&'static str, u64>,
+    all: BTreeMap<&'static str, u64>,
+}
+
+/// The report. `device` is for people; `between` is what was found out about the ways between servers.
 pub fn report(device: &str, servers: &[Way<'_>], between: &[String]) -> String {
     let Some(first) = servers.first() else { return "{}\n".to_owned() };
     let mut totals = [0_u64; 3];
-    let mut calls = String::new();
+    let mut calls = BTreeMap::new();
     for (function, counts) in FUNCTIONS.iter().zip(CALLS.iter()) {
-        let counts = [0, 1, 2].map(|kind: usize| counts.0[kind].load(Relaxed));
-        if counts.iter().all(|count| *count == 0) {
-            continue;
-        }
-        let separator = if calls.is_empty() { "" } else { "," };
-        let _ = write!(calls, "{separator}\n    {}: {{", quoted(function.symbol));
-        let mut first = true;
-        for ((name, count), total) in NAMES.iter().zip(counts).zip(&mut totals) {
+        let mut by_kind = BTreeMap::new();
+        for ((name, count), total) in NAMES.into_iter().zip(&counts.0).zip(&mut totals) {
+            let count = count.load(Relaxed);
             *total += count;
             if count > 0 {
-                let _ = write!(calls, "{}\"{name}\": {count}", if first { "" } else { ", " });
-                first = false;
+                by_kind.insert(name, count);
             }
         }
-        calls.push('}');
+        if !by_kind.is_empty() {
+            calls.insert(function.symbol, by_kind);
+        }
     }
     let [local, posted, called] = totals;
-    let wait_seconds = WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9;
-    format!(
-        "{{\n  \"device\": {},\n  {},\n  \"servers\": [{}],\n  \"local\": {local},\n  \"posted\": {posted},\n  \
-         \"called\": {called},\n  \"waits\": {},\n  \"waits_before_first_launch\": {},\n  \"round_trips\": {{\n    \"opening\": [{}],\n    \
-         \"before_first_launch\": {},\n    \"all\": {}\n  }},\n  \"wait_seconds\": {wait_seconds:.6},\n  \
-         \"bytes_to_device\": {},\n  \"bytes_not_sent\": {},\n  \"bytes_from_device\": {},\n  \"module_bytes\": {},\n  \"copies\": {},\n  \"between_servers\": [{}],\n  \
-         \"seconds\": {:.6},\n  \"calls\": {{{calls}\n  }}\n}}\n",
-        quoted(device),
-        first.fields(),
-        servers.iter().map(|way| format!("{{{}}}", way.fields())).collect::<Vec<_>>().join(", "),
-        WAITS.load(Relaxed),
-        WAITS_BEFORE_LAUNCH.load(Relaxed).min(WAITS.load(Relaxed)),
-        first.opening.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(", "),
-        waits(|waited| waited.before_first_launch),
-        waits(|waited| waited.all),
-        copies::bytes(Direction::ToDevice),
-        BYTES_NOT_SENT.load(Relaxed),
-        copies::bytes(Direction::FromDevice),
-        MODULE_BYTES.load(Relaxed),
-        copies::report(first.via, &first.link),
-        between.iter().map(|sentence| quoted(sentence)).collect::<Vec<_>>().join(", "),
-        first.started.elapsed().as_secs_f64(),
-    )
-}
-
-/// A JSON string.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => out.extend(['\\', letter]),
-            control if control < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(control));
-            }
-            other => out.push(other),
-        }
-    }
-    out.push('"');
-    out
+    let report = Report {
+        device,
+        first,
+        servers,
+        local,
+        posted,
+        called,
+        waits: WAITS.load(Relaxed),
+        waits_before_first_launch: WAITS_BEFORE_LAUNCH.load(Relaxed).min(WAITS.load(Relaxed)),
+        round_trips: RoundTrips {
+            opening: first.opening,
+            before_first_launch: waits(|waited| waited.before_first_launch),
+            all: waits(|waited| waited.all),
+        },
+        wait_seconds: WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9,
+        bytes_to_device: copies::bytes(Direction::ToDevice),
+        bytes_not_sent: BYTES_NOT_SENT.load(Relaxed),
+        bytes_from_device: copies::bytes(Direction::FromDevice),
+        module_bytes: MODULE_BYTES.load(Relaxed),
+        copies: copies::report(first.via, &first.link),
+        between_servers: between,
+        seconds: first.started.elapsed().as_secs_f64(),
+        calls,
+    };
+    serde_json::to_string_pretty(&report).expect("a report has no maps with keys that are not text") + "\n"
 }
 
 #[cfg(test)]
@@ -255,18 +265,19 @@ mod tests {
             started,
         };
         let text = report("a \"device\"", &[way], &["device 1 \"far\"".to_owned()]);
-        for part in [
-            r#""opening": ["connection", "hello"]"#,
-            r#""before_first_launch": {"cuCtxSynchronize": 1}"#,
-            r#""all": {"cuCtxSynchronize": 2}"#,
-            r#""via": "tcp""#,
-            r#""to_device": {"gpudirect": {"bytes": 7}, "registered": {"bytes": 0}, "zero_copy": {"copies": 0, "bytes": 0}"#,
-            r#""not_via": {"shm": "far"}"#,
-            r#""between_servers": ["device 1 \"far\""]"#,
-        ] {
-            assert!(text.contains(part), "no {part} in {text}");
-        }
-        assert!(text.contains("\"cuProfilerStop\": {\"posted\": 1, \"called\": 1}"), "{text}");
-        assert!(text.contains(r#""device": "a \"device\"""#) && text.contains(r#""none\u000a""#), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let zero = serde_json::json!({"copies": 0, "bytes": 0});
+        assert_eq!(value["round_trips"]["opening"], serde_json::json!(["connection", "hello"]));
+        assert_eq!(value["round_trips"]["before_first_launch"]["cuCtxSynchronize"], 1);
+        assert_eq!(value["round_trips"]["all"]["cuCtxSynchronize"], 2);
+        assert_eq!((&value["via"], &value["servers"][0]["via"]), (&"tcp".into(), &"tcp".into()));
+        assert_eq!(value["copies"]["to_device"]["gpudirect"]["bytes"], 7);
+        assert_eq!(value["copies"]["to_device"]["zero_copy"], zero);
+        assert_eq!(value["copies"]["to_device"]["tcp"], zero);
+        assert_eq!(value["copies"]["between_servers"]["client"], zero);
+        assert_eq!(value["not_via"]["shm"], "far");
+        assert_eq!(value["between_servers"][0], "device 1 \"far\"");
+        assert_eq!(value["calls"]["cuProfilerStop"], serde_json::json!({"posted": 1, "called": 1}));
+        assert_eq!((&value["device"], &value["backend"]), (&"a \"device\"".into(), &"none\n".into()));
     }
 }

@@ -122,7 +122,7 @@ mod tests {
             [(copy(64 << 10), 8), (copy(64 << 10), 16), (copy(1 << 20), 4), (copy(1 << 20), 8)]
         {
             let mut met = [0; TARGETS];
-            let (mut copies, mut random) = (0, Random::new());
+            let (mut copies, mut random) = (0, Random::default());
             for repetition in 0..REPETITIONS {
                 for target in order(repetition, TARGETS) {
                     copies += untimed_before(case, &mut random) + 1;

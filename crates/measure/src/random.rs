@@ -6,19 +6,21 @@ use crate::machine::PAGE;
 #[derive(Debug)]
 pub struct Random(u64);
 
-impl Random {
+impl Default for Random {
     /// Begins at a fixed number, so that a run can be repeated.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self::beginning_at(0x9e37_79b9_7f4a_7c15)
     }
+}
 
+impl Random {
     /// Begins at this number, which is not 0.
     pub fn beginning_at(number: u64) -> Self {
         Self(number)
     }
 
     /// The next one.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -27,13 +29,13 @@ impl Random {
 
     /// The next one, below `end`.
     pub fn below(&mut self, end: u32) -> u32 {
-        (self.next() % u64::from(end)) as u32
+        (self.word() % u64::from(end)) as u32
     }
 
     /// Fills all of it.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for word in bytes.chunks_mut(8) {
-            let value = self.next().to_ne_bytes();
+            let value = self.word().to_ne_bytes();
             word.copy_from_slice(&value[..word.len()]);
         }
     }
@@ -42,7 +44,7 @@ impl Random {
     pub fn change(&mut self, bytes: &mut [u8]) {
         for page in bytes.chunks_mut(PAGE) {
             let count = page.len().min(8);
-            page[..count].copy_from_slice(&self.next().to_ne_bytes()[..count]);
+            page[..count].copy_from_slice(&self.word().to_ne_bytes()[..count]);
         }
     }
 }
@@ -54,7 +56,7 @@ mod tests {
     #[test]
     fn each_page_changes() {
         let mut memory = vec![0; 3 * PAGE + 5];
-        let mut random = Random::new();
+        let mut random = Random::default();
         random.fill(&mut memory);
         let before = memory.clone();
         random.change(&mut memory);

@@ -155,7 +155,7 @@ fn measure_case<M: Measurer>(case: Case, plan: &Plan, targets: &mut [State<M>]) 
         all.push(progress);
         slowest = slowest.max(took);
     }
-    let mut random = Random::new();
+    let mut random = Random::default();
     for repetition in 0..plan.repetitions_of(case, slowest) {
         for index in order(repetition, targets.len()) {
             let progress = &mut all[index];

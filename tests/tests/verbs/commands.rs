@@ -25,8 +25,13 @@ fn the_benchmark_measures_every_operation() {
         let outcome =
             run(&mut bench(Side::Client, &[&["--to", SERVER], &words[..]].concat()), LIMIT).must_succeed();
         // A message of 3 bytes leaves the fourth queue pair out.
-        let wanted =
-            ["RDMA read, bandwidth", "2 x 128", "4 queue pairs", "64 KiB", "mean gain over sizes, queue pairs"];
+        let wanted = [
+            "RDMA read, bandwidth",
+            "2 x 128",
+            "4 queue pairs",
+            "64 KiB",
+            "mean gain over sizes, queue pairs",
+        ];
         for words in wanted {
             assert!(outcome.stdout.contains(words), "{words} is missing: {outcome}");
         }

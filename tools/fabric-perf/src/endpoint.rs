@@ -106,7 +106,7 @@ impl Endpoint {
         let mut random = Random::beginning_at(u64::from(std::process::id()) << 32 | 0x9e37_79b9);
         for offset in (0..HALF).step_by(8) {
             // SAFETY: the offset lies in the buffer, which is aligned to pages; no request is under way.
-            unsafe { self.buffer.as_ptr().add(offset).cast::<u64>().write(random.next()) };
+            unsafe { self.buffer.as_ptr().add(offset).cast::<u64>().write(random.word()) };
         }
     }
 

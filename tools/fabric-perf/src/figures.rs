@@ -72,8 +72,9 @@ fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel
     let points = || series.iter().flat_map(|series| &series.points);
     points().next()?;
     let gains = |(target, setting): (usize, &Setting)| {
-        let gain =
-            |case: &Case| Some((size_place(case.bytes), gain_place(run.gain(way.tool, *case, sweep, *setting)?)));
+        let gain = |case: &Case| {
+            Some((size_place(case.bytes), gain_place(run.gain(way.tool, *case, sweep, *setting)?)))
+        };
         (target, cases.iter().filter_map(gain).collect::<Vec<_>>())
     };
     let lines: Vec<_> = sweep
@@ -100,8 +101,8 @@ fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_measure::plot;
     use crate::results::tests::example;
+    use causeway_measure::plot;
 
     #[test]
     fn each_sweep_has_its_pictures_with_a_second_axis() {

@@ -230,11 +230,8 @@ fn tail(said: &str) -> String {
 fn sample(quantity: Quantity, bytes: u64, said: &str) -> Option<f64> {
     let numbers =
         |line: &str| -> Option<Vec<f64>> { line.split_whitespace().map(|word| word.parse().ok()).collect() };
-    let figures = said
-        .lines()
-        .rev()
-        .filter_map(numbers)
-        .find(|figures| figures.first() == Some(&(bytes as f64)))?;
+    let figures =
+        said.lines().rev().filter_map(numbers).find(|figures| figures.first() == Some(&(bytes as f64)))?;
     let value = match quantity {
         // bytes, iterations, peak, average (Gbit/s), messages (millions a second)
         Quantity::Bandwidth => figures.get(3)? / 8.0,

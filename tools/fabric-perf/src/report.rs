@@ -72,7 +72,8 @@ fn averaged(sweep: &Sweep, averages: &[Average]) -> Vec<Vec<String>> {
         let of_band: Vec<_> = averages.iter().filter(|average| average.band == band).collect();
         let Some(count) = of_band.iter().map(|average| average.sizes).max() else { continue };
         let gain = |setting: &Setting| of_band.iter().find(|average| average.setting == *setting);
-        let cells = others().map(|(_, setting)| gain(setting).map_or("-".to_owned(), |one| gain_text(one.gain)));
+        let cells =
+            others().map(|(_, setting)| gain(setting).map_or("-".to_owned(), |one| gain_text(one.gain)));
         rows.push([band.to_string(), count.to_string()].into_iter().chain(cells).collect());
     }
     rows

@@ -89,7 +89,8 @@ pub fn sweep(varied: Varied, most_mtu: u32) -> Sweep {
         }
     };
     // A card's own MTU is its default, and the largest that the path carries.
-    let base = if matches!(varied, Varied::Mtu | Varied::MtuOfTwo) { settings.len().saturating_sub(1) } else { 0 };
+    let base =
+        if matches!(varied, Varied::Mtu | Varied::MtuOfTwo) { settings.len().saturating_sub(1) } else { 0 };
     Sweep { varied, settings, base }
 }
 

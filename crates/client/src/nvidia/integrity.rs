@@ -3,7 +3,7 @@
 //! It mixes the caller's process, thread and table addresses, so it can only be computed here. Algorithm and key are
 //! published by ZLUDA: HMAC (RFC 2104, blocks of 16 bytes) over MD2 (RFC 1319).
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use md2::Md2;
 
 const KEY: [u8; 16] =

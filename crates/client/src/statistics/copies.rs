@@ -4,6 +4,8 @@ use crate::environment;
 use crate::model::region::HostRegion;
 use causeway_fabric::{Counters, Via};
 use causeway_pipeline::Direction;
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -51,8 +53,8 @@ impl Count {
         Self { copies: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
-    fn now(&self) -> (u64, u64) {
-        (self.copies.load(Relaxed), self.bytes.load(Relaxed))
+    fn now(&self) -> Counted {
+        Counted { copies: self.copies.load(Relaxed), bytes: self.bytes.load(Relaxed) }
     }
 
     fn add(&self, bytes: usize) {
@@ -97,38 +99,73 @@ pub fn bytes(direction: Direction) -> u64 {
     CARRIED[direction as usize].iter().map(|count| count.bytes.load(Relaxed)).sum()
 }
 
-/// The counts as a JSON object. Bytes that network cards moved by themselves, by GPUDirect or from and into registered memory, are counted by the link, a transfer at a time.
-pub fn report(via: Via, link: &Counters) -> String {
-    let directions = [
-        ("to_device", Direction::ToDevice, link.direct_bytes_sent, link.registered_bytes_sent),
-        ("from_device", Direction::FromDevice, link.direct_bytes_received, link.registered_bytes_received),
-    ];
-    let objects = directions.map(|(name, direction, direct, registered)| {
-        let counts = &CARRIED[direction as usize];
-        let (transferred, transferred_bytes) = counts[By::Transfers as usize].now();
-        let others = match transferred_bytes.saturating_sub(direct + registered) {
-            0 => (0, 0),
-            bytes => (transferred, bytes),
-        };
-        let fields = [
-            ("zero_copy", counts[By::Common as usize].now()),
-            ("with_commands", counts[By::Command as usize].now()),
-            (if via == Via::Tcp { "tcp" } else { "staged" }, others),
-            ("pageable", PAGEABLE[direction as usize].now()),
-        ];
-        let by_cards =
-            format!("\"gpudirect\": {{\"bytes\": {direct}}}, \"registered\": {{\"bytes\": {registered}}}");
-        format!("\n    \"{name}\": {{{by_cards}, {}}}", listed(fields))
-    });
-    let between = Between::ALL.iter().zip(&BETWEEN).map(|((_, name), count)| (*name, count.now()));
-    let between = format!("\n    \"between_servers\": {{{}}}", listed(between));
-    format!("{{{},{between}\n  }}", objects.join(","))
+/// How many, and how many bytes.
+#[derive(Clone, Copy, Serialize)]
+struct Counted {
+    copies: u64,
+    bytes: u64,
 }
 
-/// Counts as the fields of a JSON object.
-fn listed<'a>(fields: impl IntoIterator<Item = (&'a str, (u64, u64))>) -> String {
-    let fields = fields
-        .into_iter()
-        .map(|(name, (copies, bytes))| format!("\"{name}\": {{\"copies\": {copies}, \"bytes\": {bytes}}}"));
-    fields.collect::<Vec<_>>().join(", ")
+/// What network cards moved by themselves.
+#[derive(Serialize)]
+struct Moved {
+    bytes: u64,
+}
+
+/// The copies of a direction.
+#[derive(Serialize)]
+struct Directed {
+    gpudirect: Moved,
+    registered: Moved,
+    zero_copy: Counted,
+    with_commands: Counted,
+    /// What transfers carried that cards did not move by themselves; one of the two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tcp: Option<Counted>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staged: Option<Counted>,
+    pageable: Counted,
+}
+
+/// All copies, as they are reported.
+#[derive(Serialize)]
+pub struct Copies {
+    to_device: Directed,
+    from_device: Directed,
+    between_servers: BTreeMap<&'static str, Counted>,
+}
+
+/// The counts. Bytes that network cards moved by themselves, by GPUDirect or from and into registered memory, are counted by the link, a
+/// transfer at a time.
+pub fn report(via: Via, link: &Counters) -> Copies {
+    let directed = |direction: Direction, direct: u64, registered: u64| {
+        let counts = &CARRIED[direction as usize];
+        let transferred = counts[By::Transfers as usize].now();
+        let others = match transferred.bytes.saturating_sub(direct + registered) {
+            0 => Counted { copies: 0, bytes: 0 },
+            bytes => Counted { bytes, ..transferred },
+        };
+        Directed {
+            gpudirect: Moved { bytes: direct },
+            registered: Moved { bytes: registered },
+            zero_copy: counts[By::Common as usize].now(),
+            with_commands: counts[By::Command as usize].now(),
+            tcp: (via == Via::Tcp).then_some(others),
+            staged: (via != Via::Tcp).then_some(others),
+            pageable: PAGEABLE[direction as usize].now(),
+        }
+    };
+    Copies {
+        to_device: directed(Direction::ToDevice, link.direct_bytes_sent, link.registered_bytes_sent),
+        from_device: directed(
+            Direction::FromDevice,
+            link.direct_bytes_received,
+            link.registered_bytes_received,
+        ),
+        between_servers: Between::ALL
+            .iter()
+            .zip(&BETWEEN)
+            .map(|((_, name), count)| (*name, count.now()))
+            .collect(),
+    }
 }

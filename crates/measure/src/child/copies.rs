@@ -40,7 +40,7 @@ impl Copies {
             Path::Peer => Some(peer_memory(gpu, all)?),
             _ => None,
         };
-        let mut copies = Self { gpu, path, bytes, host, device, destination, random: Random::new() };
+        let mut copies = Self { gpu, path, bytes, host, device, destination, random: Random::default() };
         if let Some(host) = &mut copies.host {
             copies.random.fill(host.bytes_mut());
         }

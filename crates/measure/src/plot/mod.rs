@@ -58,8 +58,12 @@ mod tests {
             gains: None,
             rows: 0,
         };
-        let figure =
-            Figure { name: "none".into(), title: "none".into(), legend: vec!["a".into()], panels: vec![panel] };
+        let figure = Figure {
+            name: "none".into(),
+            title: "none".into(),
+            legend: vec!["a".into()],
+            panels: vec![panel],
+        };
         assert!(svg(&figure).unwrap().contains("nothing"));
     }
 }

@@ -77,7 +77,7 @@ fn checks() -> String {
         ),
         ("two queue pairs against one, up to 2 KiB (FDR)", "+2 %", pairs(fdr, &short())),
         ("the same, from 4 KiB (FDR)", "+5 %", pairs(fdr, &middle())),
-        ("the same, sends (EDR)", "more than +12 % from 1 to 8 KiB", pairs(edr, &middle())),
+        ("the same, 1 to 8 KiB, sends (EDR)", "more than +12 %", pairs(edr, &sizes(KIB, 8.0 * KIB))),
         (
             "four queue pairs against two",
             "nothing",
@@ -200,7 +200,7 @@ fn what_was_published_lies_where_the_model_says() {
         let (sliding, drained) = (gain(Window::Sliding, &middle()), gain(Window::Drained, &middle()));
         assert!(sliding < published && (drained / published - 1.0).abs() < 0.5, "{sliding} {drained}");
         let (sliding, drained) = (gain(Window::Sliding, &short()), gain(Window::Drained, &short()));
-        assert!((3.5..5.5).contains(&sliding) && (3.5..5.5).contains(&drained), "{sliding} {drained}");
+        assert!((3.3..5.5).contains(&sliding) && (3.3..5.5).contains(&drained), "{sliding} {drained}");
         assert!(gain(Window::Sliding, &[8.0 * MIB]) < 0.01);
     }
     let pairs = |card, sizes: &[f64]| mean_gain(card, &ONE, &TWO, Window::Sliding, sizes);

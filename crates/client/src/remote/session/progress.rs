@@ -6,9 +6,8 @@
 use causeway_fabric::Link;
 use causeway_sync::threads;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{IsTerminal, stderr};
-use std::time::Duration;
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
 
 /// Smaller uploads take less than a second over any network that a GPU is worth using over.
 const LARGE_BYTES: u64 = 32 << 20;
@@ -37,20 +36,46 @@ impl Upload {
 }
 
 fn show(link: &Link, start: u64, bytes: u64, ended: &Receiver<()>) {
+    let begun = Instant::now();
     if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
         return;
     }
-    let style =
-        ProgressStyle::with_template("causeway: sending {bytes} of {total_bytes} [{bar:30}] {bytes_per_sec}");
-    let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
     loop {
-        bar.set_position(link.counters().transfer_bytes_sent.saturating_sub(start).min(bytes));
+        let sent = link.counters().transfer_bytes_sent.saturating_sub(start).min(bytes);
+        // A terminal that is gone shows nothing, and the upload goes on.
+        let _ = write!(stderr(), "\r{}\x1b[K", line(sent, bytes, begun.elapsed()));
         if ended.recv_timeout(STEP) != Err(RecvTimeoutError::Timeout) {
-            bar.finish_and_clear();
+            let _ = write!(stderr(), "\r\x1b[K");
             return;
         }
+    }
+}
+
+/// The bar after so many bytes and so much time.
+fn line(sent: u64, bytes: u64, time: Duration) -> String {
+    const WIDTH: u64 = 30;
+    let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
+    let done = (sent * WIDTH / bytes.max(1)) as usize;
+    let rate = mebibytes(sent as f64) / time.as_secs_f64().max(1e-3);
+    format!(
+        "causeway: sending {:.0} of {:.0} MiB [{:30}] {rate:.0} MiB/s",
+        mebibytes(sent as f64),
+        mebibytes(bytes as f64),
+        "=".repeat(done),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_grows_with_what_was_sent() {
+        let bar = |sent| line(sent << 20, 64 << 20, Duration::from_secs(2));
+        let empty = " ".repeat(30);
+        assert_eq!(bar(0), format!("causeway: sending 0 of 64 MiB [{empty}] 0 MiB/s"));
+        let half = "=".repeat(15) + &" ".repeat(15);
+        assert_eq!(bar(32), format!("causeway: sending 32 of 64 MiB [{half}] 16 MiB/s"));
+        assert!(bar(64).contains(&"=".repeat(30)));
     }
 }
