@@ -18,11 +18,6 @@ pub enum Operation {
     Write,
 }
 
-impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Send, Self::Read, Self::Write];
-}
-
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

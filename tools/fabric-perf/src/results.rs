@@ -217,7 +217,7 @@ pub(crate) mod tests {
         let sweeps = Varied::ALL.map(|varied| sweep(varied, 4096)).to_vec();
         let mut records = Vec::new();
         for quantity in Quantity::ALL {
-            for operation in Operation::ALL {
+            for &operation in Operation::value_variants() {
                 for bytes in [2, 4096, 8 << 20] {
                     for setting in settings(&sweeps, quantity) {
                         for (tool, share) in [(Tool::Verbs, 1.0), (Tool::Link, 1.0), (Tool::Perftest, 0.9)] {

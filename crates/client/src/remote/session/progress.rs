@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_bar_grows_with_what_was_sent() {
-        let bar = |sent| line(sent << 20, 64 << 20, Duration::from_secs(2));
+        let bar = |sent: u64| line(sent << 20, 64 << 20, Duration::from_secs(2));
         let empty = " ".repeat(30);
         assert_eq!(bar(0), format!("causeway: sending 0 of 64 MiB [{empty}] 0 MiB/s"));
         let half = "=".repeat(15) + &" ".repeat(15);
