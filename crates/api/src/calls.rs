@@ -20,6 +20,11 @@ impl Opcode {
     pub fn from_number(number: u16) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
+
+    /// Whether a capture of the stream that the command names has a say.
+    pub const fn concerns_captures(self) -> bool {
+        !matches!(self.capture(), Capture::Passes)
+    }
 }
 
 /// Who carries out a command in the worker.

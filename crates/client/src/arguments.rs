@@ -1,7 +1,16 @@
 //! What the program passes by address, and what it is given that way.
 
 use causeway_api::sys::CUresult;
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_void};
+
+/// An address of the program that only the program looks behind.
+#[derive(Clone, Copy)]
+pub struct Address(pub *mut c_void);
+
+// SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
 
 /// Text that the program passed.
 ///

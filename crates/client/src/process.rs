@@ -1,8 +1,7 @@
 //! The life of this library in its process: before `cuInit`, in use, in a forked child, after exit.
 
-use crate::remote::session;
 use causeway_api::sys::CUresult;
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const FRESH: u8 = 0;
@@ -46,40 +45,55 @@ pub fn is_fresh() -> bool {
     STATE.load(Ordering::Acquire) == FRESH
 }
 
+/// What is done for those who have connections.
+#[derive(Debug)]
+pub struct Handlers {
+    /// In a forked child of a process whose sessions are open.
+    pub forked: fn(),
+    /// In a forked child of a process that may hold sessions for its own `cuInit`.
+    pub forked_early: fn(),
+    /// When the process ends with open sessions.
+    pub at_exit: fn(),
+}
+
+static HANDLERS: OnceLock<Handlers> = OnceLock::new();
+
 /// Says that the session is open.
 pub fn opened() {
-    watch();
     STATE.store(READY, Ordering::Release);
 }
 
 /// Watches fork and exit from here on.
-pub fn watch() {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
+pub fn watch(handlers: Handlers) {
+    HANDLERS.get_or_init(|| {
         // SAFETY: both functions stay mapped, because the library is linked with `-z nodelete`. Should the system
         // have no memory for the registration, fork and exit go unwatched; nothing else depends on it.
         unsafe {
             libc::pthread_atfork(None, None, Some(in_forked_child));
             libc::atexit(at_exit);
         }
+        handlers
     });
 }
 
 /// A child has none of our threads, and its parent goes on using the connections: it must let go of them.
 extern "C" fn in_forked_child() {
+    // Nothing while another thread of the parent was about to begin watching.
+    let Some(handlers) = HANDLERS.get() else { return };
     match STATE.load(Ordering::Acquire) {
         READY => {
             STATE.store(FORKED, Ordering::Release);
-            session::abandon_after_fork();
+            (handlers.forked)();
         }
-        FRESH => session::abandon_held_after_fork(),
+        FRESH => (handlers.forked_early)(),
         _ => {}
     }
 }
 
 /// Runs before the destructors of the program and of the runtime, whose calls then get "deinitialised".
 extern "C" fn at_exit() {
+    let Some(handlers) = HANDLERS.get() else { return };
     if STATE.compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-        session::close();
+        (handlers.at_exit)();
     }
 }

@@ -36,6 +36,19 @@ struct Waited {
 
 const NAMES: [&str; 3] = ["local", "posted", "called"];
 
+/// What has been found out about ways between servers, a sentence each.
+static BETWEEN_SERVERS: Mutex<rank::PeerAddresses, Vec<String>> = Mutex::new(Vec::new());
+
+/// Notes what has been found out about a way between servers, for the report.
+pub fn note_between_servers(sentence: String) {
+    BETWEEN_SERVERS.lock().push(sentence);
+}
+
+/// What has been noted so far of ways between servers.
+pub fn between_servers() -> Vec<String> {
+    BETWEEN_SERVERS.lock().clone()
+}
+
 /// How a call was carried out; the later ones outweigh the earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Carried {

@@ -16,10 +16,10 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
     let mut stubs = Vec::new();
     for (index, entry) in functions {
         symbols.push(entry.name.clone());
-        stubs.push(stub(entry, index, &entry.name, quote!(crate::model::handles::DefaultStream::Legacy)));
+        stubs.push(stub(entry, index, &entry.name, quote!(crate::submit::streams::DefaultStream::Legacy)));
         if let Some((suffix, _)) = &entry.per_thread {
             let symbol = format!("{}_{suffix}", entry.name);
-            stubs.push(stub(entry, index, &symbol, quote!(crate::model::handles::DefaultStream::PerThread)));
+            stubs.push(stub(entry, index, &symbol, quote!(crate::submit::streams::DefaultStream::PerThread)));
             symbols.push(symbol);
         }
     }
@@ -109,8 +109,8 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
         None => quote!(let place = crate::model::context::anywhere();),
     });
     let send = match entry.kind {
-        Kind::Posted if entry.anywhere => quote!(crate::remote::session::post_in(place, &request)?;),
-        Kind::Posted => quote!(crate::remote::session::post(&request)?;),
+        Kind::Posted if entry.anywhere => quote!(crate::submit::send::post_in(place, &request)?;),
+        Kind::Posted => quote!(crate::submit::send::post(&request)?;),
         _ => {
             let pattern = match result_names.as_slice() {
                 [] => quote!(()),
@@ -122,8 +122,8 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
                 (true, false) => {
                     quote!(crate::submit::answers::ask_in(crate::model::context::current()?, &request))
                 }
-                (_, true) => quote!(crate::remote::session::call_in(place, &request)),
-                _ => quote!(crate::remote::session::call(&request)),
+                (_, true) => quote!(crate::submit::send::call_in(place, &request)),
+                _ => quote!(crate::submit::send::call(&request)),
             };
             let call = created.iter().fold(call, |call, argument| {
                 let slot = ident(&argument.name);
@@ -170,7 +170,7 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
     match (&argument.mode, marker) {
         (Mode::New, Some(marker)) => Some(quote!(let #name = crate::model::handles::create::<#marker>();)),
         (Mode::Value, Some(_)) if argument.base == "CUstream" => {
-            Some(quote!(let #name = crate::model::handles::stream(#name, #default_stream)?;))
+            Some(quote!(let #name = crate::submit::streams::given(#name, #default_stream)?;))
         }
         (Mode::Value, None) if argument.base == "CUdevice" => {
             Some(quote!(let #name = crate::model::device::on_server(#name)?;))

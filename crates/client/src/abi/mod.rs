@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `stubs` | Which symbols are exported? |
 //! | [`entry`] | What does every call go through? |
+//! | `tune` | What do `causeway tune` and `causeway bench pipeline` ask? |
 //! | [`calls`] | What does a call do that is not simply sent? |
 
 pub mod calls;
 pub mod entry;
+mod tune;
 
 /// The exported symbols, made from the declaration list.
 #[allow(clippy::undocumented_unsafe_blocks)]

@@ -3,8 +3,6 @@
 use crate::locks::{Mutex, rank};
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
-use crate::remote::session;
-use causeway_api::calls;
 use causeway_api::handle::{Array, Context, Handle, MipmappedArray};
 use causeway_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUarray_format as Format, CUresult};
 use causeway_api::types::ArrayBox;
@@ -25,9 +23,10 @@ pub struct ArrayState {
 
 /// What the client keeps of a mipmapped array.
 pub struct MipmappedState {
-    context: Handle<Context>,
+    /// The context it belongs to.
+    pub context: Handle<Context>,
     /// The levels that the program has asked for.
-    levels: Mutex<rank::ArrayLevels, HashMap<u32, Handle<Array>>>,
+    pub levels: Mutex<rank::ArrayLevels, HashMap<u32, Handle<Array>>>,
 }
 
 static ARRAYS: Registry<Array, ArrayState> = Registry::new();
@@ -120,31 +119,9 @@ pub fn add_mipmapped(handle: Handle<MipmappedArray>, context: Handle<Context>) {
     MIPMAPPED.insert(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
 }
 
-/// A level of a mipmapped array: always the same handle.
-pub fn level(mipmapped: Handle<MipmappedArray>, level: u32) -> Result<Handle<Array>, CUresult> {
-    let state = MIPMAPPED.get(mipmapped)?;
-    let mut levels = state.levels.lock();
-    if let Some(known) = levels.get(&level) {
-        return Ok(*known);
-    }
-    let request =
-        calls::cuMipmappedArrayGetLevel { pLevelArray: handles::create(), hMipmappedArray: mipmapped, level };
-    let array = made_of_another(state.context, &request, request.pLevelArray)?;
-    levels.insert(level, array);
-    Ok(array)
-}
-
-/// Has the server make `array` a part of something else, and learns what it looks like.
-pub fn made_of_another<C: calls::Call<Reply = ()>>(
-    context: Handle<Context>,
-    request: &C,
-    array: Handle<Array>,
-) -> Result<Handle<Array>, CUresult> {
-    handles::or_drop(array, session::call_in(context, request))?;
-    let question = calls::cuArray3DGetDescriptor_v2 { hArray: array };
-    let descriptor = handles::or_drop(array, session::call_in(context, &question))?;
-    add(array, context, descriptor, true);
-    Ok(array)
+/// What is kept of a mipmapped array.
+pub fn mipmapped(handle: Handle<MipmappedArray>) -> Result<Arc<MipmappedState>, CUresult> {
+    MIPMAPPED.get(handle)
 }
 
 /// Takes out a mipmapped array that the program destroys, and its levels with it; gives its context.

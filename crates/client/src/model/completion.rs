@@ -9,10 +9,8 @@
 use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::handles;
-use crate::remote::session;
-use crate::remote::visible;
-use causeway_api::calls::{self, Call};
-use causeway_api::handle::{Context, Event, Handle};
+use causeway_api::calls::Call;
+use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::sys::CUresult;
 use core::cell::Cell;
 use std::collections::HashMap;
@@ -24,8 +22,19 @@ thread_local! {
     static OF_THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
+/// What a call gets whose server is lost.
+pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
+
+/// The tickets of the session with each server.
+static TICKETS: [Tickets; MOST_SERVERS] = [const { Tickets { newest: AtomicU64::new(0) } }; MOST_SERVERS];
+
+/// The tickets of the session with a server.
+#[inline]
+pub fn tickets(server: usize) -> &'static Tickets {
+    &TICKETS[server]
+}
+
 /// The tickets of one session.
-#[derive(Default)]
 pub struct Tickets {
     /// Written only by [`Tickets::note`], whose callers hold the lock under which commands are put in order.
     newest: AtomicU64,
@@ -87,15 +96,14 @@ impl Watermark {
         self.done.fetch_max(ticket, Ordering::AcqRel);
     }
 
-    /// Gets what kernels wrote up to `ticket` to memory of the program, unless the program has it. Everything up to
-    /// there must be done.
-    /// `server` is where the work was done.
-    pub fn fetch(&self, server: usize, ticket: u64) -> Result<(), CUresult> {
-        if visible::is_any() && self.fetched.load(Ordering::Acquire) < ticket {
-            visible::fetch(server)?;
-            self.fetched.fetch_max(ticket, Ordering::AcqRel);
-        }
-        Ok(())
+    /// Whether the program has what kernels wrote to its memory up to `ticket`.
+    pub fn has_fetched(&self, ticket: u64) -> bool {
+        self.fetched.load(Ordering::Acquire) >= ticket
+    }
+
+    /// The program has what kernels wrote to its memory up to `ticket`.
+    pub fn note_fetched(&self, ticket: u64) {
+        self.fetched.fetch_max(ticket, Ordering::AcqRel);
     }
 
     /// Whether the worker will report when the work up to `ticket` is done.
@@ -172,16 +180,16 @@ pub fn reached(token: u64, status: CUresult) {
     watch.end(status);
 }
 
-/// Calls `call` when the last record of an event is done, or never will be, on a thread that must not be held up.
-pub fn when_recorded(
-    context: Handle<Context>,
-    event: Handle<Event>,
+/// Has `call` called when a server reports what is being watched, or never will report it, on a thread that must not be
+/// held up. `send` sends the command that watches, with a token.
+pub fn watch(
+    server: usize,
     call: impl FnOnce() + Send + 'static,
+    send: impl FnOnce(u64) -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
     let token = crate::model::transfers::fresh_number();
-    let watch = Watch { server: context.server(), then: Then::Call(Box::new(call)) };
-    WATCHES.lock().insert(token, watch);
-    session::post_in(context, &calls::event_watch { event, token }).inspect_err(|_| {
+    WATCHES.lock().insert(token, Watch { server, then: Then::Call(Box::new(call)) });
+    send(token).inspect_err(|_| {
         WATCHES.lock().remove(&token);
     })
 }
@@ -189,7 +197,7 @@ pub fn when_recorded(
 /// A server is lost, and will report nothing any more.
 pub fn server_lost(server: usize) {
     let lost: Vec<_> = WATCHES.lock().extract_if(|_, watch| watch.server == server).collect();
-    lost.into_iter().for_each(|(_, watch)| watch.end(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE));
+    lost.into_iter().for_each(|(_, watch)| watch.end(LOST));
 }
 
 #[cfg(test)]

@@ -7,10 +7,8 @@
 mod addresses;
 
 use crate::locks::{Mutex, RwLock, rank};
-use crate::model::{context, stream};
-use crate::submit::capture;
-use causeway_api::handle::{Context, Handle, Kind, Stream};
-use causeway_api::sys::{CUresult, CUstream};
+use causeway_api::handle::{Context, Handle, Kind};
+use causeway_api::sys::CUresult;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -232,41 +230,6 @@ fn refusal<K: Kind>() -> CUresult {
     }
 }
 
-/// What the stream handle 0 means to an entry point.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DefaultStream {
-    /// The legacy default stream.
-    Legacy,
-    /// The calling thread's own default stream: the `_ptsz` and `_ptds` variants.
-    PerThread,
-}
-
-/// The stream that the program passed to put work into it. Work in the legacy default stream is refused where it
-/// would have to wait for a stream that is being captured.
-#[inline]
-pub fn stream(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
-    let stream = stream_named(raw, default_stream)?;
-    if stream.is_null() {
-        capture::refuse_implicit()?;
-    }
-    Ok(stream)
-}
-
-/// The stream that the program passed; 0, 1 and 2 name default streams of the current context.
-#[inline]
-pub fn stream_named(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
-    const LEGACY: u64 = 1;
-    const PER_THREAD: u64 = 2;
-    match (Stream::address(raw), default_stream) {
-        (0, DefaultStream::Legacy) | (LEGACY, _) => {
-            context::current()?;
-            Ok(Handle::NULL)
-        }
-        (0, DefaultStream::PerThread) | (PER_THREAD, _) => stream::of_thread(),
-        _ => given(raw),
-    }
-}
-
 /// An object and the handle under which it is kept.
 type Entry<K, T> = (Handle<K>, Arc<T>);
 
@@ -317,7 +280,7 @@ impl<K: Kind, T> Registry<K, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_api::handle::{Event, Function, Kernel, MOST_SERVERS};
+    use causeway_api::handle::{Event, Function, Kernel, MOST_SERVERS, Stream};
 
     #[test]
     fn a_handle_is_valid_until_it_is_dropped_and_its_slot_rests() {

@@ -8,11 +8,8 @@ use crate::locks::{RwLock, rank};
 use crate::log::error;
 use crate::model::address::heap::Heap;
 use crate::model::context;
-use crate::submit::virtual_memory;
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
-use causeway_api::sys::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemLocation, CUmemLocationType, CUresult,
-};
+use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -144,19 +141,6 @@ pub fn find(address: CUdeviceptr) -> Option<Piece> {
 /// Whether an address lies in known memory.
 pub fn is_known(address: CUdeviceptr) -> bool {
     search(|pieces| piece_at(&pieces.read(), address).map(drop)).is_some()
-}
-
-/// Whether the device can certainly write at an address; of other addresses only the server knows.
-pub fn is_writable(address: CUdeviceptr) -> bool {
-    const READ_AND_WRITE: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0;
-    match find(address) {
-        Some(Piece { origin: Origin::Mapping, device, .. }) => {
-            let type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-            let access = virtual_memory::access(address, &CUmemLocation { type_, id: device });
-            access == Ok(READ_AND_WRITE)
-        }
-        found => found.is_some(),
-    }
 }
 
 /// Takes out memory that the program frees; an address that is not the start of an allocation is refused.

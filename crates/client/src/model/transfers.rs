@@ -7,26 +7,31 @@
 use super::uploads;
 use crate::locks::{Mutex, MutexGuard, rank};
 use crate::log::info;
-use crate::model::completion;
+use crate::model::completion::{self, LOST};
 use crate::model::host_writes::{self, Key, MOST_OVERLAPPING, Store, Writes};
 use crate::model::stream::{Ahead, StreamState};
-use crate::remote::session;
-use crate::remote::session::faults::LOST;
-use crate::remote::transfers::landing;
-pub use crate::remote::transfers::landing::Landing;
-use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Awaited, TransferError};
 use causeway_sync::awake;
+use core::fmt::Display;
 use core::ops::Range;
 use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
+/// What brings transfers; it stays for as long as the process.
+pub trait Carrier: Sync {
+    /// A thread begins to wait for a transfer.
+    fn rouse(&self);
+    /// What has been asked for so far is to be on its way.
+    fn flush(&self);
+    /// The transfer with this number will not come: has it ended as one that failed, once nothing writes to its memory.
+    fn cancel(&self, number: u64);
+}
+
 /// One device-to-host transfer.
 pub struct Transfer {
     pub(crate) number: u64,
-    context: Handle<Context>,
+    carrier: &'static dyn Carrier,
     start: usize,
     end: usize,
     /// In which flow the server sends it.
@@ -130,13 +135,8 @@ impl Before {
     }
 }
 
-/// Prepares to receive a transfer for a copy at the end of `stream`, which `threads` threads may write; the command that makes the server send it
-/// comes after, and nothing else of the session's copies may come between.
-///
-/// # Safety
-/// The memory that `landing` means must be valid for writes until the transfer is done.
-pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> Result<Expected, CUresult> {
-    let range = landing.range();
+/// Takes a transfer into `range` into the table, for a copy at the end of `stream`, behind those that lie before it.
+pub fn begin(stream: &StreamState, carrier: &'static dyn Carrier, range: Range<usize>) -> Expected {
     let mut pending = PENDING.lock();
     let mut before = Before::default();
     if pending.overlapping(range.clone()).next().is_some() {
@@ -146,42 +146,25 @@ pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> 
     }
     let newest = before.transfers.iter().max_by_key(|transfer| transfer.number);
     let flow = newest.map_or(stream.handle.value(), |newest| newest.flow);
-    // SAFETY: as this function demands.
-    unsafe { begin(pending, stream.context, flow, before, landing, threads) }
+    enter(pending, carrier, flow, &before, range)
 }
 
-/// Prepares to receive a transfer into memory of this library, which no copy of the program is in order with.
-///
-/// # Safety
-/// The memory that `landing` means must be valid for writes until the transfer is done.
-pub unsafe fn expect_apart(
-    context: Handle<Context>,
-    flow: u64,
-    landing: Landing,
-    threads: usize,
-) -> Result<Arc<Transfer>, CUresult> {
-    // SAFETY: as this function demands.
-    let expected = unsafe { begin(PENDING.lock(), context, flow, Before::default(), landing, threads) }?;
-    Ok(expected.transfer)
+/// Takes a transfer into the table that goes into memory of this library, which no copy of the program is in order with.
+pub fn begin_apart(carrier: &'static dyn Carrier, flow: u64, range: Range<usize>) -> Expected {
+    enter(PENDING.lock(), carrier, flow, &Before::default(), range)
 }
 
-/// Takes a transfer into the table, behind those that lie before it, and tells the link about it.
-///
-/// # Safety
-/// As for [`expect`].
-unsafe fn begin(
+/// Takes a transfer into the table, behind those that lie before it.
+fn enter(
     mut pending: MutexGuard<'_, rank::PendingWrites, Writes<Arc<Transfer>, Store>>,
-    context: Handle<Context>,
+    carrier: &'static dyn Carrier,
     flow: u64,
-    before: Before,
-    landing: Landing,
-    threads: usize,
-) -> Result<Expected, CUresult> {
-    let session = session::of(context)?;
-    let range = landing.range();
+    before: &Before,
+    range: Range<usize>,
+) -> Expected {
     let transfer = Arc::new(Transfer {
         number: fresh_number(),
-        context,
+        carrier,
         start: range.start,
         end: range.end,
         flow,
@@ -193,18 +176,11 @@ unsafe fn begin(
         over: AtomicBool::new(false),
         done: Condvar::new(),
     });
-    let number = transfer.number;
     let keys = before.transfers.iter().map(|before| before.key());
-    let is_held = pending.begin(range, number, transfer.clone(), keys);
+    let is_held = pending.begin(range, transfer.number, transfer.clone(), keys);
     drop(pending);
     COUNT.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: valid until the transfer is done, as this function demands.
-    let destination = unsafe { landing::destination(&transfer, landing, is_held, threads) };
-    if session.link().expect_transfer(number, destination.with_threads(threads)).is_err() {
-        transfer.finish(Err(LOST));
-        return Err(LOST);
-    }
-    Ok(Expected { transfer, flow, is_held })
+    Expected { transfer, flow, is_held }
 }
 
 /// Waits while a program has posted so many overlapping copies that their bytes would take too much memory here, unless its own code has to
@@ -222,7 +198,7 @@ pub fn make_room() {
         };
         let Some(oldest) = oldest else { return };
         // A lost link ends the transfer, too.
-        let _ = session::of(oldest.context).and_then(|session| session.flush());
+        oldest.carrier.flush();
         // Its error is reported by the stream that it belongs to.
         let _ = oldest.wait();
     }
@@ -231,12 +207,10 @@ pub fn make_room() {
 /// The server cannot send a transfer.
 pub fn failed(number: u64, status: CUresult) {
     let found = PENDING.lock().owners().find(|transfer| transfer.number == number).cloned();
-    if let Some(transfer) = found
-        && let Ok(session) = session::of(transfer.context)
-    {
+    if let Some(transfer) = found {
         transfer.failure.store(status.0, Ordering::Release);
         // Runs the callback; only then is it certain that nothing writes to the program's memory any more.
-        session.link().cancel_transfer(number);
+        transfer.carrier.cancel(number);
     }
 }
 
@@ -306,9 +280,7 @@ impl Transfer {
     pub fn wait(&self) -> Result<(), CUresult> {
         if !self.is_done() {
             AWAITED.fetch_add(1, Ordering::Relaxed);
-            if let Ok(session) = session::of(self.context) {
-                session.rouse(Awaited::Transfer);
-            }
+            self.carrier.rouse();
             awake::look(awake::while_waited_for(), || self.is_done());
             AWAITED.fetch_sub(1, Ordering::Relaxed);
         }
@@ -341,7 +313,7 @@ impl Transfer {
     }
 
     /// What the program gets for `error`.
-    fn status(&self, error: &TransferError) -> CUresult {
+    fn status(&self, error: &impl Display) -> CUresult {
         match self.failure.load(Ordering::Acquire) {
             0 => {
                 info!("a copy from the device failed: {error}");
@@ -362,8 +334,8 @@ impl Transfer {
         now.into_iter().for_each(host_writes::later);
     }
 
-    /// The link is done with it: its bytes are in place, or will never be.
-    pub(crate) fn ended(&self, outcome: Result<(), TransferError>) {
+    /// Its carrier is done with it: its bytes are in place, or will never be.
+    pub(crate) fn ended<E: Display>(&self, outcome: Result<(), E>) {
         self.finish(outcome.map_err(|error| self.status(&error)));
     }
 

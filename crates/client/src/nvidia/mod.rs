@@ -18,6 +18,8 @@ mod context_storage;
 #[cfg(feature = "private-tables")]
 mod integrity;
 #[cfg(feature = "private-tables")]
+mod table;
+#[cfg(feature = "private-tables")]
 mod tables;
 
 use causeway_api::handle::{Context, Handle};

@@ -6,46 +6,24 @@
 use super::compiled::table::COMPILED;
 use super::context_storage::{self, Destructor};
 use super::integrity;
+use super::table::{Table, Word, guarded, memory_with};
 use crate::arguments::give;
-use crate::log::{debug, error};
+use crate::log::debug;
 use crate::model::device;
-use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
-use crate::model::{context, handles, stream};
+use crate::model::{context, stream};
 use crate::process;
 use crate::remote::image;
 use crate::remote::session;
 use crate::submit::module;
+use crate::submit::send;
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::calls;
 use causeway_api::sys::{CUcontext, CUdevice, CUdevice_attribute, CUfunction, CUmodule, CUresult, CUstream};
 use core::ffi::c_void;
 use core::ptr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
-
-/// A size, or the address of a function.
-pub type Word = *const c_void;
-
-/// A table of `N` words.
-pub struct Table<const N: usize>([Word; N]);
-
-// SAFETY: the words are sizes and addresses of functions, never written.
-unsafe impl<const N: usize> Sync for Table<N> {}
-
-impl<const N: usize> Table<N> {
-    /// A table that refuses everything, with its size in word 0.
-    pub const fn new() -> Self {
-        let mut words = [refuse as Word; N];
-        words[0] = ptr::without_provenance(N * size_of::<Word>());
-        Self(words)
-    }
-
-    /// The same with a function in a word.
-    pub const fn with(mut self, word: usize, function: Word) -> Self {
-        self.0[word] = function;
-        self
-    }
-}
 
 /// Under `CUDART_INTERFACE`: devices and modules for the runtime.
 static CUDART_INTERFACE: Table<13> = Table::<13>::new()
@@ -124,18 +102,6 @@ pub fn find(identifier: &[u8; 16]) -> Option<Word> {
     Some(table)
 }
 
-/// Runs the body of an entry: no panic may leave it.
-pub fn guarded(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
-        Ok(Err(status)) => status,
-        Err(_) => {
-            error!("an entry of a private table failed inside the library; please report the message above");
-            CUresult::CUDA_ERROR_UNKNOWN
-        }
-    }
-}
-
 /// As [`guarded`], for entries that need an open session.
 fn in_session(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
     guarded(|| {
@@ -144,11 +110,6 @@ fn in_session(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
         }
         body()
     })
-}
-
-extern "C" fn refuse() -> CUresult {
-    debug!("an entry of a private table is called that nobody has seen in use");
-    CUresult::CUDA_ERROR_NOT_SUPPORTED
 }
 
 /// Loads the module in a wrapper; only runtimes before 12 do it this way.
@@ -260,7 +221,7 @@ unsafe extern "C" fn stream_object(
 ) -> CUresult {
     in_session(|| {
         let default = if per_thread != 0 { DefaultStream::PerThread } else { DefaultStream::Legacy };
-        let id = stream::state(handles::stream_named(raw, default)?)?.id;
+        let id = stream::state(streams::named(raw, default)?)?.id;
         // SAFETY: room for the result, or null.
         unsafe { give(object, ptr::without_provenance_mut(id as usize)) }
     })
@@ -301,7 +262,7 @@ unsafe extern "C" fn each_function(
 /// that [`release_layout`] frees. The second list is one that nobody was seen to read.
 unsafe extern "C" fn layout(partitions: *mut *mut c_void, other: *mut *mut c_void) -> CUresult {
     in_session(|| {
-        let layout = session::call(&calls::context_layout {})?;
+        let layout = send::call(&calls::context_layout {})?;
         let memory = memory_with(&layout)?;
         // SAFETY: there is room for both results, or null.
         unsafe {
@@ -318,18 +279,6 @@ unsafe extern "C" fn release_layout(partitions: *mut c_void, other: *mut c_void)
         libc::free(other);
     }
     CUresult::CUDA_SUCCESS
-}
-
-/// Memory of the C library with these bytes.
-pub fn memory_with(bytes: &[u8]) -> Result<*mut c_void, CUresult> {
-    // SAFETY: the size is that of the bytes; a null result is looked at before it is used.
-    let memory = unsafe { libc::malloc(bytes.len().max(1)) };
-    if memory.is_null() {
-        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    // SAFETY: there is room for as many bytes.
-    unsafe { memory.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    Ok(memory)
 }
 
 /// Answers the runtime's question whether this is a driver; see [`integrity`].

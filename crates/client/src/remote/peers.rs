@@ -3,7 +3,8 @@
 use crate::environment;
 use crate::locks::{Mutex, rank};
 use crate::log::{error, info};
-use crate::remote::session::{Session, with};
+use crate::remote::session::{Session, call_in, with};
+use crate::statistics;
 use causeway_access::target::random_bytes;
 use causeway_api::calls;
 use causeway_api::handle::{Handle, MOST_SERVERS};
@@ -65,24 +66,16 @@ pub fn way(destination: usize, source: usize) -> Result<Way, CUresult> {
     }
 }
 
-/// What has been found out about ways between servers, a sentence each, for the report.
-static FOUND: Mutex<rank::PeerAddresses, Vec<String>> = Mutex::new(Vec::new());
-
 /// Notes what has been found out about a way.
 pub fn note(sentence: String) {
     info!("{sentence}");
-    FOUND.lock().push(sentence);
-}
-
-/// What has been noted so far.
-pub fn found() -> Vec<String> {
-    FOUND.lock().clone()
+    statistics::note_between_servers(sentence);
 }
 
 fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
     let Session { target, via, locality, .. } = with(source)?;
     let via = choice().link(*via);
-    let ticket = crate::remote::session::call_in(Handle::null_of(source), &calls::peer_ticket {})?;
+    let ticket = call_in(Handle::null_of(source), &calls::peer_ticket {})?;
     let peer = source as u64;
     let request = calls::peer_connect {
         peer,
@@ -93,7 +86,7 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
         sockets: &locality.sockets.join("\n"),
         ticket,
     };
-    let PeerWay { via, reason } = crate::remote::session::call_in(Handle::null_of(destination), &request)?;
+    let PeerWay { via, reason } = call_in(Handle::null_of(destination), &request)?;
     let (destination, source) = (destination + 1, source + 1);
     match Via::ALL.into_iter().find(|known| *known.to_string() == *via) {
         Some(via) => {
@@ -108,7 +101,7 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
                  {target}: {reason}. Such copies go by way of this machine, and are as slow as its network"
             );
             error!("{sentence}");
-            FOUND.lock().push(sentence);
+            statistics::note_between_servers(sentence);
             Ok(Way::Client)
         }
     }

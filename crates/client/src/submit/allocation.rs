@@ -1,11 +1,12 @@
 //! How is device memory allocated and freed?
 
-use crate::model::address::heap;
 use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};
 use crate::remote::session;
+use crate::submit::heap;
 use crate::submit::ipc;
 use crate::submit::pool::ranges;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::{CUdeviceptr, CUresult};
 
@@ -35,7 +36,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
             }
         }
     }
-    let address = session::call(&calls::memory_allocate { size })?;
+    let address = send::call(&calls::memory_allocate { size })?;
     memory::add(address, size as u64, handle, device, Origin::Allocation)?;
     Ok(address)
 }
@@ -55,7 +56,7 @@ pub fn free(dptr: CUdeviceptr) -> Result<(), CUresult> {
         return crate::submit::managed::free(&piece);
     }
     let Some(heap) = piece.heap else {
-        return session::call_in(piece.context, &calls::memory_free { address: dptr });
+        return send::call_in(piece.context, &calls::memory_free { address: dptr });
     };
     let waited = context::state(piece.context)?.synchronize();
     // It is freed even when the work before failed.

@@ -3,11 +3,12 @@
 //! Programs ask some of these before every launch (Triton has its tensor maps encoded anew each time).
 
 use crate::locks::{Mutex, rank};
-use crate::remote::session::call_in;
+use crate::submit::send;
 use causeway_api::calls::{Call, Opcode};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_wire::codec::{Decoder, Encode};
+use send::call_in;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 

@@ -4,11 +4,13 @@
 //! Host functions run on one thread, one after the other, as CUDA runs them. Copies have a thread of their own: a
 //! host function may wait for a stream whose next copy needs it.
 
+use crate::arguments::Address;
 use crate::locks::{Mutex, rank};
 use crate::log::error;
 use crate::model::stream::{Ahead, StreamState};
 use crate::remote::session;
 use crate::remote::visible;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::{CUresult, CUstream};
 use causeway_fabric::Carriage;
@@ -61,15 +63,6 @@ pub enum Task {
     },
 }
 
-/// An address of the program that only the program looks behind.
-#[derive(Clone, Copy)]
-pub struct Address(pub *mut c_void);
-
-// SAFETY: the program gave the address to be passed on to another thread; we never look behind it.
-unsafe impl Send for Address {}
-// SAFETY: as above.
-unsafe impl Sync for Address {}
-
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static TASKS: LazyLock<Mutex<rank::Callbacks, HashMap<u64, Task>>> = LazyLock::new(Mutex::default);
 static FUNCTIONS: LazyLock<Sender<Due>> = LazyLock::new(|| start("host functions"));
@@ -98,7 +91,7 @@ pub fn forget(token: u64) {
 pub fn post(stream: &StreamState, task: Task) -> Result<(), CUresult> {
     let token = register(task);
     let request = calls::host_function { stream: stream.handle, token };
-    session::post_in(stream.context, &request).inspect_err(|_| forget(token))?;
+    send::post_in(stream.context, &request).inspect_err(|_| forget(token))?;
     stream.add_hazard();
     Ok(())
 }
@@ -107,7 +100,7 @@ pub fn post(stream: &StreamState, task: Task) -> Result<(), CUresult> {
 pub fn hold(stream: &StreamState) -> Result<u64, CUresult> {
     let token = register(Task::Hold);
     let request = calls::host_function { stream: stream.handle, token };
-    session::post_in(stream.context, &request).inspect_err(|_| forget(token))?;
+    send::post_in(stream.context, &request).inspect_err(|_| forget(token))?;
     Ok(token)
 }
 

@@ -13,6 +13,7 @@ use crate::environment;
 use crate::model::stream::StreamState;
 use crate::remote::image::offers::{self, Offer};
 use crate::remote::session;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
@@ -75,7 +76,7 @@ pub unsafe fn copy(
             publish: false,
             data: offer.payload(),
         };
-        if let Err(status) = session::post_in(stream.context, &request) {
+        if let Err(status) = send::post_in(stream.context, &request) {
             offer.withdraw();
             return Err(status);
         }

@@ -16,6 +16,8 @@ use crate::remote::session;
 use crate::remote::visible;
 use crate::submit::callbacks;
 use crate::submit::capture;
+use crate::submit::completion as work_end;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult};
@@ -95,7 +97,7 @@ pub fn import(shared: &[c_char; 64]) -> Result<Handle<Event>, CUresult> {
     let token = ExportToken(core::array::from_fn(|index| content[index]));
     let context = context::current()?;
     let handle = handles::create::<Event>();
-    session::call_in(context, &calls::event_import { event: handle, token }).inspect_err(|_| {
+    send::call_in(context, &calls::event_import { event: handle, token }).inspect_err(|_| {
         handles::drop_handle(handle);
     })?;
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0 | CUevent_flags::CU_EVENT_INTERPROCESS.0;
@@ -122,7 +124,7 @@ pub fn destroy(raw: CUevent) -> Result<(), CUresult> {
     if !event.is_made.load(Ordering::Acquire) {
         return Ok(());
     }
-    session::post_in(event.context, &calls::event_destroy { event: event.handle })
+    send::post_in(event.context, &calls::event_destroy { event: event.handle })
 }
 
 /// Forgets the events of a context that ends.
@@ -142,7 +144,7 @@ impl EventState {
         let _making = self.making.lock();
         if !self.is_made.load(Ordering::Acquire) {
             let request = calls::event_create { event: self.handle, flags: self.flags };
-            session::post_in(self.context, &request)?;
+            send::post_in(self.context, &request)?;
             self.is_made.store(true, Ordering::Release);
         }
         Ok(())
@@ -171,7 +173,7 @@ impl EventState {
         let request = calls::event_record { event: self.handle, stream: stream.handle, flags };
         // Held while the command is sent, so that of two threads' records the later one is kept here too.
         let mut record = self.record.lock();
-        session::post_in(stream.context, &request)?;
+        send::post_in(stream.context, &request)?;
         *record = Some(Record::at_end_of(stream));
         Ok(())
     }
@@ -182,7 +184,7 @@ impl EventState {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         self.make()?;
-        let token = session::call_in(self.context, &calls::event_export { event: self.handle })?;
+        let token = send::call_in(self.context, &calls::event_export { event: self.handle })?;
         self.is_shared.store(true, Ordering::Release);
         Ok(exchange::handle(Kind::Event, &token.0))
     }
@@ -225,7 +227,7 @@ impl EventState {
         };
         if stream.context.server() == self.context.server() {
             let request = calls::stream_wait_event { stream: stream.handle, event: self.handle, flags };
-            session::post_in(stream.context, &request)?;
+            send::post_in(stream.context, &request)?;
         } else {
             wait_elsewhere(stream, self.context, self.handle, &ahead)?;
         }
@@ -236,14 +238,14 @@ impl EventState {
     /// Waits until the last record is done and all bytes before it are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
         if self.is_shared() {
-            session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
+            send::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
             return self.record.lock().clone().map_or(Ok(()), |record| record.ahead.wait());
         }
         let Some(record) = self.record_outside()? else { return Ok(()) };
         if record.stream.has_done(record.ticket) {
             session::of(self.context)?.faults().take()?;
         } else {
-            session::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
+            send::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
             record.stream.reach(record.ticket);
         }
         record.ahead.wait()?;
@@ -254,8 +256,7 @@ impl EventState {
     pub fn query(&self) -> Result<(), CUresult> {
         if self.is_shared() {
             let token = transfers::fresh_number();
-            let is_pending =
-                session::call_in(self.context, &calls::event_query { event: self.handle, token })?;
+            let is_pending = send::call_in(self.context, &calls::event_query { event: self.handle, token })?;
             return if is_pending { Err(CUresult::CUDA_ERROR_NOT_READY) } else { Ok(()) };
         }
         let Some(record) = self.record_outside()? else { return Ok(()) };
@@ -263,7 +264,7 @@ impl EventState {
             return self.synchronize();
         }
         record.stream.require_done(record.ticket, |token| {
-            session::call_in(self.context, &calls::event_query { event: self.handle, token })
+            send::call_in(self.context, &calls::event_query { event: self.handle, token })
         })?;
         if !record.ahead.is_done() {
             return Err(CUresult::CUDA_ERROR_NOT_READY);
@@ -289,7 +290,7 @@ impl EventState {
         if self.context.server() != end.context.server() {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        session::call_in(self.context, &calls::event_elapsed { start: self.handle, end: end.handle })
+        send::call_in(self.context, &calls::event_elapsed { start: self.handle, end: end.handle })
     }
 
     /// The last record. One in a capture is never done: asking for it is refused and spoils the capture.
@@ -321,18 +322,18 @@ fn captured_event(record: &Record) -> CUresult {
 pub fn join(stream: &StreamState, other: &StreamState) -> Result<(), CUresult> {
     let event = handles::create::<Event>();
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
-    session::post_in(other.context, &calls::event_create { event, flags })?;
-    session::post_in(other.context, &calls::event_record { event, stream: other.handle, flags: 0 })?;
+    send::post_in(other.context, &calls::event_create { event, flags })?;
+    send::post_in(other.context, &calls::event_record { event, stream: other.handle, flags: 0 })?;
     let ahead = other.ahead();
     if stream.context.server() == other.context.server() {
         let request = calls::stream_wait_event { stream: stream.handle, event, flags: 0 };
-        session::post_in(stream.context, &request)?;
+        send::post_in(stream.context, &request)?;
     } else {
         wait_elsewhere(stream, other.context, event, &ahead)?;
     }
     stream.inherit(&ahead);
     handles::drop_handle(event);
-    session::post_in(other.context, &calls::event_destroy { event })
+    send::post_in(other.context, &calls::event_destroy { event })
 }
 
 /// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go on when the bytes that lie
@@ -347,7 +348,7 @@ fn wait_elsewhere(
     // The other server's device may write to the program's memory before the event.
     stream.add_hazard();
     let (server, other, ahead) = (stream.context.server(), context.server(), ahead.clone());
-    completion::when_recorded(context, event, move || {
+    work_end::when_recorded(context, event, move || {
         if visible::is_any() {
             callbacks::let_go_behind(server, token, ahead, other);
         } else {

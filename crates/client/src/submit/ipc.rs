@@ -6,12 +6,13 @@
 use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
 use crate::model::address::heap;
-use crate::model::address::window;
 use crate::model::exchange::{self, Kind};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
 use crate::model::{context, device, handles};
-use crate::remote::session;
+use crate::submit::context::work;
+use crate::submit::send;
+use crate::submit::window;
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUmemAccess_flags, CUmemLocationType, CUresult};
@@ -69,7 +70,7 @@ pub fn export(address: CUdeviceptr, origin: Origin) -> Result<[c_char; 64], CUre
     content.extend(piece.size.to_le_bytes());
     let handle = exchange::handle(Kind::Piece, &content);
     // No copy is published from here on; one that was is not in order with what the other process does.
-    context::finish_published()?;
+    work::finish_published()?;
     Ok(handle)
 }
 
@@ -119,12 +120,12 @@ fn import(token: ExportToken, number: i32) -> Result<Imported, CUresult> {
     let window = window::opened(nowhere.server())?;
     let block = handles::create::<Allocation>();
     let request = calls::allocation_import { allocation: block, token };
-    let (size, _) = session::call_in(nowhere, &request).inspect_err(|_| {
+    let (size, _) = send::call_in(nowhere, &request).inspect_err(|_| {
         handles::drop_handle(block);
     })?;
     let release = || {
         handles::drop_handle(block);
-        session::post_in(nowhere, &calls::allocation_release { allocation: block })
+        send::post_in(nowhere, &calls::allocation_release { allocation: block })
     };
     let Some(base) = window.take(size as u64, 0, 0) else {
         release()?;
@@ -136,11 +137,11 @@ fn import(token: ExportToken, number: i32) -> Result<Imported, CUresult> {
         flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0,
     }];
     let request = calls::allocation_map { allocation: block, address: base, size, offset: 0 };
-    session::post_in(nowhere, &request)?;
-    let opened = session::call_in(nowhere, &calls::address_access { address: base, size, access });
+    send::post_in(nowhere, &request)?;
+    let opened = send::call_in(nowhere, &calls::address_access { address: base, size, access });
     if let Err(error) = opened {
         // What was mapped for nothing goes; the first error is the one that counts.
-        let _ = session::call_in(nowhere, &calls::allocation_unmap { address: base, size });
+        let _ = send::call_in(nowhere, &calls::allocation_unmap { address: base, size });
         window.give_back(base, size as u64);
         release()?;
         return Err(error);
@@ -189,8 +190,8 @@ fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
         return Ok(());
     }
     let Some(Imported { nowhere, block, base, size, .. }) = imported.remove(&token) else { return Ok(()) };
-    session::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
+    send::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
     window::opened(nowhere.server())?.give_back(base, size);
     handles::drop_handle(block);
-    session::post_in(nowhere, &calls::allocation_release { allocation: block })
+    send::post_in(nowhere, &calls::allocation_release { allocation: block })
 }

@@ -2,7 +2,7 @@
 
 use crate::log::refuse_use;
 use crate::model::context;
-use crate::remote::session;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::{CUjit_option, CUresult};
 use causeway_api::types::{JitOptions, JitReport, is_plain_jit_option};
@@ -124,7 +124,7 @@ impl Jit {
         }
         let request = calls::jit_report { report: self.options.report };
         // Without a server there is nothing to tell, and the call that this belongs to has failed already.
-        let report = session::call_in(context::current_or_none(), &request).unwrap_or_default();
+        let report = send::call_in(context::current_or_none(), &request).unwrap_or_default();
         // SAFETY: as this function demands.
         unsafe { self.answers.write(&report) };
     }

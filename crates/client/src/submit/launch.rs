@@ -3,13 +3,15 @@
 use crate::arguments::list;
 use crate::log::refuse_use;
 use crate::model::context;
-use crate::model::handles::DefaultStream;
-use crate::model::{handles, stream};
+use crate::model::stream;
 use crate::remote::session;
 use crate::remote::visible;
 use crate::statistics;
 use crate::submit::capture;
 use crate::submit::module::{self, FunctionState};
+use crate::submit::send;
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::calls;
 use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::{
@@ -47,12 +49,12 @@ pub unsafe fn launch(
     attributes: Vec<LaunchAttribute>,
 ) -> Result<(), CUresult> {
     let (handle, state) = module::given_function(function)?;
-    let stream = handles::stream(stream.0, stream.1)?;
+    let stream = streams::given(stream.0, stream.1)?;
     capture::spoil_with(stream, check(&shape, &state))?;
     let send = |params: &[u8]| {
         visible::note_parameters(params)?;
         statistics::note_launch();
-        session::post(&calls::launch { function: handle, shape, stream, attributes, params })?;
+        send::post(&calls::launch { function: handle, shape, stream, attributes, params })?;
         if session::current()?.launches_wait { wait(stream) } else { Ok(()) }
     };
     // SAFETY: as this function demands.

@@ -7,6 +7,7 @@ use crate::model::handles::{self, Registry};
 use crate::remote::image::offers::send_along;
 use crate::remote::session;
 use crate::submit::jit::Jit;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, LinkState};
 use causeway_api::sys::{CUjit_option, CUjitInputType, CUlinkState, CUresult};
@@ -30,7 +31,7 @@ static LINKERS: Registry<LinkState, State> = Registry::new();
 pub fn create(jit: Jit) -> Result<CUlinkState, CUresult> {
     let context = context::current()?;
     let state = handles::create::<LinkState>();
-    session::call_in(context, &calls::link_create { state, options: jit.options.clone() })?;
+    send::call_in(context, &calls::link_create { state, options: jit.options.clone() })?;
     let kept = State { handle: state, context, jit: Mutex::new(jit), result: Mutex::new(None) };
     LINKERS.insert(state, Arc::new(kept));
     Ok(state.as_raw())
@@ -51,7 +52,7 @@ pub fn add(
     let data = send_along(session::of(state.context)?, bytes)?;
     let options = jit.options.clone();
     let request = calls::link_add { state: state.handle, kind, name, options, data };
-    session::call_in(state.context, &request).inspect_err(|_| state.tell())
+    send::call_in(state.context, &request).inspect_err(|_| state.tell())
 }
 
 /// Whether an option is one of a whole linker, and not of what is added to it.
@@ -66,14 +67,14 @@ pub fn complete(raw: CUlinkState) -> Result<(*const u8, usize), CUresult> {
     if let Some(image) = result.as_ref() {
         return Ok((image.as_ptr(), image.len()));
     }
-    let linked = session::call_in(state.context, &calls::link_complete { state: state.handle });
+    let linked = send::call_in(state.context, &calls::link_complete { state: state.handle });
     state.tell();
     let size = linked?;
     let mut image = Vec::with_capacity(size);
     while image.len() < size {
         let (start, length) = (image.len(), PIECE.min(size - image.len()));
         let request = calls::link_result { state: state.handle, start, length };
-        let piece = session::call_in(state.context, &request)?;
+        let piece = send::call_in(state.context, &request)?;
         if piece.len() != length {
             return Err(CUresult::CUDA_ERROR_UNKNOWN);
         }
@@ -87,7 +88,7 @@ pub fn complete(raw: CUlinkState) -> Result<(*const u8, usize), CUresult> {
 pub fn destroy(raw: CUlinkState) -> Result<(), CUresult> {
     let state = LINKERS.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(state.handle);
-    session::post_in(state.context, &calls::link_destroy { state: state.handle })
+    send::post_in(state.context, &calls::link_destroy { state: state.handle })
 }
 
 impl State {

@@ -7,12 +7,9 @@
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
-use crate::model::address::heap::Heap;
-use crate::model::memory::{self, Origin};
 use crate::model::{context, device};
 use crate::remote::peers;
-use crate::remote::session::{call_in, post_in};
-use crate::submit::virtual_memory;
+use crate::submit::send::{call_in, post_in};
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
@@ -23,10 +20,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A whole allocation, as it lies in the program's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Whole {
-    handle: Handle<Allocation>,
-    base: u64,
-    size: u64,
+pub struct Whole {
+    /// Its handle.
+    pub handle: Handle<Allocation>,
+    /// Its first address.
+    pub base: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The program's number of its device.
+    pub device: CUdevice,
 }
 
 /// A copy's source in memory that has been lent.
@@ -51,23 +53,23 @@ static LOANS: LazyLock<Mutex<rank::Loans, Loans>> = LazyLock::new(Mutex::default
 static IS_ANY: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Makes sure that the device of a context copies from a place of another server's by itself; nothing where it cannot. `ticket` is
+/// Makes sure that the device of a context copies from `region`, which lies in an allocation of another server's, by itself; nothing where it cannot. `ticket` is
 /// that with which the context's worker has come to the place's, and `peer` how that one is known there.
 pub fn source(
-    place: &DevicePlace,
+    region: &Region,
+    whole: &Whole,
     carrier: Handle<Context>,
     (peer, ticket): (u64, PeerTicket),
 ) -> Result<Option<Source>, CUresult> {
     let device = context::state(carrier)?.device;
-    let DevicePlace::Memory(region) = place else { return Ok(None) };
-    let Some((whole, owner)) = whole(region) else { return Ok(None) };
+    let owner = whole.device;
     let Some(inside) = region.moved(whole.base, whole.size, 0) else { return Ok(None) };
     let mut loans = LOANS.lock();
     let loan = match loans.made.get(&(whole.handle, device)) {
         Some(known) => *known,
         None if loans.reaching.get(&(device, owner)) == Some(&false) => None,
         None => {
-            let made = lend(&whole, peer, ticket, device)?;
+            let made = lend(whole, peer, ticket, device)?;
             let loan = made.as_ref().ok().copied();
             let (reaches, sentence) = match made {
                 Ok(_) => (true, format!("device {device} copies from memory of device {owner} by itself")),
@@ -129,20 +131,4 @@ pub fn end(allocation: Handle<Allocation>) {
         // An error means that the session is lost, and its mappings with it.
         let _ = post_in(nowhere, &calls::peer_return { loan });
     }
-}
-
-/// The allocation around a region, and the program's number of its device; nothing where the client does not know it.
-fn whole(region: &Region) -> Option<(Whole, CUdevice)> {
-    let piece = memory::find(region.address)?;
-    let of_heap =
-        |heap: &Heap| heap.block_of(region.address).map(|(handle, base, size)| Whole { handle, base, size });
-    let whole = match (&piece.heap, piece.origin) {
-        (Some(heap), _) => of_heap(heap)?,
-        (None, Origin::Mapping) => {
-            let allocation = virtual_memory::allocation_at(region.address)?;
-            Whole { handle: allocation.handle, base: piece.base, size: allocation.size }
-        }
-        (None, _) => return None,
-    };
-    Some((whole, piece.device))
 }

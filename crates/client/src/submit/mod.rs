@@ -3,26 +3,33 @@
 //!
 //! | Module | Question it answers |
 //! |---|---|
+//! | [`send`] | How does a command get on its way? |
+//! | [`below`] | What does the room below hear of this one? |
 //! | [`capture`] | Which streams are being captured, and how does their work become nodes of a graph? |
 //! | [`copy`], [`dedup`] | How do bytes move? |
 //! | [`launch`] | What does a kernel get? |
 //! | [`callbacks`], [`task`] | What happens here when a stream reaches a point, and how does it get into the stream? |
 //! | [`answers`] | Which answers hold for ever? |
-//! | [`context`], [`event`] | How do contexts and events begin, end and get waited for? |
+//! | [`completion`] | How is the end of work learned of, and who gets what kernels wrote? |
+//! | [`context`], [`streams`], [`event`] | How do contexts, streams and events begin, end and get waited for? |
 //! | [`graph`] | How is a graph instantiated and launched? |
-//! | [`allocation`], [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
+//! | [`allocation`], [`heap`], [`window`], [`array`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
 //! | [`ipc`], [`loans`] | How do other processes and other servers get it? |
 //! | [`module`], [`jit`], [`linker`] | How does code get to the server? |
 
 pub mod allocation;
 pub mod answers;
+pub mod array;
+pub mod below;
 pub mod callbacks;
 pub mod capture;
+pub mod completion;
 pub mod context;
 pub mod copy;
 pub mod dedup;
 pub mod event;
 pub mod graph;
+pub mod heap;
 pub mod ipc;
 pub mod jit;
 pub mod launch;
@@ -30,6 +37,10 @@ pub mod linker;
 pub mod loans;
 pub mod managed;
 pub mod module;
+pub mod pinned;
 pub mod pool;
+pub mod send;
+pub mod streams;
 pub mod task;
 pub mod virtual_memory;
+pub mod window;

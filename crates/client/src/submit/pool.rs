@@ -18,7 +18,9 @@ use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
 use crate::model::{context, device};
 use crate::remote::session;
+use crate::submit::heap as block_heap;
 use crate::submit::ipc;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Handle, MemoryPool};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUmemAllocationHandleType, CUmemPool_attribute, CUresult};
@@ -75,7 +77,9 @@ impl PoolState {
             device,
             handle_types,
             is_imported,
-            heap: known.and_then(|known| window::window(known.server)).map(|_| Heap::new(device, limit)),
+            heap: known
+                .and_then(|known| window::window(known.server))
+                .map(|_| block_heap::new(device, limit)),
             ranges: place.kind().map(|kind| Ranges::new(kind, handle, limit)),
             reuse: [const { AtomicBool::new(true) }; 3],
             release_threshold: AtomicU64::new(0),
@@ -92,7 +96,7 @@ impl PoolState {
             (None, Some(heap)) => heap.gauges(),
             (None, None) => {
                 let request = calls::memory_pool_attribute_get { pool: self.handle, attribute };
-                return session::call_in(device::without_context(self.device)?, &request);
+                return send::call_in(device::without_context(self.device)?, &request);
             }
         };
         Ok(match attribute {
@@ -110,7 +114,7 @@ impl PoolState {
         type Attribute = CUmemPool_attribute;
         if self.is_on_server() {
             let request = calls::memory_pool_attribute_set { pool: self.handle, attribute, value };
-            return session::call_in(device::without_context(self.device)?, &request);
+            return send::call_in(device::without_context(self.device)?, &request);
         }
         let reset_high = |of_reserved| match (&self.ranges, &self.heap) {
             (Some(ranges), _) => ranges.reset_high(of_reserved),
@@ -176,7 +180,7 @@ pub fn default_of(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
     let pool = PoolState::new(Place::Device(number), 0, 0, false);
     if pool.is_on_server() {
         let request = calls::memory_pool_default { pool: pool.handle, device: on_server };
-        session::post_in(device::without_context(number)?, &request)?;
+        send::post_in(device::without_context(number)?, &request)?;
     }
     devices[index].default = Some(Arc::clone(&pool));
     Ok(pool)
@@ -200,7 +204,7 @@ pub fn set_current(number: CUdevice, pool: &Arc<PoolState>) -> Result<(), CUresu
     if pool.is_on_server() {
         let request =
             calls::memory_pool_current_set { device: device::on_server(number)?, pool: pool.handle };
-        session::post_in(device::without_context(number)?, &request)?;
+        send::post_in(device::without_context(number)?, &request)?;
     }
     OF_DEVICES.write()[number as usize].current = Some(Arc::clone(pool));
     Ok(())
@@ -219,7 +223,7 @@ pub fn create(place: Place, limit: usize, handle_types: u32) -> Result<Arc<PoolS
     if pool.is_on_server() {
         let on_server = device::on_server(pool.device)?;
         let request = calls::memory_pool_create { pool: pool.handle, device: on_server, limit };
-        session::call_in(device::without_context(pool.device)?, &request).inspect_err(|_| {
+        send::call_in(device::without_context(pool.device)?, &request).inspect_err(|_| {
             POOLS.remove(pool.handle);
             handles::drop_handle(pool.handle);
         })?;
@@ -262,7 +266,7 @@ pub fn destroy(pool: &PoolState) -> Result<(), CUresult> {
         (None, None) => {
             let request =
                 calls::cuMemPoolDestroy { pool: handles::retire::<MemoryPool>(pool.handle.as_raw())? };
-            session::post_in(device::without_context(pool.device)?, &request)
+            send::post_in(device::without_context(pool.device)?, &request)
         }
     }
 }
@@ -317,7 +321,7 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
         return Ok(base);
     }
     let request = calls::memory_allocate_async { size, pool: pool.handle, stream: stream.handle };
-    let address = session::call_in(stream.context, &request)?;
+    let address = send::call_in(stream.context, &request)?;
     memory::add(address, size as u64, stream.context, pool.device, Origin::Pool)?;
     Ok(address)
 }
@@ -339,9 +343,7 @@ pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUres
             heap.free(piece.base, piece.size, Some(heap::stamp(stream)));
             session::of(stream.context)?.faults().check()
         }
-        None => {
-            session::post_in(stream.context, &calls::memory_free_async { address, stream: stream.handle })
-        }
+        None => send::post_in(stream.context, &calls::memory_free_async { address, stream: stream.handle }),
     }
 }
 

@@ -5,8 +5,8 @@ use crate::arguments::{give, list};
 use crate::log::refuse_use;
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
-use crate::remote::session;
 use crate::submit::pool::places;
+use crate::submit::send;
 use crate::submit::virtual_memory as memory;
 use causeway_api::calls;
 use causeway_api::sys::{
@@ -166,7 +166,7 @@ pub unsafe fn cuMemGetAllocationGranularity(
     let found = match place {
         Place::Device(device) => {
             let request = calls::allocation_granularity { properties, option: option.0 };
-            session::call_in(device::without_context(device)?, &request)?
+            send::call_in(device::without_context(device)?, &request)?
         }
         // Of this library's own making: its addresses are the session's window's.
         Place::Host => memory::host_granularity()? as usize,

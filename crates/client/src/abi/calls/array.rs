@@ -4,7 +4,8 @@ use super::Outcome;
 use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
 use crate::model::{array, context, handles};
-use crate::remote::session;
+use crate::submit::array as parts;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Array, MipmappedArray};
 use causeway_api::sys::{
@@ -41,7 +42,7 @@ pub unsafe fn cuArray3DCreate_v2(
     let context = context::current()?;
     let handle = handles::create::<Array>();
     let request = calls::cuArray3DCreate_v2 { pHandle: handle, pAllocateArray: *descriptor };
-    handles::or_drop(handle, session::call(&request))?;
+    handles::or_drop(handle, send::call(&request))?;
     array::add(handle, context, *descriptor, false);
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pHandle, handle.as_raw()) }
@@ -70,14 +71,14 @@ pub unsafe fn cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeI
     }
     let whole = array::given(hArray)?;
     let request = calls::cuArrayGetPlane { pPlaneArray: handles::create(), hArray: whole.handle, planeIdx };
-    let plane = array::made_of_another(whole.context, &request, request.pPlaneArray)?;
+    let plane = parts::made_of_another(whole.context, &request, request.pPlaneArray)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pPlaneArray, plane.as_raw()) }
 }
 
 pub unsafe fn cuArrayDestroy(hArray: CUarray) -> Outcome {
     let array = array::take(hArray)?;
-    session::call_in(array.context, &calls::cuArrayDestroy { hArray: array.handle })
+    send::call_in(array.context, &calls::cuArrayDestroy { hArray: array.handle })
 }
 
 pub unsafe fn cuMipmappedArrayCreate(
@@ -94,7 +95,7 @@ pub unsafe fn cuMipmappedArrayCreate(
     let handle = handles::create::<MipmappedArray>();
     let request =
         calls::cuMipmappedArrayCreate { pHandle: handle, pMipmappedArrayDesc: *descriptor, numMipmapLevels };
-    handles::or_drop(handle, session::call(&request))?;
+    handles::or_drop(handle, send::call(&request))?;
     array::add_mipmapped(handle, context);
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pHandle, handle.as_raw()) }
@@ -110,11 +111,11 @@ pub unsafe fn cuMipmappedArrayGetLevel(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pLevelArray, array::level(mipmapped, level)?.as_raw()) }
+    unsafe { give(pLevelArray, parts::level(mipmapped, level)?.as_raw()) }
 }
 
 pub unsafe fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> Outcome {
     let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
     let context = array::take_mipmapped(mipmapped)?;
-    session::call_in(context, &calls::cuMipmappedArrayDestroy { hMipmappedArray: mipmapped })
+    send::call_in(context, &calls::cuMipmappedArrayDestroy { hMipmappedArray: mipmapped })
 }

@@ -3,8 +3,8 @@
 use super::Outcome;
 use super::copy::{host, later, linear, now, on_device};
 use crate::model::array;
-use crate::model::handles::DefaultStream;
 use crate::model::region::Place;
+use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUarray, CUdeviceptr, CUresult, CUstream};
 use causeway_api::types::DevicePlace;
 use core::ffi::c_void;

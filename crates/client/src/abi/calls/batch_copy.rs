@@ -3,9 +3,10 @@
 use super::Outcome;
 use super::copy::{When, anywhere, linear, run};
 use crate::arguments::{list, offer};
-use crate::model::handles::DefaultStream;
-use crate::model::{array, handles};
+use crate::model::array;
 use crate::submit::copy::{Mode, Side};
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{
     CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpy3DOperand, CUmemcpy3DOperandType, CUmemcpyAttributes,
     CUmemcpySrcAccessOrder, CUmemorytype, CUresult, CUstream,
@@ -32,7 +33,7 @@ fn mode(order: CUmemcpySrcAccessOrder, flags: u32) -> Result<Mode, CUresult> {
 
 /// The legacy default stream cannot have batches.
 fn refuse_legacy(stream: CUstream, ds: DefaultStream) -> Outcome {
-    if handles::stream(stream, ds)?.is_null() { Err(INVALID) } else { Ok(()) }
+    if streams::given(stream, ds)?.is_null() { Err(INVALID) } else { Ok(()) }
 }
 
 pub unsafe fn cuMemcpyBatchAsync_v2(

@@ -3,11 +3,12 @@
 use super::Outcome;
 use super::graph::edges;
 use crate::arguments::{give, offer};
-use crate::model::handles::DefaultStream;
+use crate::model::graph;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::{self, StreamState};
-use crate::model::{graph, handles};
 use crate::submit::capture::{self, Info};
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
     CUstreamUpdateCaptureDependencies_flags,
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 /// The stream that the program asks about.
 fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
-    stream::state(handles::stream_named(raw, default_stream)?)
+    stream::state(streams::named(raw, default_stream)?)
 }
 
 pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> Outcome {

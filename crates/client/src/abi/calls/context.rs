@@ -5,8 +5,9 @@ use crate::arguments::{give, offer};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device};
-use crate::remote::session;
 use crate::submit::capture;
+use crate::submit::context::lifetime;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::{
@@ -26,18 +27,18 @@ pub unsafe fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> O
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pctx, context::retain(dev)?.as_raw()) }
+    unsafe { give(pctx, lifetime::retain(dev)?.as_raw()) }
 }
 
 pub unsafe fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> Outcome {
-    context::release(dev)
+    lifetime::release(dev)
 }
 
 pub unsafe fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: u32) -> Outcome {
     if flags & !KNOWN_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    context::set_primary_flags(dev, flags)
+    lifetime::set_primary_flags(dev, flags)
 }
 
 pub unsafe fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut u32, active: *mut i32) -> Outcome {
@@ -51,7 +52,7 @@ pub unsafe fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut u32, active:
 }
 
 pub unsafe fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> Outcome {
-    context::reset(dev)
+    lifetime::reset(dev)
 }
 
 pub unsafe fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice) -> Outcome {
@@ -59,7 +60,7 @@ pub unsafe fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice) ->
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pctx, context::create(dev, flags)?.as_raw()) }
+    unsafe { give(pctx, lifetime::create(dev, flags)?.as_raw()) }
 }
 
 pub unsafe fn cuCtxCreate_v3(
@@ -92,7 +93,7 @@ pub unsafe fn cuCtxCreate_v4(
 }
 
 pub unsafe fn cuCtxDestroy_v2(ctx: CUcontext) -> Outcome {
-    context::destroy(&*context::given(ctx)?)
+    lifetime::destroy(&*context::given(ctx)?)
 }
 
 pub unsafe fn cuCtxPushCurrent_v2(ctx: CUcontext) -> Outcome {
@@ -148,7 +149,7 @@ pub unsafe fn cuCtxSetFlags(flags: u32) -> Outcome {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let state = context::current_state()?;
-    session::post(&calls::cuCtxSetFlags { flags })?;
+    send::post(&calls::cuCtxSetFlags { flags })?;
     state.set_flags(flags);
     Ok(())
 }
@@ -175,7 +176,7 @@ fn synchronize(state: &context::ContextState) -> Outcome {
 
 pub unsafe fn cuCtxSetLimit(limit: CUlimit, value: usize) -> Outcome {
     let state = context::current_state()?;
-    session::call(&calls::context_limit_set { limit, value })?;
+    send::call(&calls::context_limit_set { limit, value })?;
     // The driver may round the value, so the next question goes to the server.
     state.limits.lock().remove(&limit.0);
     Ok(())
@@ -187,7 +188,7 @@ pub unsafe fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> Outcome {
     let value = match known {
         Some(value) => value,
         None => {
-            let value = session::call(&calls::context_limit_get { limit })?;
+            let value = send::call(&calls::context_limit_get { limit })?;
             state.limits.lock().insert(limit.0, value);
             value
         }

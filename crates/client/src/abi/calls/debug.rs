@@ -4,7 +4,7 @@
 use super::Outcome;
 use crate::arguments::{offer, store, text};
 use crate::model::context;
-use crate::remote::session;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::{CUlogIterator, CUresult};
 use core::ffi::{c_char, c_void};
@@ -33,7 +33,7 @@ pub unsafe fn cuLogsDumpToMemory(
     }
     // SAFETY: an iterator, or null.
     let start = unsafe { iterator.as_ref() }.copied();
-    let (text, next) = session::call_in(context::anywhere(), &calls::logs_dump { start, size: room })?;
+    let (text, next) = send::call_in(context::anywhere(), &calls::logs_dump { start, size: room })?;
     // SAFETY: room for as many bytes as the program says, for a size, and for an iterator unless it is null.
     unsafe {
         store(buffer.cast(), room, &text)?;
@@ -56,8 +56,7 @@ pub unsafe fn cuLogsDumpToFile(
     }
     // SAFETY: an iterator, or null.
     let start = unsafe { iterator.as_ref() }.copied();
-    let (mut log, next) =
-        session::call_in(context::anywhere(), &calls::logs_dump { start, size: WHOLE_LOG })?;
+    let (mut log, next) = send::call_in(context::anywhere(), &calls::logs_dump { start, size: WHOLE_LOG })?;
     while log.last() == Some(&0) {
         log.pop();
     }

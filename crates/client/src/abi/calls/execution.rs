@@ -1,14 +1,16 @@
 //! Functions and launches.
 
 use super::Outcome;
+use crate::arguments::Address;
 use crate::arguments::{give, offer};
-use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
-use crate::model::{context, device, handles, stream};
-use crate::remote::session;
-use crate::submit::callbacks::{Address, Task};
+use crate::model::{context, device, stream};
+use crate::submit::callbacks::Task;
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module::{self, FunctionState, Owner};
+use crate::submit::send;
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use crate::submit::task;
 use causeway_api::calls::{self, Call};
 use causeway_api::handle::{Context, Handle};
@@ -63,8 +65,8 @@ pub fn set_attribute(
         return Ok(());
     }
     match allowed {
-        Some(_) => session::post_in(context, request)?,
-        None => session::call_in(context, request)?,
+        Some(_) => send::post_in(context, request)?,
+        None => send::call_in(context, request)?,
     }
     state.note_attribute(attribute, value);
     Ok(())
@@ -184,6 +186,6 @@ pub unsafe fn cuLaunchHostFunc(
     default_stream: DefaultStream,
 ) -> Outcome {
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let stream = stream::state(handles::stream(hStream, default_stream)?)?;
+    let stream = stream::state(streams::given(hStream, default_stream)?)?;
     task::post(&stream, Task::Function { function, data: Address(userData), after: stream.ahead() })
 }

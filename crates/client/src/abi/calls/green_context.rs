@@ -7,11 +7,13 @@ use super::Outcome;
 use crate::arguments::{give, list, offer};
 use crate::model::context::{self, ContextState};
 use crate::model::device::{device, on_server, without_context};
-use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
 use crate::model::stream;
-use crate::remote::session;
+use crate::submit::context::lifetime;
+use crate::submit::send;
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::calls;
 use causeway_api::handle::{Context, GreenContext, Handle, ResourceDescription};
 use causeway_api::sys::{
@@ -64,7 +66,7 @@ pub unsafe fn cuDeviceGetDevResource(
     resource: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Outcome {
-    let found = session::call_in(
+    let found = send::call_in(
         without_context(dev)?,
         &calls::resource_of_device { device: on_server(dev)?, kind: kind.0 },
     )?;
@@ -78,7 +80,7 @@ pub unsafe fn cuCtxGetDevResource(
     kind: CUdevResourceType,
 ) -> Outcome {
     let context = context::given(hCtx)?.handle;
-    let found = session::call_in(context, &calls::resource_of_context { context, kind: kind.0 })?;
+    let found = send::call_in(context, &calls::resource_of_context { context, kind: kind.0 })?;
     // SAFETY: room for the result, or null.
     unsafe { give(resource, structure(context.server(), &found)) }
 }
@@ -90,7 +92,7 @@ pub unsafe fn cuGreenCtxGetDevResource(
 ) -> Outcome {
     let green = given(hCtx)?;
     let request = calls::resource_of_green_context { green: green.handle, kind: kind.0 };
-    let found = session::call_in(green.context.handle, &request)?;
+    let found = send::call_in(green.context.handle, &request)?;
     // SAFETY: room for the result, or null.
     unsafe { give(resource, structure(green.context.handle.server(), &found)) }
 }
@@ -108,7 +110,7 @@ pub unsafe fn cuDevSmResourceSplitByCount(
     let wanted = if result.is_null() { 0 } else { *groups };
     let (nowhere, input) = number(input)?;
     let request = calls::resource_split { input, wanted, flags, minimum: minCount };
-    let (made, parts, rest) = session::call_in(nowhere, &request)?;
+    let (made, parts, rest) = send::call_in(nowhere, &request)?;
     *groups = made;
     let structure = |resource: &DeviceResource| structure(nowhere.server(), resource);
     let parts: Vec<_> = parts.iter().take(wanted as usize).map(structure).collect();
@@ -137,7 +139,7 @@ pub unsafe fn cuDevResourceGenerateDesc(
     }
     let resources = numbers.into_iter().map(|(_, number)| number).collect();
     let description = handles::create::<ResourceDescription>();
-    let made = session::call_in(nowhere, &calls::resource_description { description, resources });
+    let made = send::call_in(nowhere, &calls::resource_description { description, resources });
     handles::or_drop(description, made)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(phDesc, description.as_raw()) }
@@ -155,15 +157,15 @@ pub unsafe fn cuGreenCtxCreate(
         return Err(INVALID);
     }
     // A green context lies in the primary context, which it keeps alive.
-    let primary = context::retain(dev)?;
+    let primary = lifetime::retain(dev)?;
     let (green, context) = (handles::create::<GreenContext>(), handles::create_context(device(dev)?.server));
     let request = calls::green_context_create { green, context, description, device: on_server(dev)?, flags };
-    let made = handles::or_drop(context, handles::or_drop(green, session::call_in(primary, &request)));
+    let made = handles::or_drop(context, handles::or_drop(green, send::call_in(primary, &request)));
     if let Err(error) = made {
-        context::release(dev)?;
+        lifetime::release(dev)?;
         return Err(error);
     }
-    let context = context::adopt(context, dev);
+    let context = lifetime::adopt(context, dev);
     GREEN.insert(green, Arc::new(Green { handle: green, context }));
     // SAFETY: not null, so there is room for the result.
     unsafe { give(phCtx, green.as_raw()) }
@@ -174,8 +176,8 @@ pub unsafe fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> Outcome {
     handles::drop_handle(green.handle);
     let request = calls::green_context_destroy { green: green.handle, context: green.context.handle };
     let destroyed =
-        context::abandon(&green.context, || session::call_in(green.context.without_context(), &request));
-    context::release(green.context.device).and(destroyed)
+        lifetime::abandon(&green.context, || send::call_in(green.context.without_context(), &request));
+    lifetime::release(green.context.device).and(destroyed)
 }
 
 pub unsafe fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> Outcome {
@@ -184,7 +186,7 @@ pub unsafe fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> O
 }
 
 pub unsafe fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> Outcome {
-    let stream = stream::state(handles::stream_named(hStream, DefaultStream::Legacy)?)?;
+    let stream = stream::state(streams::named(hStream, DefaultStream::Legacy)?)?;
     // SAFETY: room for the result, or null.
     unsafe { give(phCtx, of_context(stream.context).unwrap_or(core::ptr::null_mut())) }
 }
@@ -201,9 +203,9 @@ pub unsafe fn cuGreenCtxStreamCreate(
     if phStream.is_null() || flags != NON_BLOCKING {
         return Err(INVALID);
     }
-    let made = stream::create_in(&green.context, flags, priority, |stream, priority| {
+    let made = streams::create_in(&green.context, flags, priority, |stream, priority| {
         let request = calls::green_stream_create { stream, green: green.handle, flags, priority };
-        session::post_in(green.context.handle, &request)
+        send::post_in(green.context.handle, &request)
     })?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(phStream, made.as_raw()) }

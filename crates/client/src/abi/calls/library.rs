@@ -7,10 +7,11 @@ use crate::arguments::{give, list, offer, text};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device, handles};
-use crate::remote::{image, session};
+use crate::remote::image;
 use crate::submit::jit::Jit;
 use crate::submit::module;
 use crate::submit::module::{Keeper, Owner};
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::Library;
 use causeway_api::sys::{
@@ -203,7 +204,7 @@ pub unsafe fn cuLibraryGetUnifiedFunction(
     // SAFETY: NUL-terminated text or null, and room for the result.
     unsafe {
         let request = calls::library_unified_function { library, symbol: text(symbol)? };
-        give(fptr, session::call_in(context::current_or_none(), &request)? as *mut c_void)
+        give(fptr, send::call_in(context::current_or_none(), &request)? as *mut c_void)
     }
 }
 

@@ -7,17 +7,17 @@ use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::memory;
 use crate::model::{context, device, graph, host_memory};
-use crate::remote::session;
 use crate::remote::visible;
 use crate::submit::pool::ranges;
-use crate::submit::{allocation, capture};
+use crate::submit::send;
+use crate::submit::{allocation, capture, pinned};
 use causeway_api::calls;
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use core::ffi::{c_char, c_void};
 
 pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Outcome {
     let device = context::current_state()?.device;
-    let (on_server, all) = session::call(&calls::cuMemGetInfo_v2 {})?;
+    let (on_server, all) = send::call(&calls::cuMemGetInfo_v2 {})?;
     // What heaps keep is there for the next allocation.
     let here = usize::try_from(heap::free_bytes(device)).unwrap_or(0);
     // SAFETY: room for both results, or null.
@@ -108,11 +108,11 @@ pub unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) 
     }
     capture::refuse_unsafe()?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pp, host_memory::allocate(bytesize, Flags)?) }
+    unsafe { give(pp, pinned::allocate(bytesize, Flags)?) }
 }
 
 pub unsafe fn cuMemFreeHost(p: *mut c_void) -> Outcome {
-    host_memory::free(p)
+    pinned::free(p)
 }
 
 pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: u32) -> Outcome {
@@ -154,11 +154,11 @@ pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32) 
     if Flags & IO_MEMORY != 0 {
         return Err(refuse_use!("cuMemHostRegister of another device's memory"));
     }
-    host_memory::register(p, bytesize, Flags)
+    pinned::register(p, bytesize, Flags)
 }
 
 pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> Outcome {
-    host_memory::unregister(p)
+    pinned::unregister(p)
 }
 
 pub unsafe fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char) -> Outcome {

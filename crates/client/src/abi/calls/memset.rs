@@ -1,10 +1,12 @@
 //! Memsets. Those that CUDA calls synchronous are not, of device memory, so they are posted to the default stream.
 
 use super::Outcome;
-use crate::model::handles::DefaultStream;
-use crate::model::{context, handles, memory, stream};
+use crate::model::{context, memory, stream};
 use crate::remote::{session, visible};
 use crate::submit::copy;
+use crate::submit::send;
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUdeviceptr, CUresult, CUstream};
@@ -17,11 +19,11 @@ macro_rules! memsets {
             N: usize,
             default_stream: DefaultStream,
         ) -> Outcome {
-            let hStream = handles::stream(core::ptr::null_mut(), default_stream)?;
+            let hStream = streams::given(core::ptr::null_mut(), default_stream)?;
             check(dstDevice, size_of::<$type>(), N)?;
             visible::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
-                session::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
+                send::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
             })?;
             settle(dstDevice, hStream)
         }
@@ -34,7 +36,7 @@ macro_rules! memsets {
             Height: usize,
             default_stream: DefaultStream,
         ) -> Outcome {
-            let hStream = handles::stream(core::ptr::null_mut(), default_stream)?;
+            let hStream = streams::given(core::ptr::null_mut(), default_stream)?;
             check(dstDevice, size_of::<$type>(), Width)?;
             if Height > 1 && dstPitch < Width.saturating_mul(size_of::<$type>()) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -42,7 +44,7 @@ macro_rules! memsets {
             visible::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
-                session::post_in(context, &request)
+                send::post_in(context, &request)
             })?;
             settle(dstDevice, hStream)
         }
@@ -54,10 +56,10 @@ macro_rules! memsets {
             hStream: CUstream,
             default_stream: DefaultStream,
         ) -> Outcome {
-            let hStream = handles::stream(hStream, default_stream)?;
+            let hStream = streams::given(hStream, default_stream)?;
             visible::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
-                session::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
+                send::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
             })
         }
 
@@ -70,11 +72,11 @@ macro_rules! memsets {
             hStream: CUstream,
             default_stream: DefaultStream,
         ) -> Outcome {
-            let hStream = handles::stream(hStream, default_stream)?;
+            let hStream = streams::given(hStream, default_stream)?;
             visible::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
-                session::post_in(context, &request)
+                send::post_in(context, &request)
             })
         }
     )*};

@@ -4,8 +4,8 @@ use super::Outcome;
 use crate::arguments::give;
 use crate::locks::{Mutex, rank};
 use crate::model::context;
-use crate::remote::session;
 use crate::submit::module::FunctionState;
+use crate::submit::send;
 use crate::submit::{launch, module};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle};
@@ -36,7 +36,7 @@ fn blocks(question: Question) -> Result<i32, CUresult> {
         dynamicSMemSize,
         flags,
     };
-    let blocks = session::call(&request)?;
+    let blocks = send::call(&request)?;
     ANSWERS.lock().insert(question, blocks);
     Ok(blocks)
 }
@@ -62,7 +62,7 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
         Some(clusters) => clusters,
         None => {
             let attributes = question.3.clone();
-            let clusters = session::call(&calls::occupancy_clusters { function, shape, attributes })?;
+            let clusters = send::call(&calls::occupancy_clusters { function, shape, attributes })?;
             ANSWERS.lock().insert(question, clusters);
             clusters
         }
@@ -79,7 +79,7 @@ pub unsafe fn cuOccupancyMaxPotentialClusterSize(
     // SAFETY: a configuration, or null; its list has `numAttrs` entries.
     let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
     let (function, _) = module::given_function(func)?;
-    let size = session::call(&calls::occupancy_cluster_size { function, shape, attributes })?;
+    let size = send::call(&calls::occupancy_cluster_size { function, shape, attributes })?;
     // SAFETY: room for the result, or null.
     unsafe { give(clusterSize, size) }
 }

@@ -5,6 +5,7 @@ use crate::arguments::give;
 use crate::model::context;
 use crate::model::device::device;
 use crate::remote::session;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::snapshot::Peer;
 use causeway_api::sys::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUresult};
@@ -54,7 +55,7 @@ pub unsafe fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32) -> Outco
     if !current.peers.lock().insert(peer.handle.value()) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     }
-    session::post(&calls::cuCtxEnablePeerAccess { peerContext: peer.handle, Flags })
+    send::post(&calls::cuCtxEnablePeerAccess { peerContext: peer.handle, Flags })
 }
 
 pub unsafe fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> Outcome {
@@ -62,5 +63,5 @@ pub unsafe fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> Outcome {
     if !current.peers.lock().remove(&peer.handle.value()) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     }
-    session::post(&calls::cuCtxDisablePeerAccess { peerContext: peer.handle })
+    send::post(&calls::cuCtxDisablePeerAccess { peerContext: peer.handle })
 }

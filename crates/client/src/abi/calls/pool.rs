@@ -7,14 +7,15 @@ use crate::model::address::window;
 use crate::model::exchange::{self, Kind};
 use crate::model::graph::memory::Allocation;
 use crate::model::graph::work::Work;
-use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
-use crate::model::{context, device, graph, handles, stream};
-use crate::remote::session;
+use crate::model::{context, device, graph, stream};
 use crate::submit::pool::places::{self, Place};
 use crate::submit::pool::ranges::Ranges;
 use crate::submit::pool::{self, PoolState};
+use crate::submit::send;
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use crate::submit::{capture, ipc};
 use causeway_api::calls;
 use causeway_api::handle::Handle;
@@ -133,7 +134,7 @@ pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> Outc
         }
         (None, None) => {
             let nowhere = device::without_context(pool.device)?;
-            session::post_in(nowhere, &calls::cuMemPoolTrimTo { pool: pool.handle, minBytesToKeep })
+            send::post_in(nowhere, &calls::cuMemPoolTrimTo { pool: pool.handle, minBytesToKeep })
         }
     }
 }
@@ -315,12 +316,12 @@ unsafe fn allocate(
     if out.is_null() || size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if handles::stream_named(hStream, default_stream)?.is_null() {
+    if streams::named(hStream, default_stream)?.is_null() {
         // The driver does so with 900 (580, H100). That the capture is spoilt, and that this comes before the order with blocking
         // streams, was not seen there: it is so for other calls that this status refuses.
         capture::refuse_unsafe()?;
     }
-    let stream = stream::state(handles::stream(hStream, default_stream)?)?;
+    let stream = stream::state(streams::given(hStream, default_stream)?)?;
     let device = context::state(stream.context)?.device;
     if capture::of(&stream) != 0 {
         if pool.is_some_and(|pool| pool.ranges.is_some()) {
@@ -343,7 +344,7 @@ unsafe fn allocate(
 }
 
 pub unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream, default_stream: DefaultStream) -> Outcome {
-    let stream = stream::state(handles::stream(hStream, default_stream)?)?;
+    let stream = stream::state(streams::given(hStream, default_stream)?)?;
     if dptr == 0 {
         return Ok(());
     }

@@ -3,9 +3,9 @@
 
 use super::Outcome;
 use crate::locks::{Mutex, rank};
-use crate::model::handles::DefaultStream;
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module;
+use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUfunction, CUresult, CUstream};
 use causeway_api::types::LaunchShape;
 use core::ffi::c_void;

@@ -5,6 +5,8 @@ use crate::abi::stubs::ENTRY_POINTS;
 use crate::arguments::{give, offer, text};
 use crate::nvidia;
 use crate::remote::session;
+use crate::submit::below::Submit;
+use crate::submit::context::lifetime;
 use causeway_api::coverage::{Lookup, lookup};
 use causeway_api::errors;
 use causeway_api::sys::{CUdriverProcAddressQueryResult, CUresult, CUuuid};
@@ -19,7 +21,8 @@ pub unsafe fn cuInit(Flags: u32) -> Outcome {
     if Flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    session::open()
+    lifetime::tell_ends_to(nvidia::context_ends);
+    session::open(&Submit)
 }
 
 pub unsafe fn cuDriverGetVersion(driverVersion: *mut i32) -> Outcome {

@@ -1,15 +1,18 @@
 //! Streams.
 
 use super::Outcome;
+use crate::arguments::Address;
 use crate::arguments::{give, list, offer};
 use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::handles;
-use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::{self, StreamState};
-use crate::remote::{session, visible};
-use crate::submit::callbacks::{Address, Task};
+use crate::remote::visible;
+use crate::submit::callbacks::Task;
+use crate::submit::send;
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use crate::submit::task;
 use crate::submit::{capture, event};
 use causeway_api::calls;
@@ -24,12 +27,12 @@ use std::sync::Arc;
 
 /// The stream that the program passed to put work into it.
 fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
-    stream::state(handles::stream(raw, default_stream)?)
+    stream::state(streams::given(raw, default_stream)?)
 }
 
 /// The stream that the program asks about.
 fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
-    stream::state(handles::stream_named(raw, default_stream)?)
+    stream::state(streams::named(raw, default_stream)?)
 }
 
 pub unsafe fn cuStreamCreate(phStream: *mut CUstream, Flags: u32) -> Outcome {
@@ -42,11 +45,11 @@ pub unsafe fn cuStreamCreateWithPriority(phStream: *mut CUstream, flags: u32, pr
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phStream, stream::create(flags, priority)?.as_raw()) }
+    unsafe { give(phStream, streams::create(flags, priority)?.as_raw()) }
 }
 
 pub unsafe fn cuStreamDestroy_v2(hStream: CUstream) -> Outcome {
-    stream::destroy(handles::given::<Stream>(hStream)?)
+    streams::destroy(handles::given::<Stream>(hStream)?)
 }
 
 pub unsafe fn cuStreamGetPriority(hStream: CUstream, priority: *mut i32, ds: DefaultStream) -> Outcome {
@@ -136,7 +139,7 @@ pub unsafe fn cuStreamWaitValue32_v2(
 ) -> Outcome {
     refuse_host_memory(addr)?;
     let state = given(stream, ds)?;
-    session::post(&calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
+    send::post(&calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
     state.add_hazard();
     Ok(())
 }
@@ -150,7 +153,7 @@ pub unsafe fn cuStreamWaitValue64_v2(
 ) -> Outcome {
     refuse_host_memory(addr)?;
     let state = given(stream, ds)?;
-    session::post(&calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
+    send::post(&calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
     state.add_hazard();
     Ok(())
 }
@@ -187,7 +190,7 @@ unsafe fn memory_operation(
     ds: DefaultStream,
 ) -> Outcome {
     let barrier = |kind: CUstreamBatchMemOpType, flags| {
-        session::post(&calls::stream_memory_barrier { stream: state.handle, operation: kind.0, flags })
+        send::post(&calls::stream_memory_barrier { stream: state.handle, operation: kind.0, flags })
     };
     // SAFETY: as this function demands, in every branch.
     unsafe {
@@ -202,7 +205,7 @@ unsafe fn memory_operation(
             }
             CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
                 let write = operation.writeValue;
-                session::post(&calls::cuStreamWriteValue32_v2 {
+                send::post(&calls::cuStreamWriteValue32_v2 {
                     stream: state.handle,
                     addr: write.address,
                     value: write.__bindgen_anon_1.value,
@@ -211,7 +214,7 @@ unsafe fn memory_operation(
             }
             CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
                 let write = operation.writeValue;
-                session::post(&calls::cuStreamWriteValue64_v2 {
+                send::post(&calls::cuStreamWriteValue64_v2 {
                     stream: state.handle,
                     addr: write.address,
                     value: write.__bindgen_anon_1.value64,
@@ -246,7 +249,7 @@ pub unsafe fn cuStreamGetAttribute(
     }
     let stream = named(hStream, ds)?;
     let request = calls::stream_attribute_get { stream: stream.handle, attribute: attr.0 };
-    let found = session::call_in(stream.context, &request)?;
+    let found = send::call_in(stream.context, &request)?;
     // SAFETY: not null, so there is room for the result, which is as large as what is stored.
     unsafe { value.cast::<[u8; size_of::<CUstreamAttrValue>()]>().write(found.value) };
     Ok(())
@@ -264,7 +267,7 @@ pub unsafe fn cuStreamSetAttribute(
     // SAFETY: every byte of the union belongs to its `pad`, and any byte is a valid number.
     let value = unsafe { wanted.pad }.map(|byte| byte as u8);
     let attribute = LaunchAttribute { id: attr.0, value };
-    session::call_in(stream.context, &calls::stream_attribute_set { stream: stream.handle, attribute })?;
+    send::call_in(stream.context, &calls::stream_attribute_set { stream: stream.handle, attribute })?;
     if attr == CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PRIORITY {
         // SAFETY: the attribute is a priority.
         stream.set_priority(unsafe { wanted.priority });

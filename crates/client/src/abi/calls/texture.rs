@@ -8,7 +8,7 @@ use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
 use crate::model::texture::{BOUND, Bound, SURFACES, Surface, TEXTURES, Texture};
 use crate::model::{array, context, handles};
-use crate::remote::session;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Array, MipmappedArray, SurfaceReference, TextureReference};
 use causeway_api::sys::{
@@ -79,7 +79,7 @@ pub unsafe fn cuTexObjectCreate(
     let source = unsafe { source(description) }?;
     let request = calls::texture_create { source, texture: *sampling, view: view.copied() };
     let context = context::current()?;
-    let object = session::call(&request)?;
+    let object = send::call(&request)?;
     let texture = Texture { source: *description, sampling: *sampling, view: view.copied() };
     TEXTURES.lock().insert((context, object), texture);
     // SAFETY: not null, so there is room for the result.
@@ -89,7 +89,7 @@ pub unsafe fn cuTexObjectCreate(
 /// As NVIDIA's driver, it has nothing against a number that names no texture of the context, or none any more.
 pub unsafe fn cuTexObjectDestroy(texObject: CUtexObject) -> Outcome {
     match TEXTURES.lock().remove(&(context::current()?, texObject)) {
-        Some(_) => session::post(&calls::texture_destroy { object: texObject }),
+        Some(_) => send::post(&calls::texture_destroy { object: texObject }),
         None => Ok(()),
     }
 }
@@ -131,7 +131,7 @@ pub unsafe fn cuSurfObjectCreate(
         return Err(INVALID);
     }
     let context = context::current()?;
-    let object = session::call(&calls::surface_create { source })?;
+    let object = send::call(&calls::surface_create { source })?;
     SURFACES.lock().insert((context, object), Surface(*description));
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pSurfObject, object) }
@@ -140,7 +140,7 @@ pub unsafe fn cuSurfObjectCreate(
 /// As [`cuTexObjectDestroy`].
 pub unsafe fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> Outcome {
     match SURFACES.lock().remove(&(context::current()?, surfObject)) {
-        Some(_) => session::post(&calls::surface_destroy { object: surfObject }),
+        Some(_) => send::post(&calls::surface_destroy { object: surfObject }),
         None => Ok(()),
     }
 }
@@ -154,7 +154,7 @@ pub unsafe fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, surfObje
 pub unsafe fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: u32) -> Outcome {
     let reference = handles::given::<TextureReference>(hTexRef)?;
     let array = array::given(hArray)?.handle;
-    session::call(&calls::cuTexRefSetArray { hTexRef: reference, hArray: array, Flags })?;
+    send::call(&calls::cuTexRefSetArray { hTexRef: reference, hArray: array, Flags })?;
     BOUND.lock().insert(reference.value(), Bound::Array(array));
     Ok(())
 }
@@ -167,7 +167,7 @@ pub unsafe fn cuTexRefSetMipmappedArray(
     let reference = handles::given::<TextureReference>(hTexRef)?;
     let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
     let request = calls::cuTexRefSetMipmappedArray { hTexRef: reference, hMipmappedArray: mipmapped, Flags };
-    session::call(&request)?;
+    send::call(&request)?;
     BOUND.lock().insert(reference.value(), Bound::Mipmapped(mipmapped));
     Ok(())
 }
@@ -196,13 +196,13 @@ pub unsafe fn cuTexRefGetMipmappedArray(out: *mut CUmipmappedArray, hTexRef: CUt
 pub unsafe fn cuTexRefDestroy(hTexRef: CUtexref) -> Outcome {
     let reference = handles::retire::<TextureReference>(hTexRef)?;
     BOUND.lock().remove(&reference.value());
-    session::call(&calls::cuTexRefDestroy { hTexRef: reference })
+    send::call(&calls::cuTexRefDestroy { hTexRef: reference })
 }
 
 pub unsafe fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: u32) -> Outcome {
     let reference = handles::given::<SurfaceReference>(hSurfRef)?;
     let array = array::given(hArray)?.handle;
-    session::call(&calls::cuSurfRefSetArray { hSurfRef: reference, hArray: array, Flags })?;
+    send::call(&calls::cuSurfRefSetArray { hSurfRef: reference, hArray: array, Flags })?;
     BOUND.lock().insert(reference.value(), Bound::Array(array));
     Ok(())
 }

@@ -4,6 +4,6 @@
 //! ever has one of them. Small allocations come from a [`heap`]: blocks of memory that the worker made and mapped, in
 //! which an [`arena`] says what is free. Where there is no window, memory is allocated by the server call by call.
 
-mod arena;
+pub mod arena;
 pub mod heap;
 pub mod window;

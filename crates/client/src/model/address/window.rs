@@ -2,9 +2,7 @@
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
-use crate::remote::session;
-use causeway_api::calls;
-use causeway_api::handle::Handle;
+use causeway_api::handle::MOST_SERVERS;
 use causeway_api::snapshot;
 use causeway_api::sys::CUresult;
 use std::collections::BTreeMap;
@@ -26,22 +24,40 @@ type Known = ((u64, u64), &'static Window);
 /// The windows of all sessions.
 static WINDOWS: Mutex<rank::AddressWindows, Vec<Known>> = Mutex::new(Vec::new());
 
-/// What a session knows of its window.
-#[derive(Default)]
-pub struct OfSession {
+/// What is known of the window of the session with each server.
+static OF_SERVERS: [OfServer; MOST_SERVERS] = [const { OfServer::new() }; MOST_SERVERS];
+
+/// What is known of the window of the session with a server.
+struct OfServer {
+    /// As the server offered it when the session was opened.
+    offered: OnceLock<snapshot::Window>,
     window: OnceLock<Option<&'static Window>>,
     opened: OnceLock<Result<(), CUresult>>,
     /// Whether the server turned out not to have the window after all.
     is_lost: AtomicBool,
 }
 
+impl OfServer {
+    const fn new() -> Self {
+        Self {
+            offered: OnceLock::new(),
+            window: OnceLock::new(),
+            opened: OnceLock::new(),
+            is_lost: AtomicBool::new(false),
+        }
+    }
+}
+
+/// A server offers a window, as its session is being opened.
+pub fn offer(server: usize, offered: snapshot::Window) {
+    OF_SERVERS[server].offered.get_or_init(|| offered);
+}
+
 /// The window of the session with a server; nothing where server or client cannot reserve one.
 pub fn window(server: usize) -> Option<&'static Window> {
-    let session = session::with(server).ok()?;
-    let own = &session.window;
-    own.window
-        .get_or_init(|| find(session.snapshot.device_window))
-        .filter(|_| !own.is_lost.load(Ordering::Relaxed))
+    let own = &OF_SERVERS[server];
+    let offered = *own.offered.get()?;
+    own.window.get_or_init(|| find(offered)).filter(|_| !own.is_lost.load(Ordering::Relaxed))
 }
 
 /// The window that a server offers, once for all sessions.
@@ -71,17 +87,18 @@ fn find(offered: snapshot::Window) -> Option<&'static Window> {
     }
 }
 
-/// The window of the session with a server, which the server has reserved as well from here on.
-pub fn opened(server: usize) -> Result<&'static Window, CUresult> {
+/// The window of the session with a server, which the server has reserved as well from here on; `open` has it do so.
+pub fn opened(
+    server: usize,
+    open: impl FnOnce() -> Result<(), CUresult>,
+) -> Result<&'static Window, CUresult> {
     let window = window(server).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-    let open = || session::call_in(Handle::null_of(server), &calls::address_window_open {});
-    session::with(server)?.window.opened.get_or_init(open).map(|()| window)
+    OF_SERVERS[server].opened.get_or_init(open).map(|()| window)
 }
 
 /// Notes that a server cannot reserve the window.
 pub fn lose(server: usize) {
-    let Ok(session) = session::with(server) else { return };
-    if !session.window.is_lost.swap(true, Ordering::Relaxed) {
+    if !OF_SERVERS[server].is_lost.swap(true, Ordering::Relaxed) {
         info!("the server's driver cannot reserve the window of addresses; every allocation asks the server");
     }
 }

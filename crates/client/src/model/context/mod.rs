@@ -6,15 +6,16 @@
 //!
 //! | Module | Question it answers |
 //! |---|---|
+//! | `couriers` | Which streams of ours carry copies that concern several servers? |
 //! | `current` | Which context is current to a thread? |
+//! | `work` | Is its work known to be done? |
 
+pub mod couriers;
 pub mod current;
+mod work;
 
 use crate::model::handles::RawHandle as _;
-pub use crate::submit::context::lifetime::{
-    abandon, adopt, create, destroy, release, reset, retain, set_primary_flags,
-};
-pub use crate::submit::context::work::finish_published;
+use couriers::Couriers;
 pub use current::{anywhere, anywhere_on, current, current_or_none, current_state, pop, push, set_current};
 
 use crate::locks::{Mutex, rank};
@@ -22,7 +23,6 @@ use crate::model::completion::Watermark;
 use crate::model::device::{self, Device};
 use crate::model::handles;
 use crate::model::stream::StreamState;
-use crate::submit::context::couriers::Couriers;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
 use std::collections::{HashMap, HashSet};

@@ -9,10 +9,8 @@
 //! | where does memory of allocation nodes come from | [`memory`] |
 //! | which nodes have the same memory | [`sharing`] |
 //! | what lives as long as a graph | [`objects`] |
-//! | what does it look like | [`dot`] |
 
 mod copying;
-pub mod dot;
 pub mod memory;
 pub mod objects;
 pub mod order;
@@ -107,13 +105,9 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// Lets go of what was removed, on the server too.
-    pub fn finish(self) -> Result<(), CUresult> {
-        // The graphs of nodes come before the graphs in which those nodes are.
-        self.graphs
-            .iter()
-            .filter_map(|graph| graph.on_server)
-            .try_for_each(crate::submit::graph::build::destroy)
+    /// What of it is on servers: the graphs of nodes come before the graphs in which those nodes are.
+    pub fn on_servers(&self) -> impl Iterator<Item = OnServer> {
+        self.graphs.iter().filter_map(|graph| graph.on_server)
     }
 }
 

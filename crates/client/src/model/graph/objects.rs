@@ -1,8 +1,8 @@
 //! User objects: things of the program that live as long as somebody refers to them, a graph for instance.
 
+use crate::arguments::Address;
 use crate::locks::{Mutex, rank};
 use crate::model::handles;
-use crate::submit::callbacks::{self, Address};
 use causeway_api::handle::{Handle, UserObject};
 use causeway_api::sys::{CUhostFn, CUresult};
 use core::ffi::c_void;
@@ -14,12 +14,16 @@ pub struct Object {
     name: Handle<UserObject>,
     destroy: unsafe extern "C" fn(*mut c_void),
     data: Address,
+    run_later: RunLater,
 }
+
+/// Has a function of the program called with what it gets, on another thread.
+pub type RunLater = fn(unsafe extern "C" fn(*mut c_void), Address);
 
 impl Drop for Object {
     fn drop(&mut self) {
         handles::drop_handle(self.name);
-        callbacks::run_later(self.destroy, self.data);
+        (self.run_later)(self.destroy, self.data);
     }
 }
 
@@ -34,11 +38,16 @@ type ByName = HashMap<Handle<UserObject>, std::sync::Weak<Object>>;
 
 static ALL: LazyLock<Mutex<rank::UserObjects, ByName>> = LazyLock::new(Mutex::default);
 
-/// Makes an object to which the program holds `count` references.
-pub fn create(data: *mut c_void, destroy: CUhostFn, count: u32) -> Result<Handle<UserObject>, CUresult> {
+/// Makes an object to which the program holds `count` references; `run_later` calls its destructor.
+pub fn create(
+    data: *mut c_void,
+    destroy: CUhostFn,
+    count: u32,
+    run_later: RunLater,
+) -> Result<Handle<UserObject>, CUresult> {
     let destroy = destroy.filter(|_| count > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let name = handles::create();
-    let object = Arc::new(Object { name, destroy, data: Address(data) });
+    let object = Arc::new(Object { name, destroy, data: Address(data), run_later });
     ALL.lock().insert(name, Arc::downgrade(&object));
     OWN.lock().0.insert(name, (object, count));
     Ok(name)

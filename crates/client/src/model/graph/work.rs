@@ -3,14 +3,10 @@
 pub use super::copying::Copying;
 use super::memory::Allocation;
 use crate::model::handles::RawHandle as _;
-use crate::remote::visible;
-use crate::submit::launch::{self, Arguments};
-use crate::submit::module::{self, Owner};
 use causeway_api::handle::{Context, Event, Function, Graph, Handle, Kernel as KernelKind, Kind};
 use causeway_api::sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUdeviceptr, CUfunction,
-    CUgraph, CUgraphNodeType, CUlaunchAttributeID, CUresult, CUstreamBatchMemOpParams,
-    CUstreamBatchMemOpType,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUdeviceptr, CUgraph,
+    CUgraphNodeType, CUlaunchAttributeID, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType,
 };
 use causeway_api::types::{Fill, LaunchAttribute, LaunchShape, ValueOperation};
 use core::ffi::c_void;
@@ -50,7 +46,7 @@ pub struct Kernel {
     /// The function, or a kernel in its place.
     pub function: Handle<Function>,
     /// The kernel of a library that it is, if it is one; the runtime knows its functions by that.
-    kernel: Handle<KernelKind>,
+    pub(crate) kernel: Handle<KernelKind>,
     /// Where it runs.
     pub context: Handle<Context>,
     /// Grid, blocks, shared memory.
@@ -60,7 +56,7 @@ pub struct Kernel {
     /// The parameter buffer.
     pub params: Box<[u8]>,
     /// Where each parameter lies in the buffer, as programs get it.
-    addresses: Box<[*mut c_void]>,
+    pub(crate) addresses: Box<[*mut c_void]>,
 }
 
 // SAFETY: the addresses lead into the kernel's own buffer; only the program looks behind them.
@@ -180,57 +176,9 @@ impl Work {
 }
 
 impl Kernel {
-    /// A kernel with parameters that the program passes as to a launch.
-    ///
-    /// # Safety
-    /// `arguments` must be what `cuLaunchKernel` demands for this function.
-    pub unsafe fn new(
-        function: CUfunction,
-        context: Handle<Context>,
-        shape: LaunchShape,
-        attributes: Vec<LaunchAttribute>,
-        arguments: Arguments,
-    ) -> Result<Self, CUresult> {
-        let (_, state) = module::given_function(function)?;
-        launch::check(&shape, &state)?;
-        // SAFETY: as this function demands.
-        unsafe {
-            launch::with_parameters(&state, arguments, |params| {
-                Self::with_buffer(function, context, shape, attributes, params)
-            })
-        }
-    }
-
-    /// A kernel with a ready parameter buffer.
-    pub fn with_buffer(
-        function: CUfunction,
-        context: Handle<Context>,
-        shape: LaunchShape,
-        attributes: Vec<LaunchAttribute>,
-        params: &[u8],
-    ) -> Result<Self, CUresult> {
-        let (function, state) = module::given_function(function)?;
-        visible::note_parameters(params)?;
-        let params: Box<[u8]> = params.into();
-        let address = |offset: u32| params.as_ptr().wrapping_add(offset as usize).cast_mut().cast();
-        let addresses = state.info.parameters.iter().map(|parameter| address(parameter.offset)).collect();
-        let kernel = match state.owner {
-            Owner::Module(_) => Handle::NULL,
-            Owner::Library(_) => Handle::from_value(function.value()),
-            Owner::Kernel(kernel, _) => kernel,
-        };
-        Ok(Self { function, kernel, context, shape, attributes, params, addresses })
-    }
-
     /// Whether `function` is a kernel of a library.
     pub fn is_of_library(&self) -> bool {
         self.function.tag() == KernelKind::TAG
-    }
-
-    /// The same kernel with other attributes.
-    pub fn with_attributes(&self, attributes: Vec<LaunchAttribute>) -> Result<Self, CUresult> {
-        let function = self.function.as_raw();
-        Self::with_buffer(function, self.context, self.shape, attributes, &self.params)
     }
 
     /// As the program gets it. What it leads to lives as long as the kernel.
@@ -257,19 +205,6 @@ impl Kernel {
 }
 
 impl Filling {
-    /// Checks a description.
-    pub fn new(parameters: CUDA_MEMSET_NODE_PARAMS, context: Handle<Context>) -> Result<Self, CUresult> {
-        let element = u64::from(parameters.elementSize);
-        let is_even = matches!(element, 1 | 2 | 4) && parameters.dst.is_multiple_of(element);
-        let fits = parameters.height <= 1
-            || parameters.pitch as u64 >= (parameters.width as u64).saturating_mul(element);
-        if !is_even || !fits || parameters.dst == 0 || parameters.width == 0 || parameters.height == 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        visible::note_address(parameters.dst)?;
-        Ok(Self { parameters, context })
-    }
-
     /// As it travels.
     pub fn fill(&self) -> Fill {
         Fill {

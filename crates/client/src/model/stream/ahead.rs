@@ -10,7 +10,6 @@ use crate::model::completion;
 use crate::model::context::{self, ContextState};
 use crate::model::handles;
 use crate::model::transfers::{self, Transfer};
-use crate::remote::session;
 use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::CUresult;
 use std::sync::Arc;
@@ -123,7 +122,7 @@ impl StreamState {
         if !ahead.is_done() {
             let mut transfers = self.transfers.lock();
             // Read under the lock: a look by `take_over_blocking` that has not found these was for an older ticket.
-            let newest = session::of(self.context).map_or(0, |session| session.tickets.newest());
+            let newest = completion::tickets(self.context.server()).newest();
             let inherited = Some(newest + 1);
             for transfer in ahead.transfers.iter().filter(|transfer| !transfer.is_done()) {
                 transfers.add(Entry { transfer: transfer.clone(), inherited });

@@ -12,13 +12,9 @@ use crate::locks::{Mutex, rank};
 use crate::model::completion::Watermark;
 use crate::model::context::{self, ContextState};
 use crate::model::handles::{self, Registry};
-use crate::remote::session;
-use crate::submit::capture;
 use ahead::{LeftBehind, Transfers};
-use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
-use core::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -40,33 +36,12 @@ pub struct StreamState {
     /// For a legacy default stream: those of streams that were destroyed.
     left_behind: LeftBehind,
     /// How far its work is known to be done.
-    watermark: Arc<Watermark>,
+    pub(crate) watermark: Arc<Watermark>,
     /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there was none.
     hazard: AtomicU64,
 }
 
 static STREAMS: Registry<Stream, StreamState> = Registry::new();
-
-thread_local! {
-    static OF_THREAD: RefCell<ThreadStreams> = const { RefCell::new(ThreadStreams(Vec::new())) };
-}
-
-/// The per-thread default streams of one thread, one a context.
-struct ThreadStreams(Vec<(Handle<Context>, Handle<Stream>)>);
-
-impl Drop for ThreadStreams {
-    fn drop(&mut self) {
-        if !crate::process::is_ready() {
-            return;
-        }
-        for (context, stream) in self.0.drain(..) {
-            if handles::is_valid(context) {
-                // Nobody is left to hear of an error; the context frees the stream at the latest.
-                let _ = destroy(stream);
-            }
-        }
-    }
-}
 
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -114,39 +89,6 @@ impl StreamState {
         self.flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0
     }
 
-    /// Waits until everything in the stream is done and its bytes are in the program's memory.
-    pub fn synchronize(&self) -> Result<(), CUresult> {
-        capture::refuse_wait(self)?;
-        let ahead = self.ahead();
-        let newest = self.newest();
-        if self.has_done(newest) {
-            session::of(self.context)?.faults().take()?;
-        } else {
-            session::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
-            self.watermark.reach(newest);
-        }
-        ahead.wait()?;
-        self.fetch(newest)
-    }
-
-    /// Whether everything in the stream is done and its bytes are there; "not ready" is an error.
-    pub fn query(&self) -> Result<(), CUresult> {
-        capture::refuse_wait(self)?;
-        let ahead = self.ahead();
-        let newest = self.newest();
-        if self.has_published(newest) {
-            return self.synchronize();
-        }
-        self.require_done(newest, |token| {
-            session::call_in(self.context, &calls::stream_query { stream: self.handle, token })
-        })?;
-        if !ahead.is_done() {
-            return Err(CUresult::CUDA_ERROR_NOT_READY);
-        }
-        ahead.wait()?;
-        self.fetch(newest)
-    }
-
     /// The ticket of its newest command. The legacy default stream is in order with others of its context, so
     /// that every command of the context may be work for it.
     pub fn newest(&self) -> u64 {
@@ -171,92 +113,30 @@ impl StreamState {
         self.newest().saturating_sub(self.watermark.done().max(context))
     }
 
-    /// Gets what kernels wrote to memory of the program up to `ticket`, which must be done.
-    pub fn fetch(&self, ticket: u64) -> Result<(), CUresult> {
-        self.watermark.fetch(self.context.server(), ticket)
-    }
-
     /// Everything in it up to `ticket` is done.
     pub fn reach(&self, ticket: u64) {
         self.watermark.reach(ticket);
     }
-
-    /// Succeeds when everything up to `ticket` is done, fails with "not ready" when it is not. `query` asks the
-    /// server, which is done only when nothing is known and nothing is being watched.
-    pub fn require_done(
-        &self,
-        ticket: u64,
-        query: impl FnOnce(u64) -> Result<bool, CUresult>,
-    ) -> Result<(), CUresult> {
-        session::of(self.context)?.faults().take()?;
-        if self.has_done(ticket) {
-            return Ok(());
-        }
-        if !self.watermark.is_watched(ticket) && self.watermark.ask(self.context.server(), ticket, query)? {
-            return Ok(());
-        }
-        Err(CUresult::CUDA_ERROR_NOT_READY)
-    }
 }
 
-/// Creates a stream in the current context.
-pub fn create(flags: u32, priority: i32) -> Result<Handle<Stream>, CUresult> {
-    let context = context::current_state()?;
-    create_in(&context, flags, priority, |stream, priority| {
-        session::post_in(context.handle, &calls::stream_create { stream, flags, priority })
-    })
-}
-
-/// Creates a stream in a context; `send` has the server make it, with a priority that the device has.
-pub fn create_in(
-    context: &ContextState,
-    flags: u32,
-    priority: i32,
-    send: impl FnOnce(Handle<Stream>, i32) -> Result<(), CUresult>,
-) -> Result<Handle<Stream>, CUresult> {
-    let (lowest, highest) = context.device()?.info.stream_priorities;
-    let priority = priority.clamp(highest.min(lowest), lowest.max(highest));
-    let handle = handles::create::<Stream>();
-    handles::or_drop(handle, send(handle, priority))?;
+/// Keeps a stream that was made in a context.
+pub fn keep(context: &ContextState, handle: Handle<Stream>, flags: u32, priority: i32) {
     STREAMS.insert(handle, StreamState::new(handle, context.handle, flags, priority));
-    Ok(handle)
 }
 
-/// Destroys a stream; what is in it is still carried out.
-pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
+/// Forgets a stream that is to be destroyed; what it was.
+pub fn forget(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
     let state = STREAMS.get(handle)?;
     // Before the stream is out of sight, so that whoever asks for the context finds one of both.
     state.leave_behind()?;
     let state = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    capture::stream_ends(&state);
     handles::drop_handle(handle);
-    session::post_in(state.context, &calls::stream_destroy { stream: handle })
+    Ok(state)
 }
 
 /// What is kept of a stream; null means the legacy default stream of the current context.
 pub fn state(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
     if handle.is_null() { Ok(context::current_state()?.legacy_stream.clone()) } else { STREAMS.get(handle) }
-}
-
-/// The calling thread's default stream in the current context, created at its first use.
-pub fn of_thread() -> Result<Handle<Stream>, CUresult> {
-    let context = context::current()?;
-    let known = OF_THREAD.try_with(|streams| {
-        streams.borrow().0.iter().find(|(owner, _)| *owner == context).map(|(_, stream)| *stream)
-    });
-    match known {
-        Ok(Some(stream)) if handles::is_valid(stream) => Ok(stream),
-        Ok(_) => {
-            let stream = create(0, 0)?;
-            OF_THREAD.with_borrow_mut(|streams| {
-                streams.0.retain(|(owner, _)| *owner != context);
-                streams.0.push((context, stream));
-            });
-            Ok(stream)
-        }
-        // The thread is ending, its streams with it.
-        Err(_) => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
-    }
 }
 
 /// Whether all streams of a context that its legacy default stream does not wait for are known to have done their work.

@@ -5,7 +5,7 @@ use super::{Key, MACHINE_CODE, PTX, Question};
 use crate::arguments::give;
 use crate::log::debug;
 use crate::model::device;
-use crate::nvidia::tables::{Table, Word, guarded, memory_with};
+use crate::nvidia::table::{Table, Word, guarded, memory_with};
 use crate::remote::session;
 use causeway_api::sys::CUresult;
 use core::ffi::{CStr, c_char, c_void};

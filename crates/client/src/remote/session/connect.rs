@@ -6,8 +6,9 @@ use super::{Direct, SESSIONS, Session, receive};
 use crate::locks::{Mutex, rank};
 use crate::log::{Level, debug, error, info};
 use crate::model::address::window;
-use crate::model::completion::Tickets;
+use crate::model::completion;
 use crate::model::{context, device};
+use crate::remote::above::Above;
 use crate::remote::plans::{self, Plans};
 use crate::{environment, log, process};
 use causeway_access::Target;
@@ -27,15 +28,16 @@ use std::sync::{Arc, Once};
 use std::time::Instant;
 
 /// Opens the sessions if they are not open yet. When there is no server, or none has a device for us, the program
-/// learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the log.
-pub fn open() -> Result<(), CUresult> {
+/// learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the log. `above` hears from
+/// the sessions.
+pub fn open(above: &'static dyn Above) -> Result<(), CUresult> {
     /// What went wrong last time, so that a program that tries again and again logs it once.
     static SAID: Mutex<rank::ConnectionMessages, String> = Mutex::new(String::new());
     let mut said = SAID.lock();
     if super::with(0).is_ok() {
         return Ok(());
     }
-    connect().map_err(|Trouble { code, why }| {
+    connect(above).map_err(|Trouble { code, why }| {
         if *said != why {
             log::write(Level::Error, format_args!("{why}"));
             *said = why;
@@ -73,13 +75,22 @@ static HELD: Mutex<rank::HeldConnections, Option<Result<Vec<Granted>, String>>> 
 /// sessions that this takes are kept for `cuInit`.
 pub fn early_driver_version() -> Option<i32> {
     let mut held = HELD.lock();
-    process::watch();
+    watch_process();
     let granted = held.get_or_insert_with(ask);
     granted.as_ref().ok()?.iter().map(|granted| granted.snapshot.driver_version).min()
 }
 
+/// Has sessions end with the process, and let go of in its forked children.
+fn watch_process() {
+    process::watch(process::Handlers {
+        forked: super::abandon_after_fork,
+        forked_early: abandon_held_after_fork,
+        at_exit: super::close,
+    });
+}
+
 /// Lets go, in a forked child, of sessions that its parent keeps for its own `cuInit`.
-pub fn abandon_held_after_fork() {
+fn abandon_held_after_fork() {
     // Another thread of the parent may have held the lock: then the child keeps a connection that it never uses.
     let Some(mut held) = HELD.try_lock() else { return };
     if let Some(Ok(granted)) = held.take() {
@@ -145,7 +156,7 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
     Ok(Granted { target: target.clone(), via: options.via, opened, snapshot, started })
 }
 
-fn connect() -> Result<(), Trouble> {
+fn connect(above: &'static dyn Above) -> Result<(), Trouble> {
     let held = HELD.lock().take();
     let granted = held.unwrap_or_else(ask)?;
     let snapshots: Vec<_> = granted.iter().map(|granted| &granted.snapshot).collect();
@@ -170,16 +181,18 @@ fn connect() -> Result<(), Trouble> {
     }
     context::prepare(&devices);
     device::open(devices);
-    let sessions = granted.into_iter().enumerate().map(|(server, granted)| open_one(server, granted));
+    let sessions = granted.into_iter().enumerate().map(|(server, granted)| open_one(server, granted, above));
     for session in sessions.collect::<Result<Vec<_>, _>>()? {
+        window::offer(session.server, session.snapshot.device_window);
         SESSIONS[session.server].store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
     }
+    watch_process();
     process::opened();
     Ok(())
 }
 
 /// Starts the session that a server has granted.
-fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String> {
+fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Result<&'static Session, String> {
     let Granted { target, via, opened, snapshot, started } = granted;
     let seen = device::all().iter().filter(|device| device.server == server).count();
     info!(
@@ -212,13 +225,13 @@ fn open_one(server: usize, granted: Granted) -> Result<&'static Session, String>
         via,
         locality: opened.welcome.locality,
         link: opened.link,
+        above,
         reasons: opened.reasons,
         reception: Reception::new(opened.receiver),
         replies: Replies::new(),
         faults: Faults::default(),
-        tickets: Tickets::default(),
+        tickets: completion::tickets(server),
         plans: Plans::find(target.endpoint.host(), &first, module, opened.distance),
-        window: window::OfSession::default(),
         snapshot,
         synchronous: environment::is_on("CAUSEWAY_SYNC"),
         launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),

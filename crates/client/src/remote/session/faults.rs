@@ -4,7 +4,7 @@ use causeway_api::sys::CUresult;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What every call answers once the server or the connection is lost.
-pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
+pub use crate::model::completion::LOST;
 
 /// The errors of a session.
 #[derive(Default)]

@@ -13,21 +13,19 @@ mod receive;
 mod replies;
 mod version;
 
-pub use connect::{abandon_held_after_fork, open};
+pub use connect::open;
 pub use version::told_driver_version;
 
 use crate::locks::{Mutex, rank};
 use crate::log::{error, info};
-use crate::model::address::window;
 use crate::model::completion::Tickets;
 use crate::model::{context, device};
+use crate::remote::above::Above;
 use crate::remote::plans::Plans;
-use crate::remote::visible;
 use crate::statistics::Carried;
-use crate::submit::capture;
 use crate::{environment, statistics};
 use causeway_access::Target;
-use causeway_api::calls::Call;
+use causeway_api::calls::{Call, Opcode};
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
@@ -59,17 +57,17 @@ pub struct Session {
     /// How it is reached from its own host.
     pub(crate) locality: Locality,
     link: Link,
+    /// Who hears from it.
+    pub(crate) above: &'static dyn Above,
     /// Why the modules of the fabric that are not in use are not.
     reasons: Vec<Reason>,
     reception: Reception,
     replies: Replies,
     faults: Faults,
     /// The tickets of its commands.
-    pub tickets: Tickets,
+    tickets: &'static Tickets,
     /// How copies are cut and carried.
     pub plans: Plans,
-    /// Where device memory gets its addresses.
-    pub window: window::OfSession,
     /// The state of the server's driver when the session was opened.
     pub snapshot: Snapshot,
     /// Whether every command is waited for.
@@ -138,91 +136,40 @@ pub fn all() -> impl Iterator<Item = &'static Session> {
     (0..MOST_SERVERS).map_while(|server| with(server).ok())
 }
 
-/// Sends a command of the calling thread's current context; nobody waits for its outcome.
-#[inline]
-pub fn post<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
-    post_in(context::current()?, request)
+/// Says at compile time that a command needs nothing before it: neither captures nor memory with a mirror have a say.
+const fn needs_nothing_before(opcode: Opcode) {
+    assert!(
+        !opcode.concerns_captures() && !opcode.is_in_stream(),
+        "a command for a stream goes through `submit::send`"
+    );
 }
 
-/// Sends a command of `context`; nobody waits for its outcome.
-#[inline]
+/// Sends a command of `context` that needs nothing before it; nobody waits for its outcome.
 pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
-    post_and(context, request, || ())
-}
-
-/// The same. `in_line` is called when the command has its place, before any later command gets its own; it may not use the link.
-#[inline]
-pub fn post_and<C: Call<Reply = ()>>(
-    context: Handle<Context>,
-    request: &C,
-    in_line: impl FnOnce(),
-) -> Result<(), CUresult> {
+    const { needs_nothing_before(C::OPCODE) };
     let session = of(context)?;
-    if capture::take(context, request)? {
-        return Ok(());
-    }
     if session.synchronous {
-        let outcome = call_in(context, request);
-        in_line();
-        return outcome;
+        return call_in(context, request);
     }
     session.faults.check()?;
-    visible::before(session.server, C::OPCODE)?;
-    statistics::mark(Carried::Posted);
-    let encode = |out: &mut Vec<u8>| {
-        session.encode(out, 0, context, request);
-        in_line();
-    };
-    session.link.append(encode).map_err(|_| LOST)
+    session.append(context, request, || ())
 }
 
-/// Sends a command of the calling thread's current context and waits for its reply.
-pub fn call<C: Call>(request: &C) -> Result<C::Reply, CUresult> {
-    call_in(context::current()?, request)
-}
-
-/// Sends a command of `context` and waits for its reply.
+/// Sends a command of `context` that needs nothing before it and waits for its reply.
 pub fn call_in<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Reply, CUresult> {
     call_reading(context, request, |input| input.value())
 }
 
-/// Sends a command of `context`, waits for its reply and lets `read` take the results from it.
-///
-/// An error of an earlier posted call is reported here: before the command is sent when it is known by then, and
-/// after the reply when the command has no results or failed. So a command that made something is not forgotten.
+/// Sends a command of `context` that needs nothing before it, waits for its reply and lets `read` take the results from it.
 pub fn call_reading<C: Call, R>(
     context: Handle<Context>,
     request: &C,
     read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CUresult> {
+    const { needs_nothing_before(C::OPCODE) };
     let session = of(context)?;
-    capture::refuse_called(request)?;
     session.faults.take()?;
-    visible::before(session.server, C::OPCODE)?;
-    statistics::mark(Carried::Called);
-    let waiting = session.replies.expect();
-    // The link may have been lost before this call could be failed with all the others.
-    session.faults.check()?;
-    session.link.send(|out| session.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
-    let wait = statistics::begin_wait(C::OPCODE.name());
-    session.look_for_reply(&waiting);
-    let result = waiting.wait(|status, payload| match status {
-        CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
-            error!("the reply to {} makes no sense: {cause}", C::OPCODE.name());
-            CUresult::CUDA_ERROR_UNKNOWN
-        }),
-        failure => Err(failure),
-    });
-    drop(wait);
-    if let Err(status) = result
-        && faults::is_sticky(status)
-    {
-        session.faults.record(status);
-    }
-    if result.is_err() || size_of::<R>() == 0 {
-        session.faults.take()?;
-    }
-    result
+    session.ask(context, request, read)
 }
 
 /// The number of the calling thread, counted from 1.
@@ -241,6 +188,60 @@ impl Session {
     /// Its server's place among those that the program names, from 0.
     pub fn server(&self) -> usize {
         self.server
+    }
+
+    /// Puts a command in line, which nobody waits for; [`faults`](Self::faults) have been looked at, and what it needs is before it.
+    /// `in_line` is called when it has its place, before any later command gets its own. It may not use the link.
+    #[inline]
+    pub fn append<C: Call<Reply = ()>>(
+        &self,
+        context: Handle<Context>,
+        request: &C,
+        in_line: impl FnOnce(),
+    ) -> Result<(), CUresult> {
+        statistics::mark(Carried::Posted);
+        let encode = |out: &mut Vec<u8>| {
+            self.encode(out, 0, context, request);
+            in_line();
+        };
+        self.link.append(encode).map_err(|_| LOST)
+    }
+
+    /// Sends a command, waits for its reply and lets `read` take the results from it; [`faults`](Self::faults) have been taken,
+    /// and what it needs is before it.
+    ///
+    /// An error of an earlier posted call is reported here: before the command is sent when it is known by then, and
+    /// after the reply when the command has no results or failed. So a command that made something is not forgotten.
+    pub fn ask<C: Call, R>(
+        &self,
+        context: Handle<Context>,
+        request: &C,
+        read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
+    ) -> Result<R, CUresult> {
+        statistics::mark(Carried::Called);
+        let waiting = self.replies.expect();
+        // The link may have been lost before this call could be failed with all the others.
+        self.faults.check()?;
+        self.link.send(|out| self.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
+        let wait = statistics::begin_wait(C::OPCODE.name());
+        self.look_for_reply(&waiting);
+        let result = waiting.wait(|status, payload| match status {
+            CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
+                error!("the reply to {} makes no sense: {cause}", C::OPCODE.name());
+                CUresult::CUDA_ERROR_UNKNOWN
+            }),
+            failure => Err(failure),
+        });
+        drop(wait);
+        if let Err(status) = result
+            && faults::is_sticky(status)
+        {
+            self.faults.record(status);
+        }
+        if result.is_err() || size_of::<R>() == 0 {
+            self.faults.take()?;
+        }
+        result
     }
 
     /// Appends a command to the link's batch.
@@ -341,7 +342,7 @@ pub fn close() {
         let device = device::all().first().map_or("", |device| device.info.name.as_str());
         let servers: Vec<_> = all().map(Session::way).collect();
         if let Err(cause) =
-            std::fs::write(&path, statistics::report(device, &servers, &crate::remote::peers::found()))
+            std::fs::write(&path, statistics::report(device, &servers, &statistics::between_servers()))
         {
             error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");
         }

@@ -7,8 +7,6 @@ use crate::log::{error, info};
 use crate::model::completion;
 use crate::model::transfers;
 use crate::process;
-use crate::remote::image::offers;
-use crate::submit::callbacks;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
 use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile};
@@ -62,7 +60,7 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             info!("{name} failed with error {status}; the next call that waits reports it");
             session.faults.record(CUresult(status));
         }
-        WorkerMessage::HostCall { token } => callbacks::reached(session.server, token),
+        WorkerMessage::HostCall { token } => session.above.reached(session.server, token),
         WorkerMessage::Reached { token, status } => completion::reached(token, CUresult(status)),
         WorkerMessage::Output { bytes } => print(OutputStream::Standard, bytes),
         WorkerMessage::ErrorOutput { bytes } => print(OutputStream::Error, bytes),
@@ -70,8 +68,8 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             session.faults.record(CUresult(status));
             transfers::failed(transfer, CUresult(status));
         }
-        WorkerMessage::ImageWanted { transfer } => offers::wanted(session.server, transfer),
-        WorkerMessage::ImageKnown { transfer } => offers::known(transfer),
+        WorkerMessage::ImageWanted { transfer } => session.above.image_wanted(session.server, transfer),
+        WorkerMessage::ImageKnown { transfer } => session.above.image_known(transfer),
         WorkerMessage::Direct { is_on, text } => session.direct.set(is_on, text),
         WorkerMessage::Fatal { text } => session.lose(format_args!("the server ended the session: {text}")),
     }

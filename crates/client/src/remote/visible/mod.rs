@@ -26,7 +26,7 @@ use crate::model::host_mappings;
 use crate::model::host_memory::{self, Range};
 use crate::model::host_window;
 use crate::model::region::Place;
-use crate::submit::pool::ranges;
+use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 
@@ -37,14 +37,14 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
 
 /// Whether devices may use pinned memory: a pool's only if the program has given them access.
 pub fn is_open(range: &Range) -> bool {
-    !range.is_pooled || ranges::is_open(range.base as u64)
+    !range.is_pooled
+        || session::of(range.context).is_ok_and(|session| session.above.is_open(range.base as u64))
 }
 
 /// Forgets what the device reached in a context that ends.
 pub fn context_ends(context: Handle<Context>) {
     regions::context_ends(context);
     host_memory::context_ends(context);
-    ranges::context_ends(context);
 }
 
 /// The address on the device of memory that it reaches.

@@ -1,8 +1,10 @@
 //! Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads.
 
 use crate::model::host_window::HUGE_PAGE;
-use crate::model::transfers::{self, Landing, Transfer};
+use crate::model::transfers::{self, Transfer};
 use crate::remote::session;
+use crate::remote::transfers::expect;
+use crate::remote::transfers::landing::Landing;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -136,7 +138,7 @@ impl Scratch {
         let mut buffer = self.free.pop().unwrap_or_else(|| zeroed(READ));
         let landing = Landing::Direct(buffer.as_mut_ptr(), length);
         // SAFETY: the buffer has as many bytes, and is kept until the transfer is done.
-        let transfer = unsafe { transfers::expect_apart(context, FLOW, landing, THREADS) }?;
+        let transfer = unsafe { expect::expect_apart(context, FLOW, landing, THREADS) }?;
         let (number, size) = (transfer.number(), length);
         let request = calls::mirror_read { address, size, transfer: number, flow: FLOW, lanes: LANES };
         let posted = session::post_in(context, &request);

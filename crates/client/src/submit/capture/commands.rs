@@ -8,7 +8,6 @@ use crate::model::region::Place;
 use crate::model::stream::{self, StreamState};
 use causeway_api::calls::{Call, NodeRequest, Request};
 use causeway_api::handle::{Context, Handle};
-use causeway_api::order::Capture;
 use causeway_api::sys::{CUDA_MEMSET_NODE_PARAMS, CUresult, CUstreamBatchMemOpType};
 use causeway_api::types::ValueOperation;
 
@@ -41,7 +40,7 @@ pub fn refuse_called<C: Call>(request: &C) -> Result<(), CUresult> {
 /// The captured stream of a command that concerns the capture.
 #[inline]
 fn captured<C: Call>(request: &C) -> Option<std::sync::Arc<StreamState>> {
-    if C::OPCODE.capture() == Capture::Passes || !any() {
+    if !C::OPCODE.concerns_captures() || !any() {
         return None;
     }
     let stream = request.stream()?;

@@ -1,37 +1,18 @@
 //! Which streams of ours in a context carry copies that concern several servers?
 
 use crate::model::context::ContextState;
+use crate::model::context::couriers::Whose;
 use crate::model::handles;
 use crate::model::stream::{self, StreamState};
-use crate::remote::session;
+use crate::submit::send;
+use crate::submit::streams;
 use causeway_api::calls;
-use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// So many couriers may a context have before those are looked for whose streams have ended.
 const MOST_COURIERS: usize = 32;
-
-/// The streams of ours in a context for copies that concern several servers.
-#[derive(Default)]
-pub struct Couriers {
-    /// By the number of the stream whose copies each carries.
-    of_streams: HashMap<u64, (Whose, Handle<Stream>)>,
-    reader: Option<Handle<Stream>>,
-}
-
-/// A stream of the program, which may be a legacy default stream.
-struct Whose {
-    handle: Handle<Stream>,
-    context: Handle<Context>,
-}
-
-impl Whose {
-    fn exists(&self) -> bool {
-        handles::is_valid(self.context) && (self.handle.is_null() || handles::is_valid(self.handle))
-    }
-}
 
 impl ContextState {
     /// A stream of ours in it, for parts of copies whose own stream, `of`, is another server's. Each such stream has its
@@ -41,7 +22,7 @@ impl ContextState {
         let couriers = &mut couriers.of_streams;
         if couriers.len() >= MOST_COURIERS {
             for (_, (_, courier)) in couriers.extract_if(|_, (of, _)| !of.exists()) {
-                stream::destroy(courier)?;
+                streams::destroy(courier)?;
             }
         }
         if let Some((_, known)) = couriers.get(&of.id).filter(|(_, courier)| handles::is_valid(*courier)) {
@@ -63,8 +44,8 @@ impl ContextState {
 
     fn own_stream(&self) -> Result<Handle<Stream>, CUresult> {
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING.0;
-        stream::create_in(self, flags, 0, |stream, priority| {
-            session::post_in(self.handle, &calls::stream_create { stream, flags, priority })
+        streams::create_in(self, flags, 0, |stream, priority| {
+            send::post_in(self.handle, &calls::stream_create { stream, flags, priority })
         })
     }
 }

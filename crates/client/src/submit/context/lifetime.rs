@@ -1,23 +1,23 @@
 //! How do contexts begin and end?
 
-use crate::model::address::heap;
 use crate::model::context::current::{leave, push};
 use crate::model::context::{ContextState, OTHERS, next_id, primary};
 use crate::model::{array, device, handles, memory, stream, texture};
 use crate::remote::{session, visible};
-use crate::submit::{event, module};
+use crate::submit::pool::ranges;
+use crate::submit::{capture, event, heap, module, send};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// Creates a context of `device` and makes it current.
 pub fn create(device: CUdevice, flags: u32) -> Result<Handle<Context>, CUresult> {
     let (ordinal, nowhere) = (device::on_server(device)?, device::without_context(device)?);
     let handle = handles::create_context(nowhere.server());
     // In no context: the one that the command makes cannot be entered before it.
-    session::post_in(nowhere, &calls::context_create { context: handle, device: ordinal, flags })?;
+    send::post_in(nowhere, &calls::context_create { context: handle, device: ordinal, flags })?;
     OTHERS.insert(handle, ContextState::new(handle, device, flags, false));
     push(handle);
     Ok(handle)
@@ -30,7 +30,7 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
     }
     end_of_contents(state);
     // A command that ends a context does not work in it.
-    session::call_in(state.without_context(), &calls::context_destroy { context: state.handle })?;
+    send::call_in(state.without_context(), &calls::context_destroy { context: state.handle })?;
     forget(state.handle);
     Ok(())
 }
@@ -85,7 +85,7 @@ pub fn release(device: CUdevice) -> Result<(), CUresult> {
     handles::suspend(state.handle);
     let request =
         calls::primary_context_release { context: state.handle, device: device::on_server(device)? };
-    session::post_in(state.handle, &request)
+    send::post_in(state.handle, &request)
 }
 
 /// Destroys everything in the primary context of a device.
@@ -96,13 +96,13 @@ pub fn reset(device: CUdevice) -> Result<(), CUresult> {
     if !state.is_active() {
         return Ok(());
     }
-    let idle = session::call_in(state.handle, &calls::context_synchronize {});
+    let idle = send::call_in(state.handle, &calls::context_synchronize {});
     end_of_contents(state);
     handles::suspend(state.handle);
     state.limits.lock().clear();
     let request = calls::primary_context_reset { context: state.handle, device: device::on_server(device)? };
     // The work before it may have failed, and still the context is to be reset.
-    session::call_in(state.without_context(), &request).and(idle)
+    send::call_in(state.without_context(), &request).and(idle)
 }
 
 /// Sets the flags with which the primary context of a device is created.
@@ -122,14 +122,24 @@ fn activate(state: &ContextState) -> Result<(), CUresult> {
         flags: state.flags(),
     };
     // In no context: the one that the command makes cannot be entered before it.
-    session::post_in(state.without_context(), &request)
+    send::post_in(state.without_context(), &request)
+}
+
+/// Who above this room keeps something with contexts.
+static LISTENER: OnceLock<fn(Handle<Context>)> = OnceLock::new();
+
+/// Has `listener` called with each context that ends, before anything in it does; the first one stays.
+pub fn tell_ends_to(listener: fn(Handle<Context>)) {
+    LISTENER.get_or_init(|| listener);
 }
 
 /// Forgets everything that ends with a context.
 fn end_of_contents(state: &ContextState) {
     state.peers.lock().clear();
-    crate::nvidia::context_ends(state.handle);
-    crate::submit::capture::context_ends(state.handle);
+    if let Some(listener) = LISTENER.get() {
+        listener(state.handle);
+    }
+    capture::context_ends(state.handle);
     stream::context_ends(state.handle);
     event::context_ends(state.handle);
     module::context_ends(state.handle);
@@ -137,5 +147,6 @@ fn end_of_contents(state: &ContextState) {
     texture::context_ends(state.handle);
     memory::context_ends(state.handle);
     visible::context_ends(state.handle);
+    ranges::context_ends(state.handle);
     heap::context_ends(state.handle);
 }

@@ -8,17 +8,19 @@
 
 use super::{Mode, Place, copy, detour};
 use crate::log::refuse_use;
+use crate::model::memory::{self, Origin};
 use crate::model::stream::StreamState;
-use crate::model::{array, context, memory};
+use crate::model::{array, context};
 use crate::remote::peers::{self, Way};
 use crate::remote::session;
 use crate::statistics::copies::{self, Between};
-use crate::submit::loans::{self, Source};
-use crate::submit::{capture, event};
+use crate::submit::loans::{self, Source, Whole};
+use crate::submit::send;
+use crate::submit::{capture, event, virtual_memory};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUresult};
-use causeway_api::types::{DevicePlace, Region};
+use causeway_api::types::{DevicePlace, PeerTicket, Region};
 use causeway_fabric::Via;
 use causeway_fabric::between::BetweenServers;
 
@@ -133,7 +135,7 @@ fn between_servers(
     // The device that carries the copy out is that of the stream it is put into.
     let carrier = if is_here { stream.context } else { to.handle };
     let lent = if link.via == Via::Shm && peers::choice() == BetweenServers::Auto {
-        loans::source(&source, carrier, (link.peer, link.ticket))?
+        lent(&source, carrier, (link.peer, link.ticket))?
     } else {
         None
     };
@@ -142,13 +144,13 @@ fn between_servers(
         if let Some(Source { loan, place }) = lent {
             let request =
                 calls::peer_copy_borrowed { loan, destination, source: place, stream: writing.handle };
-            return session::post_in(writing.context, &request);
+            return send::post_in(writing.context, &request);
         }
         let (offer, reading) = (peers::offer_number(), from.reader()?);
-        session::post_in(from.handle, &calls::peer_offer { offer, source, stream: reading.handle })?;
+        send::post_in(from.handle, &calls::peer_offer { offer, source, stream: reading.handle })?;
         session::of(from.handle)?.flush()?;
         let request = calls::peer_copy { peer: link.peer, offer, destination, stream: writing.handle };
-        session::post_in(to.handle, &request)
+        send::post_in(to.handle, &request)
     };
     if mode == Mode::Synchronous {
         stream.synchronize()?;
@@ -168,4 +170,29 @@ fn in_one_row(destination: DevicePlace, source: DevicePlace) -> (DevicePlace, De
         _ => None,
     };
     row(&destination).zip(row(&source)).unwrap_or((destination, source))
+}
+
+/// What has been lent of a place to the device of a context; nothing where it cannot be.
+fn lent(
+    place: &DevicePlace,
+    carrier: Handle<Context>,
+    peer: (u64, PeerTicket),
+) -> Result<Option<Source>, CUresult> {
+    let DevicePlace::Memory(region) = place else { return Ok(None) };
+    let Some(whole) = whole(region) else { return Ok(None) };
+    loans::source(region, &whole, carrier, peer)
+}
+
+/// The allocation around a region; nothing where the client does not know it.
+fn whole(region: &Region) -> Option<Whole> {
+    let piece = memory::find(region.address)?;
+    let (handle, base, size) = match (&piece.heap, piece.origin) {
+        (Some(heap), _) => heap.block_of(region.address)?,
+        (None, Origin::Mapping) => {
+            let allocation = virtual_memory::allocation_at(region.address)?;
+            (allocation.handle, piece.base, allocation.size)
+        }
+        (None, _) => return None,
+    };
+    Some(Whole { handle, base, size, device: piece.device })
 }

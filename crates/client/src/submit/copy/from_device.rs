@@ -4,12 +4,15 @@ use super::pieces::pieces;
 use super::{HostRegion, Mode};
 use crate::model::completion;
 use crate::model::stream::StreamState;
-use crate::model::transfers::{self, Before, Expected, Landing, Transfer};
+use crate::model::transfers::{self, Before, Expected, Transfer};
 use crate::remote::registered;
 use crate::remote::session::{self, INLINE_BYTES};
+use crate::remote::transfers::expect;
+use crate::remote::transfers::landing::Landing;
 use crate::statistics::Carried;
 use crate::statistics::copies::By;
 use crate::statistics::{self, copies};
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::DevicePlace;
@@ -98,7 +101,7 @@ unsafe fn copy_with_reply(
     let request = calls::copy_from_device_now { source, stream: stream.handle };
     // SAFETY: writable as this function demands; `unpack` takes no more than the region has.
     let store = |bytes: &[u8]| unsafe { destination.unpack(bytes, 1) };
-    let late = session::call_reading(stream.context, &request, |reply| {
+    let late = send::call_reading(stream.context, &request, |reply| {
         let length = reply.count(1)?;
         let bytes = reply.take(length)?;
         if before.is_empty() {
@@ -138,7 +141,7 @@ unsafe fn expect_piece(
     // Held from the look for what lies before the transfer until its command is in line.
     let posting = session.copies_from_device.lock();
     // SAFETY: as this function demands.
-    let Expected { transfer, flow, is_held } = unsafe { transfers::expect(stream, landing, plan.threads) }?;
+    let Expected { transfer, flow, is_held } = unsafe { expect::expect(stream, landing, plan.threads) }?;
     // Before the command is in line: whoever posts one behind it finds the transfer, as soon as it is posted.
     stream.add_transfer(transfer.clone());
     delays::inject();
@@ -149,7 +152,7 @@ unsafe fn expect_piece(
         calls::copy_from_device { source, stream: stream.handle, transfer: number, flow, lanes, into };
     // A posted copy that is waited for may stand behind what another thread's copy ends.
     let posting = (!session.is_synchronous()).then_some(posting);
-    let posted = session::post_and(stream.context, &request, || transfer.posted());
+    let posted = send::post_and(stream.context, &request, || transfer.posted());
     drop(posting);
     posted.inspect_err(|status| transfers::failed(number, *status))?;
     if is_held {

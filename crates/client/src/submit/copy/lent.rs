@@ -12,6 +12,7 @@ use crate::model::uploads::Reading;
 use crate::remote::registered;
 use crate::remote::session::faults::LOST;
 use crate::remote::session::{self, Session};
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, LentMemory, Payload};
@@ -73,5 +74,5 @@ fn post(
 ) -> Result<(), CUresult> {
     let data = Payload::Lent { number: transfers::fresh_number(), length: length as u64, memory };
     let request = calls::copy_to_device { destination, stream: stream.handle, publish: false, data };
-    session::post_in(stream.context, &request).inspect_err(|_| session.link().recall(memory))
+    send::post_in(stream.context, &request).inspect_err(|_| session.link().recall(memory))
 }

@@ -14,9 +14,10 @@
 
 use crate::model::context::{self, ContextState};
 use crate::model::stream::StreamState;
-use crate::model::{array, completion, exchange, memory};
+use crate::model::{array, completion, exchange};
 use crate::remote::session;
 use crate::remote::session::Session;
+use crate::submit::virtual_memory;
 use causeway_api::types::DevicePlace;
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ const MOST_BEFORE: u64 = 400;
 /// caller must hear of it.
 pub(super) fn is_possible(destination: &DevicePlace) -> bool {
     let is_known = match destination {
-        DevicePlace::Memory(region) => memory::is_writable(region.address),
+        DevicePlace::Memory(region) => virtual_memory::is_writable(region.address),
         DevicePlace::Array(part) => array::element_bytes(part.array).is_some(),
     };
     is_known && !session::are_several() && !exchange::is_used()
@@ -51,7 +52,7 @@ impl Publication {
     pub fn begin(stream: &StreamState) -> Option<Self> {
         let context = context::state(stream.context).ok()?;
         // In this order: whatever is put in line from now on has a newer ticket.
-        let before = session::of(stream.context).ok()?.tickets.newest();
+        let before = completion::tickets(stream.context.server()).newest();
         context.has_only_published().then_some(Self { context, before })
     }
 

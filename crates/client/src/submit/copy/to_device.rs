@@ -12,6 +12,7 @@ use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::statistics::copies::{self, By};
 use crate::submit::callbacks::{self, Task};
 use crate::submit::dedup;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, Payload};
@@ -85,7 +86,7 @@ unsafe fn send_with_command(
     let post = |bytes: &[u8]| {
         let data = Payload::Inline(bytes);
         let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
-        session::post_in(stream.context, &request)
+        send::post_in(stream.context, &request)
     };
     // SAFETY: readable now, as this function demands.
     unsafe {
@@ -109,7 +110,7 @@ fn post_piece(
 ) -> Result<(), CUresult> {
     let data = Payload::Transfer { number, length: length as u64 };
     let request = calls::copy_to_device { destination, stream: stream.handle, publish, data };
-    session::post_in(stream.context, &request)
+    send::post_in(stream.context, &request)
 }
 
 fn plan(session: &Session, bytes: usize) -> Plan {
@@ -289,7 +290,7 @@ unsafe fn read_later(
     });
     let token = callbacks::register(Task::Access { run: send, after: stream.ahead() });
     let reached = calls::host_function { stream: stream.handle, token };
-    session::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
+    send::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
     for (number, (place, part)) in numbered {
         post_piece(place, number, part.bytes(), stream, false)?;
     }

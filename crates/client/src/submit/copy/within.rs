@@ -5,8 +5,8 @@ use super::{Mode, Place};
 use crate::model::context::ContextState;
 use crate::model::stream::StreamState;
 use crate::model::{context, device};
-use crate::remote::session;
 use crate::submit::event;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -54,7 +54,7 @@ fn put(
     let post = || match contexts {
         None => {
             let request = calls::copy_within_device { destination, source, stream: stream.handle };
-            session::post_in(stream.context, &request)
+            send::post_in(stream.context, &request)
         }
         Some(contexts) => {
             let request = calls::copy_between_contexts {
@@ -64,7 +64,7 @@ fn put(
                 source_context: contexts.source,
                 stream: stream.handle,
             };
-            session::post_in(stream.context, &request)
+            send::post_in(stream.context, &request)
         }
     };
     let is_of_one_device = contexts.is_none() && device::all().len() == 1;

@@ -3,13 +3,13 @@
 use crate::log::refuse_use;
 use crate::model::graph::order::{Order, Ordered};
 use crate::model::graph::work::{Conditional, Copying, Work};
-use crate::model::graph::{OnServer, World};
+use crate::model::graph::{OnServer, Removed, World};
 use crate::model::handles::RawHandle as _;
 use crate::model::region::Place;
 use crate::model::{context, handles};
-use crate::remote::session;
 use crate::remote::visible;
 use crate::submit::copy;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Graph, GraphExec, Handle};
 use causeway_api::sys::{CUgraphConditionalNodeType, CUgraphEdgeData, CUresult};
@@ -27,11 +27,18 @@ pub struct Address {
     pub number: u32,
 }
 
+impl Removed {
+    /// Lets go of what was removed, on the server too.
+    pub fn finish(self) -> Result<(), CUresult> {
+        self.on_servers().try_for_each(destroy)
+    }
+}
+
 /// Makes an empty graph on the server.
 pub fn create() -> Result<OnServer, CUresult> {
     let context = context::current()?;
     let graph = handles::create();
-    session::post_in(context, &calls::graph_create { graph })?;
+    send::post_in(context, &calls::graph_create { graph })?;
     Ok(OnServer { graph, context, nodes: 0, is_complete: false })
 }
 
@@ -41,7 +48,7 @@ pub fn destroy(on_server: OnServer) -> Result<(), CUresult> {
     if !handles::is_valid(on_server.context) {
         return Ok(());
     }
-    session::post_in(on_server.context, &calls::graph_destroy { graph: on_server.graph })
+    send::post_in(on_server.context, &calls::graph_destroy { graph: on_server.graph })
 }
 
 /// The two ends of a copy that the server's graph makes; nothing when it is for the client to see to: the program's memory takes part or no
@@ -95,7 +102,7 @@ pub fn send<'a>(
             Work::Conditional(conditional) => {
                 complete_bodies(world, conditional)?;
                 let (graph, node) = (on_server.graph, conditional.number);
-                session::post_in(conditional.context, &calls::graph_add_edges { graph, node, after })?;
+                send::post_in(conditional.context, &calls::graph_add_edges { graph, node, after })?;
                 node
             }
             work => {
@@ -123,28 +130,28 @@ fn add(on_server: &OnServer, after: Vec<GraphEdge>, work: &Work) -> Result<(), C
                 attributes: kernel.attributes.clone(),
                 params: &kernel.params,
             };
-            session::post_in(kernel.context, &request)
+            send::post_in(kernel.context, &request)
         }
         Work::Copy(copying) => match on_device(copying)? {
             Some((destination, source)) => {
                 let request = calls::graph_add_copy { graph, after, destination, source };
-                session::post_in(copying.context, &request)
+                send::post_in(copying.context, &request)
             }
-            None => session::post_in(copying.context, &calls::graph_add_empty { graph, after }),
+            None => send::post_in(copying.context, &calls::graph_add_empty { graph, after }),
         },
         Work::Fill(filling) => {
             let fill = filling.fill();
-            session::post_in(filling.context, &calls::graph_add_fill { graph, after, fill })
+            send::post_in(filling.context, &calls::graph_add_fill { graph, after, fill })
         }
         Work::Record(event) => {
             let event = *event;
-            session::post_in(on_server.context, &calls::graph_add_record { graph, after, event })
+            send::post_in(on_server.context, &calls::graph_add_record { graph, after, event })
         }
         Work::Values(values) => {
             let operations = values.operations()?;
-            session::post_in(values.context, &calls::graph_add_values { graph, after, operations })
+            send::post_in(values.context, &calls::graph_add_values { graph, after, operations })
         }
-        _ => session::post_in(on_server.context, &calls::graph_add_empty { graph, after }),
+        _ => send::post_in(on_server.context, &calls::graph_add_empty { graph, after }),
     }
 }
 
@@ -162,24 +169,24 @@ pub fn change(at: Address, home: Handle<Context>, work: &Work) -> Result<(), CUr
                 shape: kernel.shape,
                 params: &kernel.params,
             };
-            session::post_in(kernel.context, &request)
+            send::post_in(kernel.context, &request)
         }
         Work::Copy(copying) => {
             let (destination, source) = on_device(copying)?.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
             let request = calls::graph_exec_copy { exec, graph, node, destination, source };
-            session::post_in(copying.context, &request)
+            send::post_in(copying.context, &request)
         }
         Work::Fill(filling) => {
             let fill = filling.fill();
-            session::post_in(filling.context, &calls::graph_exec_fill { exec, graph, node, fill })
+            send::post_in(filling.context, &calls::graph_exec_fill { exec, graph, node, fill })
         }
         Work::Record(event) => {
             let event = *event;
-            session::post_in(home, &calls::graph_exec_record { exec, graph, node, event })
+            send::post_in(home, &calls::graph_exec_record { exec, graph, node, event })
         }
         Work::Values(values) => {
             let operations = values.operations()?;
-            session::post_in(values.context, &calls::graph_exec_values { exec, graph, node, operations })
+            send::post_in(values.context, &calls::graph_exec_values { exec, graph, node, operations })
         }
         _ => Ok(()),
     }
@@ -213,7 +220,7 @@ pub fn conditional(
     }
     let number = on_server.nodes;
     let request = calls::graph_add_conditional { graph: on_server.graph, handle, kind: kind.0, size };
-    session::post_in(context, &request)?;
+    send::post_in(context, &request)?;
     on_server.nodes += 1;
     world.graph_mut(graph)?.on_server = Some(on_server);
     let mut bodies = Vec::new();
@@ -221,7 +228,7 @@ pub fn conditional(
         let body = world.create(None);
         let counterpart = handles::create();
         let request = calls::graph_body { body: counterpart, graph: on_server.graph, node: number, index };
-        session::post_in(context, &request)?;
+        send::post_in(context, &request)?;
         world.graph_mut(body)?.on_server =
             Some(OnServer { graph: counterpart, context, nodes: 0, is_complete: false });
         bodies.push(body);

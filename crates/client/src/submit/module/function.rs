@@ -6,7 +6,7 @@ use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
-use crate::remote::session;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
 use causeway_api::sys::{CUfunction, CUfunction_attribute, CUkernel, CUresult};
@@ -123,7 +123,7 @@ impl FunctionState {
         library::require_on(library, server)?;
         let kernel = Handle::from_value(handle.value());
         let request = calls::library_kernel { kernel, library, name: &self.info.name };
-        session::call_in(Handle::null_of(server), &request)?;
+        send::call_in(Handle::null_of(server), &request)?;
         self.servers.add(server);
         Ok(())
     }
@@ -136,7 +136,7 @@ impl FunctionState {
             return Ok(*function);
         }
         let function = handles::create::<Function>();
-        session::post_in(context, &calls::kernel_function { function, kernel })?;
+        send::post_in(context, &calls::kernel_function { function, kernel })?;
         // It is the kernel's code, so all that is known of that holds for it.
         let info = FunctionInfo { attributes: self.attributes.lock().clone(), ..self.info.clone() };
         insert_function(function, Owner::Kernel(kernel, context), context.server(), info);

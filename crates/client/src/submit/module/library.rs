@@ -14,6 +14,7 @@ use crate::remote::image::Image;
 use crate::remote::image::offers::Offer;
 use crate::remote::session::{self, Session};
 use crate::remote::visible;
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Kernel, Library, Module};
 use causeway_api::sys::{CUdevice, CUlibrary, CUresult};
@@ -88,7 +89,7 @@ fn load_on(
     offer(session, image, keeper, options, |payload, posted| {
         let form = image.form().number();
         let request = calls::library_load { library, form, options: options.clone(), image: payload };
-        if posted { session::post_in(context, &request) } else { session::call_in(context, &request) }
+        if posted { send::post_in(context, &request) } else { send::call_in(context, &request) }
     })
 }
 
@@ -120,7 +121,7 @@ pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
     let mut outcome = Ok(());
     for session in session::all().filter(|session| state.servers.contain(session.server())) {
         let context = context::anywhere_on(session.server());
-        outcome = outcome.and(session::post_in(context, &calls::library_unload { library: state.handle }));
+        outcome = outcome.and(send::post_in(context, &calls::library_unload { library: state.handle }));
     }
     outcome
 }
@@ -173,7 +174,7 @@ impl LibraryState {
         let kernel = handles::create::<Kernel>();
         let request = calls::library_kernel { kernel, library: self.handle, name };
         let context = self.here()?;
-        let info = session::call_in(context, &request)?;
+        let info = send::call_in(context, &request)?;
         insert_function(as_function(kernel), Owner::Library(self.handle), context.server(), info);
         kernels.insert(name.to_owned(), kernel);
         Ok(kernel)
@@ -182,7 +183,7 @@ impl LibraryState {
     /// The names of its kernels.
     pub fn kernel_names(&self) -> Result<Vec<String>, CUresult> {
         let request = calls::library_kernel_names { library: self.handle };
-        session::call_in(self.here()?, &request)
+        send::call_in(self.here()?, &request)
     }
 
     /// Its module in the current context.
@@ -194,7 +195,7 @@ impl LibraryState {
         }
         self.here()?;
         let module = handles::create::<Module>();
-        session::post_in(context, &calls::library_module { module, library: self.handle })?;
+        send::post_in(context, &calls::library_module { module, library: self.handle })?;
         insert_module(module, context);
         modules.insert(context, module);
         Ok(module)
@@ -208,7 +209,7 @@ impl LibraryState {
             return Ok(*variable);
         }
         self.here()?;
-        let variable = session::call_in(key.0, &calls::library_global { library: self.handle, name })?;
+        let variable = send::call_in(key.0, &calls::library_global { library: self.handle, name })?;
         note_variable(variable, key.0)?;
         variables.insert(key, variable);
         Ok(variable)
@@ -222,7 +223,7 @@ impl LibraryState {
         }
         let request = calls::managed_variable { library: self.handle, name };
         let context = self.here()?;
-        let (address, size) = session::call_in(context, &request)?;
+        let (address, size) = send::call_in(context, &request)?;
         visible::variable::adopt(context.server(), address, size)?;
         // All devices of the server use it; the first stands for them.
         let nowhere = Handle::null_of(context.server());

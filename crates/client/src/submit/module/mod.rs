@@ -9,6 +9,7 @@ mod load;
 mod servers;
 
 use crate::model::handles::RawHandle as _;
+use crate::submit::send;
 pub use function::{FunctionState, Owner, given_function, given_kernel, given_kernel_on};
 pub use library::{given_library, load_library, unload_library};
 pub use load::Keeper;
@@ -47,7 +48,7 @@ pub fn load(image: &Image<'_>, options: &JitOptions) -> Result<Handle<Module>, C
     offer(session::of(context)?, image, Keeper::Nobody, options, |payload, posted| {
         let form = image.form().number();
         let request = calls::module_load { module, form, options: options.clone(), image: payload };
-        if posted { session::post_in(context, &request) } else { session::call_in(context, &request) }
+        if posted { send::post_in(context, &request) } else { send::call_in(context, &request) }
     })?;
     insert_module(module, context);
     Ok(module)
@@ -68,7 +69,7 @@ pub fn unload(raw: CUmodule) -> Result<(), CUresult> {
     let state = MODULES.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(state.handle);
     forget_contents(&state);
-    session::post_in(state.context, &calls::module_unload { module: state.handle })
+    send::post_in(state.context, &calls::module_unload { module: state.handle })
 }
 
 /// Forgets a module that goes with something else; no command frees it, so its slot is not used again.
@@ -102,7 +103,7 @@ impl ModuleState {
         }
         let function = handles::create::<Function>();
         let info =
-            session::call_in(self.context, &calls::module_function { function, module: self.handle, name })?;
+            send::call_in(self.context, &calls::module_function { function, module: self.handle, name })?;
         insert_function(function, Owner::Module(self.handle), self.context.server(), info);
         functions.insert(name.to_owned(), function);
         Ok(function)
@@ -114,7 +115,7 @@ impl ModuleState {
         if let Some(variable) = variables.get(name) {
             return Ok(*variable);
         }
-        let variable = session::call_in(self.context, &calls::module_global { module: self.handle, name })?;
+        let variable = send::call_in(self.context, &calls::module_global { module: self.handle, name })?;
         note_variable(variable, self.context)?;
         variables.insert(name.to_owned(), variable);
         Ok(variable)
@@ -122,7 +123,7 @@ impl ModuleState {
 
     /// The names of its functions.
     pub fn function_names(&self) -> Result<Vec<String>, CUresult> {
-        session::call_in(self.context, &calls::module_function_names { module: self.handle })
+        send::call_in(self.context, &calls::module_function_names { module: self.handle })
     }
 }
 

@@ -11,6 +11,7 @@ use crate::model::host_window;
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
 use crate::remote::session;
+use crate::submit::pinned;
 use causeway_api::handle::{Context, Handle, MemoryPool};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use std::collections::BTreeMap;
@@ -221,7 +222,7 @@ impl Ranges {
         }
         let (base, is_shared) = match self.kind {
             Kind::Pinned => {
-                let made = host_memory::make(context, bytes as usize);
+                let made = pinned::make(context, bytes as usize);
                 let (address, is_shared) = made.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
                 (address as u64, is_shared)
             }
@@ -265,7 +266,7 @@ impl Ranges {
     /// Gives memory back that nobody uses any more. The server has no reason to refuse, but a session that is lost.
     fn release(&self, range: &Range) {
         let outcome = match self.kind {
-            Kind::Pinned => host_memory::unmake(
+            Kind::Pinned => pinned::unmake(
                 range.base as usize,
                 range.bytes as usize,
                 range.context,

@@ -12,6 +12,8 @@ use crate::model::host_mappings::{self, HostMapping};
 use crate::model::{device, transfers};
 use crate::remote::session;
 use crate::remote::visible::regions;
+use crate::submit::send;
+use crate::submit::window as address_window;
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdevice_attribute, CUmemAccess_flags, CUmemLocationType, CUresult};
@@ -72,7 +74,7 @@ impl HostPages {
         let is_shared = share(allocation, nowhere, &pages);
         if !is_shared {
             let request = calls::allocation_create { allocation, size: size as usize, properties };
-            session::call_in(nowhere, &request)?;
+            send::call_in(nowhere, &request)?;
         }
         Ok(Self { pages, nowhere, is_shared, mirrored_at: Mutex::new(None) })
     }
@@ -105,7 +107,7 @@ impl HostPages {
         if self.is_shared || mirrored_at.is_some() {
             return Ok(*mirrored_at);
         }
-        let window = window::opened(self.nowhere.server())?;
+        let window = address_window::opened(self.nowhere.server())?;
         let size = self.pages.bytes();
         let address = window.take(size, 0, 0).ok_or(OUT_OF_MEMORY)? as usize;
         let made = put(address, size as usize, libc::PROT_READ | libc::PROT_WRITE, Some(&self.pages))
@@ -157,9 +159,9 @@ fn share(allocation: Handle<Allocation>, nowhere: Handle<Context>, pages: &Seale
         return false;
     }
     let (number, size) = (transfers::fresh_number(), pages.bytes() as usize);
-    let shared = session.hand_over(number, pages).and_then(|()| {
-        session::call_in(nowhere, &calls::client_allocation_create { allocation, size, number })
-    });
+    let shared = session
+        .hand_over(number, pages)
+        .and_then(|()| send::call_in(nowhere, &calls::client_allocation_create { allocation, size, number }));
     if let Err(status) = shared {
         info!("the server makes no allocations of memory of this process ({status:?}): it is mirrored");
         IS_REFUSED.store(true, Ordering::Relaxed);

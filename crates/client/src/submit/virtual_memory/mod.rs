@@ -8,18 +8,19 @@ mod map;
 
 use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
-use crate::model::address::window;
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::{context, device, exchange, host_mappings};
-use crate::remote::session;
+use crate::submit::context::work;
 use crate::submit::loans;
+use crate::submit::send;
+use crate::submit::window;
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{
-    CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType, CUmemLocation, CUmemLocationType,
-    CUresult,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemLocation,
+    CUmemLocationType, CUresult,
 };
 use causeway_api::types::{AddressAccess, AllocationProperties, ExportToken};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -96,7 +97,7 @@ pub fn create(
     let handle = handles::create::<Allocation>();
     let request = calls::allocation_create { allocation: handle, size: size as usize, properties };
     let nowhere = device::without_context(device)?;
-    session::call_in(nowhere, &request).inspect_err(|_| {
+    send::call_in(nowhere, &request).inspect_err(|_| {
         handles::drop_handle(handle);
     })?;
     Ok(keep(handle, nowhere, size, properties, device, None))
@@ -180,7 +181,7 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
     if let Some(pages) = &state.host {
         pages.map(state.handle, base as usize, size as usize)?;
     }
-    session::post_in(state.nowhere, &request)?;
+    send::post_in(state.nowhere, &request)?;
     state.uses.lock().mappings += 1;
     map.mappings.insert(base, Mapping { size, allocation: Arc::clone(state), access: Vec::new() });
     memory::insert(Piece {
@@ -196,10 +197,10 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
 
 /// Takes away the mappings that fill a range.
 pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
-    context::finish_published()?;
+    work::finish_published()?;
     let mut map = MAP.lock();
     let (starts, nowhere) = map.mappings_of(base, size)?;
-    session::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
+    send::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
     for start in starts {
         memory::remove(start, Origin::Mapping);
         if let Some(mapping) = map.mappings.remove(&start) {
@@ -225,7 +226,7 @@ pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> 
         of_devices.iter().map(|entry| on_server(nowhere.server(), entry)).collect::<Result<Vec<_>, _>>()?;
     if !access.is_empty() {
         let request = calls::address_access { address: base, size: size as usize, access: access.clone() };
-        session::call_in(nowhere, &request)?;
+        send::call_in(nowhere, &request)?;
     }
     for start in starts {
         let Some(mapping) = map.mappings.get_mut(&start) else { continue };
@@ -258,6 +259,19 @@ pub fn location_on_server(location: &CUmemLocation) -> Result<i32, CUresult> {
         return Err(refuse_use!("memory of a device that is open to the host"));
     }
     device::on_server(location.id)
+}
+
+/// Whether the device can certainly write at an address; of other addresses only the server knows.
+pub fn is_writable(address: CUdeviceptr) -> bool {
+    const READ_AND_WRITE: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0;
+    match memory::find(address) {
+        Some(Piece { origin: Origin::Mapping, device, .. }) => {
+            let type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+            let access = access(address, &CUmemLocation { type_, id: device });
+            access == Ok(READ_AND_WRITE)
+        }
+        found => found.is_some(),
+    }
 }
 
 /// What a location may do at an address: `CUmemAccess_flags`.
@@ -307,13 +321,13 @@ pub fn export(state: &AllocationState) -> Result<OwnedFd, CUresult> {
         None => {
             let (size, properties) = (state.size as usize, state.properties);
             let request = calls::allocation_export { allocation: state.handle, size, properties };
-            *uses.token.insert(session::call_in(state.nowhere, &request)?)
+            *uses.token.insert(send::call_in(state.nowhere, &request)?)
         }
     };
     drop(uses);
     let descriptor = exchange::descriptor(exchange::Kind::Allocation, &token.0)?;
     // As for a handle of `cuIpc*`.
-    context::finish_published()?;
+    work::finish_published()?;
     Ok(descriptor)
 }
 
@@ -324,7 +338,7 @@ pub fn import(descriptor: BorrowedFd<'_>) -> Result<Handle<Allocation>, CUresult
     let request = calls::allocation_import { allocation: handle, token };
     // The call says no device, so it is looked for where the current context is.
     let nowhere = Handle::null_of(context::current_or_none().server());
-    let (size, properties) = session::call_in(nowhere, &request).inspect_err(|_| {
+    let (size, properties) = send::call_in(nowhere, &request).inspect_err(|_| {
         handles::drop_handle(handle);
     })?;
     // Memory of a device that this program does not see has a number that it cannot use.
@@ -347,12 +361,12 @@ impl AllocationState {
             return Ok(());
         }
         if let Some(token) = uses.token.take() {
-            session::post_in(self.nowhere, &calls::export_withdraw { token })?;
+            send::post_in(self.nowhere, &calls::export_withdraw { token })?;
         }
         ALLOCATIONS.remove(self.handle);
         handles::drop_handle(self.handle);
         loans::end(self.handle);
         let ended = self.host.as_ref().map_or(Ok(()), HostPages::end);
-        session::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle }).and(ended)
+        send::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle }).and(ended)
     }
 }

@@ -2,9 +2,10 @@
 
 use super::{When, later, now, run};
 use crate::abi::calls::Outcome;
-use crate::model::handles::DefaultStream;
-use crate::model::{context, handles, stream};
+use crate::model::{context, stream};
 use crate::submit::copy::{self, Contexts, Place, places};
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult, CUstream};
 
 pub unsafe fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D, ds: DefaultStream) -> Outcome {
@@ -137,7 +138,7 @@ unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) ->
         && contexts.destination != contexts.source
         && let Some((Place::Device(destination), Place::Device(source))) = places(&copy)?
     {
-        let stream = stream::state(handles::stream(when.stream, when.default_stream)?)?;
+        let stream = stream::state(streams::given(when.stream, when.default_stream)?)?;
         return copy::between_contexts(destination, source, contexts, &stream, when.mode);
     }
     // Addresses say themselves on which device they are.

@@ -2,9 +2,9 @@
 
 use super::{When, later, now, run};
 use crate::abi::calls::Outcome;
-use crate::model::handles::DefaultStream;
 use crate::model::{context, memory};
 use crate::submit::copy::{HostRegion, Place};
+use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUcontext, CUdeviceptr, CUresult, CUstream};
 use causeway_api::types::Region;
 use core::ffi::c_void;

@@ -7,9 +7,10 @@ pub use boxes::*;
 pub use linear::*;
 
 use super::Outcome;
-use crate::model::handles::DefaultStream;
-use crate::model::{handles, stream};
+use crate::model::stream;
 use crate::submit::copy::{self, Mode, Place};
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::sys::CUstream;
 
 /// What a call says about its stream and its return.
@@ -31,7 +32,7 @@ pub(super) fn later(stream: CUstream, default_stream: DefaultStream) -> When {
 /// # Safety
 /// As for [`copy::copy`].
 pub(super) unsafe fn run(destination: Place, source: Place, when: When) -> Outcome {
-    let stream = stream::state(handles::stream(when.stream, when.default_stream)?)?;
+    let stream = stream::state(streams::given(when.stream, when.default_stream)?)?;
     // SAFETY: as this function demands.
     unsafe { copy::copy(destination, source, &stream, when.mode) }
 }

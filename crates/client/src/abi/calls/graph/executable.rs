@@ -3,10 +3,11 @@
 use super::Outcome;
 use crate::arguments::{give, offer};
 use crate::model::graph;
-use crate::model::handles::DefaultStream;
 use crate::model::handles::RawHandle as _;
-use crate::model::{handles, stream};
+use crate::model::stream;
 use crate::submit::graph::executable::{self, Mismatch};
+use crate::submit::streams;
+use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
     CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode, CUresult,
@@ -74,12 +75,12 @@ pub unsafe fn cuGraphInstantiateWithParams(
 
 pub unsafe fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream, ds: DefaultStream) -> Outcome {
     let executable = executable::given(hGraph)?;
-    executable.upload(&*stream::state(handles::stream(hStream, ds)?)?)
+    executable.upload(&*stream::state(streams::given(hStream, ds)?)?)
 }
 
 pub unsafe fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream, ds: DefaultStream) -> Outcome {
     let executable = executable::given(hGraph)?;
-    executable.launch(&stream::state(handles::stream(hStream, ds)?)?)
+    executable.launch(&stream::state(streams::given(hStream, ds)?)?)
 }
 
 pub unsafe fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> Outcome {

@@ -11,6 +11,7 @@ use crate::model::graph::{self, world};
 use crate::model::handles::RawHandle as _;
 use crate::submit::graph::build;
 use crate::submit::graph::executable;
+use crate::submit::send;
 use causeway_api::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph,
@@ -305,5 +306,5 @@ pub unsafe fn cuGraphConditionalHandleCreate(
         flags,
     };
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pHandle_out, crate::remote::session::call_in(context, &request)?) }
+    unsafe { give(pHandle_out, send::call_in(context, &request)?) }
 }

@@ -5,6 +5,7 @@ use crate::arguments::give;
 use crate::model::device;
 use crate::model::graph::{self, memory, objects, world};
 use crate::model::handles::RawHandle as _;
+use crate::submit::callbacks;
 use causeway_api::handle::Handle;
 use causeway_api::sys::{
     CUdevice, CUgraph, CUgraphMem_attribute, CUhostFn, CUresult, CUuserObject, CUuserObject_flags,
@@ -24,7 +25,9 @@ pub unsafe fn cuUserObjectCreate(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(object_out, objects::create(ptr, destroy, initialRefcount)?.as_raw()) }
+    unsafe {
+        give(object_out, objects::create(ptr, destroy, initialRefcount, callbacks::run_later)?.as_raw())
+    }
 }
 
 pub unsafe fn cuUserObjectRetain(object: CUuserObject, count: u32) -> Outcome {

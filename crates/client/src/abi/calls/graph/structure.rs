@@ -7,6 +7,7 @@ use crate::model::graph::work::Work;
 use crate::model::graph::{self, Edge, World, world};
 use crate::model::handles::RawHandle as _;
 use crate::submit::capture;
+use crate::submit::graph::dot;
 use causeway_api::handle::{GraphNode, Handle};
 use causeway_api::sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUresult};
 use core::ffi::c_char;
@@ -350,7 +351,7 @@ pub unsafe fn cuGraphDestroyNode(hNode: CUgraphNode) -> Outcome {
 pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32) -> Outcome {
     // SAFETY: the program's text.
     let path = unsafe { crate::arguments::text(path) }?;
-    let text = graph::dot::print(&world(), graph::given(hGraph)?, flags)?;
+    let text = dot::print(&world(), graph::given(hGraph)?, flags)?;
     std::fs::write(path, text).map_err(|cause| {
         error!("the graph could not be written to {path}: {cause}");
         CUresult::CUDA_ERROR_OPERATING_SYSTEM

@@ -5,15 +5,16 @@
 //! stream of the launch, so that whoever waits for that stream or for an event after the launch finds the bytes.
 
 use super::{Executable, Node, State, Step};
+use crate::arguments::Address;
 use crate::model::graph::memory;
 use crate::model::graph::work::Work;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;
-use crate::remote::session;
-use crate::submit::callbacks::{self, Task};
+use crate::submit::callbacks::Task;
 use crate::submit::capture;
 use crate::submit::copy::{self, Mode};
 use crate::submit::event::{self, EventState};
+use crate::submit::send;
 use crate::submit::task;
 use causeway_api::calls;
 use causeway_api::handle::{Event, Handle};
@@ -53,7 +54,7 @@ impl Executable {
             match *step {
                 Step::Launch(part) => {
                     let request = calls::graph_launch { exec: self.parts[part].exec, stream: stream.handle };
-                    session::post_in(stream.context, &request)?;
+                    send::post_in(stream.context, &request)?;
                 }
                 Step::Client(place) => state.nodes[place].carry_out(stream)?,
             }
@@ -86,7 +87,7 @@ impl Executable {
     pub fn upload(&self, stream: &StreamState) -> Result<(), CUresult> {
         capture::refuse_wait(stream)?;
         self.parts.iter().try_for_each(|part| {
-            session::post_in(stream.context, &calls::graph_upload { exec: part.exec, stream: stream.handle })
+            send::post_in(stream.context, &calls::graph_upload { exec: part.exec, stream: stream.handle })
         })
     }
 }
@@ -110,7 +111,7 @@ impl Node {
                 None => Ok(()),
             },
             Work::Host(calling) => {
-                let data = callbacks::Address(calling.data);
+                let data = Address(calling.data);
                 let task = Task::Function { function: calling.function, data, after: stream.ahead() };
                 task::post(stream, task)
             }

@@ -9,9 +9,9 @@ use crate::model::graph::order::{self, Order, Ordered, Turn};
 use crate::model::graph::work::Work;
 use crate::model::graph::{World, world};
 use crate::model::handles;
-use crate::remote::session;
 use crate::submit::capture;
 use crate::submit::graph::build::{self, Address};
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Graph, GraphExec, Handle};
 use causeway_api::sys::{CUgraphInstantiate_flags, CUgraphInstantiateResult, CUresult};
@@ -152,7 +152,7 @@ fn make_part<'a>(
     }
     let exec = handles::create();
     let request = calls::graph_instantiate { exec, graph: on_server.graph, nodes: on_server.nodes, flags };
-    session::call_in(on_server.context, &request).inspect_err(|_| {
+    send::call_in(on_server.context, &request).inspect_err(|_| {
         handles::drop_handle(exec);
     })?;
     part.exec = exec;

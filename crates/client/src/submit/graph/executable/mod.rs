@@ -13,6 +13,7 @@ mod plan;
 mod update;
 
 use crate::model::handles::RawHandle as _;
+use crate::submit::send;
 pub use make::instantiate;
 pub use update::Mismatch;
 
@@ -23,7 +24,6 @@ use crate::model::graph::objects::Held;
 use crate::model::graph::work::Work;
 use crate::model::handles::{self, Registry};
 use crate::model::stream;
-use crate::remote::session;
 use crate::submit::callbacks::Task;
 use crate::submit::event::{self, EventState};
 use crate::submit::task;
@@ -98,7 +98,7 @@ fn destroy_parts(home: Handle<Context>, parts: &[Part]) -> Result<(), CUresult> 
     for part in parts {
         if !part.exec.is_null() {
             handles::drop_handle(part.exec);
-            outcome = outcome.and(session::post_in(home, &calls::graph_exec_destroy { exec: part.exec }));
+            outcome = outcome.and(send::post_in(home, &calls::graph_exec_destroy { exec: part.exec }));
         }
         outcome = outcome.and(part.graph.map_or(Ok(()), build::destroy));
     }

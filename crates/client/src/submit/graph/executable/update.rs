@@ -5,8 +5,8 @@ use super::{Executable, Node, State};
 use crate::model::graph::order::Order;
 use crate::model::graph::work::Work;
 use crate::model::graph::world;
-use crate::remote::session;
 use crate::submit::graph::build::{self, Address};
+use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Graph, GraphNode, Handle};
 use causeway_api::sys::{CUgraphExecUpdateResult, CUresult};
@@ -95,7 +95,7 @@ impl Executable {
         if let Some(Address { exec, graph, number }) = node.on_server {
             let enabled = u32::from(is_enabled);
             let request = calls::graph_exec_enable { exec, graph, node: number, enabled };
-            session::post_in(self.home, &request)?;
+            send::post_in(self.home, &request)?;
         }
         node.is_enabled = is_enabled;
         Ok(())

@@ -1,22 +1,14 @@
-//! Memory that the client holds and hands out: blocks that the worker has made, and what of them is free.
-
-mod blocks;
+//! Memory that the client holds and hands out: blocks that the worker has made, and what of them is free. Who sends for blocks
+//! defines a [`BlockSource`].
 
 pub use super::arena::Stamp;
 
 use super::arena::{Arena, UNIT};
-use super::window;
 use crate::locks::{Mutex, rank};
 use crate::model::stream::StreamState;
-use crate::model::{context, device};
-use crate::remote::session;
-use blocks::{Block, set_access};
-use causeway_api::calls;
-use causeway_api::handle::{Allocation, Context, Handle};
-use causeway_api::sys::{
-    CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUresult,
-};
-use causeway_api::types::{AllocationProperties, ExportToken};
+use causeway_api::handle::{Allocation, Handle};
+use causeway_api::sys::{CUdevice, CUmemAccess_flags, CUresult};
+use causeway_api::types::ExportToken;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
@@ -41,6 +33,23 @@ impl Gauge {
     }
 }
 
+/// A block of memory, as the server made it.
+#[derive(Debug)]
+pub struct Block {
+    /// Its handle.
+    pub handle: Handle<Allocation>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Under which the broker has it for other processes.
+    pub token: Option<ExportToken>,
+}
+
+/// Where blocks came from, and go back to.
+pub trait BlockSource: Sync {
+    /// Takes blocks of a device back, with their addresses. No work uses them any more.
+    fn give_back(&self, device: CUdevice, blocks: Vec<(u64, Block)>);
+}
+
 #[derive(Default)]
 struct State {
     arena: Arena,
@@ -60,56 +69,21 @@ pub struct Heap {
     /// Bytes that it keeps although they are free.
     keep: AtomicU64,
     /// Most bytes of blocks; 0 for no limit.
-    limit: u64,
+    pub limit: u64,
+    source: &'static dyn BlockSource,
     state: Mutex<rank::Heap, State>,
 }
 
 /// Every heap, so that memory which one keeps can go to another.
 static HEAPS: LazyLock<Mutex<rank::Heaps, Vec<Weak<Heap>>>> = LazyLock::new(Mutex::default);
-/// The heaps of `cuMemAlloc`, by context.
-static OF_CONTEXTS: LazyLock<Mutex<rank::HeapsOfContexts, HashMap<u64, Arc<Heap>>>> =
-    LazyLock::new(Mutex::default);
-
-/// The heap that `cuMemAlloc` takes memory from; nothing where the session has no window.
-pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap>> {
-    window::window(context.server())?;
-    let mut heaps = OF_CONTEXTS.lock();
-    Some(Arc::clone(heaps.entry(context.value()).or_insert_with(|| {
-        let heap = Heap::new(device, 0);
-        let read_and_write = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        heap.state.lock().accessors = peers_of(device).map(|peer| (peer, read_and_write)).collect();
-        heap
-    })))
-}
-
-/// The devices (the server's numbers) that reach memory of a device. They get access from the beginning: the driver
-/// copies memory of its own from any device, with or without peer access, and must be able to do so with ours.
-fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
-    let session = device::without_context(device).and_then(session::of).ok();
-    let own = device::on_server(device).ok();
-    let count = session.map_or(0, |session| session.snapshot.devices.len());
-    (0..count).filter_map(move |peer| {
-        let known = session?.snapshot.peers.get(peer * count + own? as usize)?;
-        (known.can_access && Some(peer as CUdevice) != own).then_some(peer as CUdevice)
-    })
-}
-
-/// Releases the memory of a context that ends.
-pub fn context_ends(context: Handle<Context>) {
-    let heap = OF_CONTEXTS.lock().remove(&context.value());
-    if let Some(heap) = heap {
-        // Its error, if there is one, ends with the context.
-        let _ = context::state(context).and_then(|state| state.synchronize());
-        heap.release_all();
-    }
-}
 
 /// Bytes of a device that are free here although the server counts them as used.
 pub fn free_bytes(device: CUdevice) -> u64 {
     of_device(device).iter().map(|heap| heap.state.lock().arena.free_bytes()).sum()
 }
 
-fn of_device(device: CUdevice) -> Vec<Arc<Heap>> {
+/// The heaps of a device.
+pub fn of_device(device: CUdevice) -> Vec<Arc<Heap>> {
     let mut heaps = HEAPS.lock();
     heaps.retain(|heap| heap.strong_count() > 0);
     heaps.iter().filter_map(Weak::upgrade).filter(|heap| heap.device == device).collect()
@@ -126,8 +100,9 @@ pub fn stamp(stream: &Arc<StreamState>) -> Stamp {
 
 impl Heap {
     /// A heap without memory; `limit` is the most it may hold, 0 for no limit.
-    pub fn new(device: CUdevice, limit: u64) -> Arc<Self> {
-        let heap = Arc::new(Self { device, keep: AtomicU64::new(MOST_KEPT), limit, state: Mutex::default() });
+    pub fn new(device: CUdevice, limit: u64, source: &'static dyn BlockSource) -> Arc<Self> {
+        let (keep, state) = (AtomicU64::new(MOST_KEPT), Mutex::default());
+        let heap = Arc::new(Self { device, keep, limit, source, state });
         HEAPS.lock().push(Arc::downgrade(&heap));
         heap
     }
@@ -140,27 +115,6 @@ impl Heap {
     /// Keeps no free memory from now on.
     pub fn end(&self) {
         self.keep.store(0, Ordering::Relaxed);
-    }
-
-    /// Allocates memory, for use in `stream` from its end on, or by everybody.
-    ///
-    /// # Errors
-    /// What the server says when it has no more memory, `CUDA_ERROR_OUT_OF_MEMORY` as a rule.
-    pub fn allocate(&self, size: u64, stream: Option<&StreamState>) -> Result<u64, CUresult> {
-        let rounded = size.checked_next_multiple_of(UNIT).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        loop {
-            if let Some(base) = self.take(rounded, stream) {
-                return Ok(base);
-            }
-            // Another thread may be faster in taking what is new; then there is another turn.
-            let window = window::window(self.without_context()?.server());
-            self.grow(window.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?, rounded)?;
-        }
-    }
-
-    /// Where commands about its memory go.
-    fn without_context(&self) -> Result<Handle<Context>, CUresult> {
-        device::without_context(self.device)
     }
 
     /// Takes memory that is free here.
@@ -208,13 +162,13 @@ impl Heap {
             let keep = self.keep.load(Ordering::Relaxed);
             if state.arena.free_bytes() > keep { state.take_blocks(keep) } else { Vec::new() }
         };
-        self.release(released);
+        self.source.give_back(self.device, released);
     }
 
     /// Gives blocks back that are free until no more than `keep` bytes of free memory are left, if that can be.
     pub fn trim(&self, keep: u64) {
         let released = self.state.lock().take_blocks(keep);
-        self.release(released);
+        self.source.give_back(self.device, released);
     }
 
     /// Gives every block back; what is allocated in them is lost.
@@ -226,7 +180,7 @@ impl Heap {
             state.reserved.set(0);
             core::mem::take(&mut state.blocks)
         };
-        self.release(released.into_iter().collect());
+        self.source.give_back(self.device, released.into_iter().collect());
     }
 
     /// Bytes that are allocated, and bytes of all blocks.
@@ -249,27 +203,6 @@ impl Heap {
         Some((block.handle, *base, block.size))
     }
 
-    /// Lets other processes have the block in which an address lies; gives its token and its first address.
-    pub fn export(&self, address: u64) -> Result<(ExportToken, u64), CUresult> {
-        let mut state = self.state.lock();
-        let found = state.blocks.range_mut(..=address).next_back();
-        let (base, block) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if let Some(token) = block.token {
-            return Ok((token, *base));
-        }
-        let properties = AllocationProperties {
-            kind: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0,
-            handle_types: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0,
-            location: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
-            location_id: device::on_server(self.device)?,
-            ..AllocationProperties::default()
-        };
-        let request =
-            calls::allocation_export { allocation: block.handle, size: block.size as usize, properties };
-        let token = *block.token.insert(session::call_in(self.without_context()?, &request)?);
-        Ok((token, *base))
-    }
-
     /// What a device other than the heap's own may do with its memory.
     pub fn access_of(&self, accessor: CUdevice) -> CUmemAccess_flags {
         let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -277,18 +210,47 @@ impl Heap {
         state.accessors.iter().find(|(device, _)| *device == accessor).map_or(none, |(_, flags)| *flags)
     }
 
-    /// Sets what another device (the server's number) may do with the heap's memory, now and later.
-    pub fn set_access(&self, accessor: CUdevice, flags: CUmemAccess_flags) -> Result<(), CUresult> {
-        let ranges: Vec<(u64, u64)> = {
-            let mut state = self.state.lock();
-            state.accessors.retain(|(device, _)| *device != accessor);
-            if flags != CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE {
-                state.accessors.push((accessor, flags));
-            }
-            state.blocks.iter().map(|(base, block)| (*base, block.size)).collect()
-        };
-        let nowhere = self.without_context()?;
-        ranges.into_iter().try_for_each(|(base, size)| set_access(nowhere, base, size, accessor, flags))
+    /// The devices other than its own that may use its memory (the server's numbers), and how.
+    pub fn accessors(&self) -> Vec<(CUdevice, CUmemAccess_flags)> {
+        self.state.lock().accessors.clone()
+    }
+
+    /// Notes what another device (the server's number) may do with its memory; gives the first addresses and sizes of its
+    /// blocks.
+    pub fn note_access(&self, accessor: CUdevice, flags: CUmemAccess_flags) -> Vec<(u64, u64)> {
+        let mut state = self.state.lock();
+        state.accessors.retain(|(device, _)| *device != accessor);
+        if flags != CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE {
+            state.accessors.push((accessor, flags));
+        }
+        state.blocks.iter().map(|(base, block)| (*base, block.size)).collect()
+    }
+
+    /// The streams that free memory waits for.
+    pub fn streams(&self) -> Vec<Arc<StreamState>> {
+        self.state.lock().arena.streams()
+    }
+
+    /// Takes in a block that the server has made at `base`.
+    pub fn add_block(&self, base: u64, block: Block) {
+        let mut state = self.state.lock();
+        state.arena.add_block(base, block.size);
+        state.blocks.insert(base, block);
+        let held = state.arena.held_bytes();
+        state.reserved.set(held);
+    }
+
+    /// What `look` makes of the block in which an address lies, and of its first address; nothing happens to the heap
+    /// meanwhile.
+    pub fn with_block<R>(
+        &self,
+        address: u64,
+        look: impl FnOnce(u64, &mut Block) -> Result<R, CUresult>,
+    ) -> Result<R, CUresult> {
+        let mut state = self.state.lock();
+        let found = state.blocks.range_mut(..=address).next_back();
+        let (base, block) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        look(*base, block)
     }
 }
 

@@ -1,8 +1,9 @@
 //! A graph as text in the DOT language, for people who look for mistakes in it.
 
-use super::World;
-use super::work::Work;
+use crate::model::graph::World;
+use crate::model::graph::work::Work;
 use crate::model::handles::RawHandle as _;
+use crate::submit::module;
 use causeway_api::handle::{Graph, Handle};
 use causeway_api::sys::{CUgraphDebugDot_flags, CUresult};
 use core::fmt::Write;
@@ -59,7 +60,7 @@ fn label(work: &Work, handle: u64, flags: u32) -> String {
     let mut label = match work {
         Work::Empty => "EMPTY".to_owned(),
         Work::Kernel(kernel) => {
-            let function = crate::submit::module::given_function(kernel.function.as_raw());
+            let function = module::given_function(kernel.function.as_raw());
             let name = function.map_or_else(|_| "?".to_owned(), |(_, state)| state.info.name.clone());
             let mut label = format!("KERNEL|{name}");
             if wants(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS) {

@@ -1,0 +1,16 @@
+//! What a session tells and asks whoever opened it.
+
+/// Who is above the sessions. What it hears of comes on the receiving thread, which must not be held up.
+pub trait Above: Sync {
+    /// A stream of a server has reached a point where the client has something to do.
+    fn reached(&self, server: usize, token: u64);
+
+    /// A server wants an image that it was offered.
+    fn image_wanted(&self, server: usize, number: u64);
+
+    /// A server has an image that it was offered.
+    fn image_known(&self, number: u64);
+
+    /// Whether devices may use the memory of a pool that begins at an address.
+    fn is_open(&self, base: u64) -> bool;
+}

@@ -1,0 +1,76 @@
+//! How is the link told which transfers to expect, and what does it do for those who wait for them?
+
+use super::landing::{self, Landing};
+use crate::model::completion::LOST;
+use crate::model::stream::StreamState;
+use crate::model::transfers::{self, Carrier, Expected, Transfer};
+use crate::remote::session::{self, Session};
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use causeway_fabric::Awaited;
+use std::sync::Arc;
+
+impl Carrier for Session {
+    fn rouse(&self) {
+        Self::rouse(self, Awaited::Transfer);
+    }
+
+    fn flush(&self) {
+        // A lost link ends the transfers, too.
+        let _ = Self::flush(self);
+    }
+
+    fn cancel(&self, number: u64) {
+        self.link().cancel_transfer(number);
+    }
+}
+
+/// Prepares to receive a transfer for a copy at the end of `stream`, which `threads` threads may write; the command that makes the server send it
+/// comes after, and nothing else of the session's copies may come between.
+///
+/// # Safety
+/// The memory that `landing` means must be valid for writes until the transfer is done.
+pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> Result<Expected, CUresult> {
+    let session = session::of(stream.context)?;
+    let expected = transfers::begin(stream, session, landing.range());
+    // SAFETY: as this function demands.
+    unsafe { tell(session, &expected, landing, threads) }?;
+    Ok(expected)
+}
+
+/// Prepares to receive a transfer into memory of this library, which no copy of the program is in order with.
+///
+/// # Safety
+/// The memory that `landing` means must be valid for writes until the transfer is done.
+pub unsafe fn expect_apart(
+    context: Handle<Context>,
+    flow: u64,
+    landing: Landing,
+    threads: usize,
+) -> Result<Arc<Transfer>, CUresult> {
+    let session = session::of(context)?;
+    let expected = transfers::begin_apart(session, flow, landing.range());
+    // SAFETY: as this function demands.
+    unsafe { tell(session, &expected, landing, threads) }?;
+    Ok(expected.transfer)
+}
+
+/// Tells the link about a transfer.
+///
+/// # Safety
+/// As for [`expect`].
+unsafe fn tell(
+    session: &Session,
+    expected: &Expected,
+    landing: Landing,
+    threads: usize,
+) -> Result<(), CUresult> {
+    let Expected { transfer, is_held, .. } = expected;
+    // SAFETY: valid until the transfer is done, as this function demands.
+    let destination = unsafe { landing::destination(transfer, landing, *is_held, threads) };
+    let told = session.link().expect_transfer(transfer.number(), destination.with_threads(threads));
+    told.map_err(|cause| {
+        transfer.ended(Err(cause));
+        LOST
+    })
+}

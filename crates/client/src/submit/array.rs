@@ -1,0 +1,35 @@
+//! How are arrays made that are parts of others?
+
+use crate::model::array;
+use crate::model::handles;
+use crate::submit::send;
+use causeway_api::calls;
+use causeway_api::handle::{Array, Context, Handle, MipmappedArray};
+use causeway_api::sys::CUresult;
+
+/// A level of a mipmapped array: always the same handle.
+pub fn level(mipmapped: Handle<MipmappedArray>, level: u32) -> Result<Handle<Array>, CUresult> {
+    let state = array::mipmapped(mipmapped)?;
+    let mut levels = state.levels.lock();
+    if let Some(known) = levels.get(&level) {
+        return Ok(*known);
+    }
+    let request =
+        calls::cuMipmappedArrayGetLevel { pLevelArray: handles::create(), hMipmappedArray: mipmapped, level };
+    let array = made_of_another(state.context, &request, request.pLevelArray)?;
+    levels.insert(level, array);
+    Ok(array)
+}
+
+/// Has the server make `array` a part of something else, and learns what it looks like.
+pub fn made_of_another<C: calls::Call<Reply = ()>>(
+    context: Handle<Context>,
+    request: &C,
+    array: Handle<Array>,
+) -> Result<Handle<Array>, CUresult> {
+    handles::or_drop(array, send::call_in(context, request))?;
+    let question = calls::cuArray3DGetDescriptor_v2 { hArray: array };
+    let descriptor = handles::or_drop(array, send::call_in(context, &question))?;
+    array::add(array, context, descriptor, true);
+    Ok(array)
+}

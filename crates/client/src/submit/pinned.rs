@@ -1,0 +1,149 @@
+//! How does the program get pinned memory, and how does it give it back?
+
+use crate::model::context;
+use crate::model::host_memory::{self, Range};
+use crate::model::host_window;
+use crate::model::memory;
+use crate::model::transfers;
+use crate::remote::registered;
+use crate::remote::visible;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
+use causeway_memory::pages::{self, Access};
+use core::ffi::c_void;
+
+const PAGE: usize = 4096;
+
+/// Allocates memory for `cuMemHostAlloc`: page-aligned and zeroed.
+pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
+    let context = context::current()?;
+    let mapped = size.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    if size == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let (address, is_shared) = match make(context, size) {
+        Some(made) => made,
+        None => (map(mapped)?, false),
+    };
+    let (base, id) = (address as usize, memory::next_id());
+    let (is_registered, is_pooled) = (false, false);
+    host_memory::note(Range {
+        base,
+        size,
+        room: size,
+        flags,
+        context,
+        id,
+        is_registered,
+        is_shared,
+        is_pooled,
+    });
+    Ok(address)
+}
+
+/// New zeroed memory in the host window, and whether the worker has the same; nothing where there is no room.
+pub fn make(context: Handle<Context>, size: usize) -> Option<(*mut c_void, bool)> {
+    match visible::shared::allocate(context, size) {
+        Some(address) => Some((address, true)),
+        None => Some((host_window::allocate(size, None)?, false)),
+    }
+}
+
+/// Gives back memory of [`make`] that is not noted, after the copies that still write to it, once the device is idle.
+/// `is_shared` says that the worker has it, too.
+pub fn unmake(base: usize, size: usize, context: Handle<Context>, is_shared: bool) -> Result<(), CUresult> {
+    transfers::wait_for_range(base, base + size);
+    let forgotten = if is_shared { visible::shared::forget(context, base) } else { visible::forget(base) };
+    host_window::release(base, size);
+    forgotten
+}
+
+/// New zeroed memory where the system likes.
+fn map(mapped: usize) -> Result<*mut c_void, CUresult> {
+    // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+    let address = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            mapped,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(address) }
+}
+
+/// Frees memory of [`allocate`], after the copies that still write to it.
+pub fn free(address: *mut c_void) -> Result<(), CUresult> {
+    let base = address as usize;
+    let range = host_memory::take(base, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    transfers::wait_for_range(base, base + range.size);
+    registered::forget(&range);
+    let forgotten =
+        if range.is_shared { visible::shared::forget(range.context, base) } else { visible::forget(base) };
+    if host_window::contains(base) {
+        host_window::release(base, range.size);
+    } else {
+        // SAFETY: mapped by `allocate` with this size and taken out of the table, so it is unmapped once; that nobody
+        // uses it any more is the program's promise.
+        unsafe { libc::munmap(address, range.size.next_multiple_of(PAGE)) };
+    }
+    forgotten
+}
+
+/// Notes memory of the program as pinned.
+pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUresult> {
+    let context = context::current()?;
+    let base = address as usize;
+    if base == 0 || size == 0 || base.checked_add(size).is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let id = memory::next_id();
+    let (is_registered, is_shared, is_pooled) = (true, false, false);
+    let range = Range { base, size, room: size, flags, context, id, is_registered, is_shared, is_pooled };
+    host_memory::note_registered(range)?;
+    let is_only_read = flags & CU_MEMHOSTREGISTER_READ_ONLY != 0;
+    // As pinning does: copies then do not make the pages one by one.
+    pages::populate(base, size, if is_only_read { Access::Read } else { Access::Write });
+    Ok(())
+}
+
+/// Undoes [`register`], after the copies that still write to the memory.
+pub fn unregister(address: *mut c_void) -> Result<(), CUresult> {
+    let base = address as usize;
+    let range = host_memory::take(base, true).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+    transfers::wait_for_range(base, base + range.size);
+    registered::forget(&range);
+    visible::forget(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_do_not_overlap_and_are_found_by_any_address_inside() {
+        let context = Handle::new(3, 3);
+        let base = 0x1000_usize;
+        let (is_registered, is_shared, is_pooled) = (true, false, false);
+        let range = Range {
+            base,
+            size: 100,
+            room: 100,
+            flags: 0,
+            context,
+            id: 0,
+            is_registered,
+            is_shared,
+            is_pooled,
+        };
+        host_memory::note(range);
+        assert!(host_memory::is_pinned(base, base + 100) && host_memory::is_pinned(base + 99, base + 100));
+        assert!(!host_memory::is_pinned(base, base + 101) && !host_memory::is_pinned(base - 1, base));
+        assert_eq!(free(base as *mut c_void), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(unregister(base as *mut c_void), Ok(()));
+        let again = unregister(base as *mut c_void);
+        assert_eq!(again, Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
+    }
+}

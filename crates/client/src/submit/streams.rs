@@ -1,0 +1,171 @@
+//! Which stream does a call mean, and how do streams begin, end and get waited for?
+
+use crate::model::context::{self, ContextState};
+use crate::model::handles;
+use crate::model::stream::{self, StreamState};
+use crate::remote::session;
+use crate::submit::capture;
+use crate::submit::send;
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle, Kind as _, Stream};
+use causeway_api::sys::{CUresult, CUstream};
+use core::cell::RefCell;
+
+/// What the stream handle 0 means to an entry point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DefaultStream {
+    /// The legacy default stream.
+    Legacy,
+    /// The calling thread's own default stream: the `_ptsz` and `_ptds` variants.
+    PerThread,
+}
+
+thread_local! {
+    static OF_THREAD: RefCell<ThreadStreams> = const { RefCell::new(ThreadStreams(Vec::new())) };
+}
+
+/// The per-thread default streams of one thread, one a context.
+struct ThreadStreams(Vec<(Handle<Context>, Handle<Stream>)>);
+
+impl Drop for ThreadStreams {
+    fn drop(&mut self) {
+        if !crate::process::is_ready() {
+            return;
+        }
+        for (context, stream) in self.0.drain(..) {
+            if handles::is_valid(context) {
+                // Nobody is left to hear of an error; the context frees the stream at the latest.
+                let _ = destroy(stream);
+            }
+        }
+    }
+}
+
+/// The stream that the program passed to put work into it. Work in the legacy default stream is refused where it
+/// would have to wait for a stream that is being captured.
+#[inline]
+pub fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
+    let stream = named(raw, default_stream)?;
+    if stream.is_null() {
+        capture::refuse_implicit()?;
+    }
+    Ok(stream)
+}
+
+/// The stream that the program passed; 0, 1 and 2 name default streams of the current context.
+#[inline]
+pub fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
+    const LEGACY: u64 = 1;
+    const PER_THREAD: u64 = 2;
+    match (Stream::address(raw), default_stream) {
+        (0, DefaultStream::Legacy) | (LEGACY, _) => {
+            context::current()?;
+            Ok(Handle::NULL)
+        }
+        (0, DefaultStream::PerThread) | (PER_THREAD, _) => of_thread(),
+        _ => handles::given(raw),
+    }
+}
+
+/// Creates a stream in the current context.
+pub fn create(flags: u32, priority: i32) -> Result<Handle<Stream>, CUresult> {
+    let context = context::current_state()?;
+    create_in(&context, flags, priority, |stream, priority| {
+        send::post_in(context.handle, &calls::stream_create { stream, flags, priority })
+    })
+}
+
+/// Creates a stream in a context; `send` has the server make it, with a priority that the device has.
+pub fn create_in(
+    context: &ContextState,
+    flags: u32,
+    priority: i32,
+    send: impl FnOnce(Handle<Stream>, i32) -> Result<(), CUresult>,
+) -> Result<Handle<Stream>, CUresult> {
+    let (lowest, highest) = context.device()?.info.stream_priorities;
+    let priority = priority.clamp(highest.min(lowest), lowest.max(highest));
+    let handle = handles::create::<Stream>();
+    handles::or_drop(handle, send(handle, priority))?;
+    stream::keep(context, handle, flags, priority);
+    Ok(handle)
+}
+
+/// Destroys a stream; what is in it is still carried out.
+pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
+    let state = stream::forget(handle)?;
+    capture::stream_ends(&state);
+    send::post_in(state.context, &calls::stream_destroy { stream: handle })
+}
+
+/// The calling thread's default stream in the current context, created at its first use.
+pub fn of_thread() -> Result<Handle<Stream>, CUresult> {
+    let context = context::current()?;
+    let known = OF_THREAD.try_with(|streams| {
+        streams.borrow().0.iter().find(|(owner, _)| *owner == context).map(|(_, stream)| *stream)
+    });
+    match known {
+        Ok(Some(stream)) if handles::is_valid(stream) => Ok(stream),
+        Ok(_) => {
+            let stream = create(0, 0)?;
+            OF_THREAD.with_borrow_mut(|streams| {
+                streams.0.retain(|(owner, _)| *owner != context);
+                streams.0.push((context, stream));
+            });
+            Ok(stream)
+        }
+        // The thread is ending, its streams with it.
+        Err(_) => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
+    }
+}
+
+impl StreamState {
+    /// Waits until everything in the stream is done and its bytes are in the program's memory.
+    pub fn synchronize(&self) -> Result<(), CUresult> {
+        capture::refuse_wait(self)?;
+        let ahead = self.ahead();
+        let newest = self.newest();
+        if self.has_done(newest) {
+            session::of(self.context)?.faults().take()?;
+        } else {
+            send::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
+            self.watermark.reach(newest);
+        }
+        ahead.wait()?;
+        self.fetch(newest)
+    }
+
+    /// Whether everything in the stream is done and its bytes are there; "not ready" is an error.
+    pub fn query(&self) -> Result<(), CUresult> {
+        capture::refuse_wait(self)?;
+        let ahead = self.ahead();
+        let newest = self.newest();
+        if self.has_published(newest) {
+            return self.synchronize();
+        }
+        self.require_done(newest, |token| {
+            send::call_in(self.context, &calls::stream_query { stream: self.handle, token })
+        })?;
+        if !ahead.is_done() {
+            return Err(CUresult::CUDA_ERROR_NOT_READY);
+        }
+        ahead.wait()?;
+        self.fetch(newest)
+    }
+
+    /// Succeeds when everything up to `ticket` is done, fails with "not ready" when it is not. `query` asks the
+    /// server, which is done only when nothing is known and nothing is being watched.
+    pub fn require_done(
+        &self,
+        ticket: u64,
+        query: impl FnOnce(u64) -> Result<bool, CUresult>,
+    ) -> Result<(), CUresult> {
+        session::of(self.context)?.faults().take()?;
+        if self.has_done(ticket) {
+            return Ok(());
+        }
+        if !self.watermark.is_watched(ticket) && self.watermark.ask(self.context.server(), ticket, query)? {
+            return Ok(());
+        }
+        Err(CUresult::CUDA_ERROR_NOT_READY)
+    }
+}
