@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| causeway_fabric::shm::fuzzing::ring(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| causeway_transport_shm::fuzzing::ring(bytes));

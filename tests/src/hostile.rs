@@ -1,6 +1,6 @@
 //! Talking to a server as no client would.
 //!
-//! The handshake is made here step by step from the parts of `causeway-wire` and `causeway-fabric`, so that a test can
+//! The handshake is made here step by step from the parts of `causeway-wire` and `causeway-connection`, so that a test can
 //! leave it at any point and go on with whatever bytes it likes, encrypted where the server demands a key.
 
 use causeway_access::Target;
@@ -8,7 +8,7 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_connection::channel::Connection;
 use causeway_connection::dial_here;
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
-use causeway_fabric::describe_process;
+use causeway_link::describe_process;
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{

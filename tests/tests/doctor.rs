@@ -1,7 +1,7 @@
 //! `causeway doctor` on the machine where the tests run, alone and with a server, whatever that machine has.
 
 use causeway_access::Key;
-use causeway_fabric::{ConnectOptions, connect_diagnosis};
+use causeway_link::{ConnectOptions, connect_diagnosis};
 use causeway_tests::built::causeway;
 use causeway_tests::hostile::{self, Random};
 use causeway_tests::process::{Outcome, eventually, run};

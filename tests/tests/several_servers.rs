@@ -3,7 +3,7 @@
 use causeway_api::calls::{self, Call as _};
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::types::{PeerTicket, PeerWay};
-use causeway_fabric::{ConnectOptions, connect, describe_process};
+use causeway_link::{ConnectOptions, connect, describe_process};
 use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, run};

@@ -8,7 +8,7 @@ from gpu_test.commands import run
 from gpu_test.report import Report
 from gpu_test.server import Server
 
-# Modules of the fabric that two ends on one machine can use.
+# Transports that two ends on one machine can use.
 MODULES = ("tcp", "shm")
 
 
@@ -22,7 +22,7 @@ class Session:
     quick: bool  # fewer repetitions, for a short look
     chosen: list[str] = field(default_factory=list)  # words of which a title must contain one; empty for all
     modules: tuple[str, ...] = (
-        MODULES  # what is measured over each module of the fabric is measured over these
+        MODULES  # what is measured over each transport is measured over these
     )
     limit_s: float = 560  # a part that repeats what it measures does so for as long as this
     interrupted: Callable[[], bool] = lambda: False  # whether it is to end at once, and to say what it has

@@ -7,7 +7,7 @@ use causeway_access::Target;
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::{Device, Snapshot};
 use causeway_doctor::print::binary;
-use causeway_fabric::{ConnectError, Session, connect, describe_process};
+use causeway_link::{ConnectError, Session, connect, describe_process};
 use causeway_wire::codec::{DecodeError, Decoder};
 use clap::Args;
 use thiserror::Error;
@@ -60,9 +60,9 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
         }
         first += snapshot.devices.len();
         if arguments.verbose {
-            writeln!(out, "via {}", session.link.via())?;
+            writeln!(out, "via {}", session.link.kind())?;
             for reason in &session.reasons {
-                writeln!(out, "not via {}: {}", reason.via, reason.text)?;
+                writeln!(out, "not via {}: {}", reason.kind, reason.text)?;
             }
         }
     }

@@ -8,7 +8,7 @@ use causeway_access::local::SOCKET_PREFIX;
 use causeway_access::target::random_bytes;
 use causeway_access::{Key, Target, private_folder};
 use causeway_api::coverage::FINGERPRINT;
-use causeway_fabric::{Via, ViaChoice};
+use causeway_link::TransportChoice;
 use causeway_server::broker::{Access, Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
 use thiserror::Error;
 
@@ -41,7 +41,7 @@ pub struct Embedded {
 impl Embedded {
     /// Starts the server. It says nothing unless something fails, or `verbose` is set. It is reached at a Unix socket that only
     /// this user can use; over TCP, at loopback with a key of its own, where `via` can be had in no other way.
-    pub fn start(via: &[ViaChoice], verbose: bool) -> Result<Self, EmbeddedError> {
+    pub fn start(via: &[TransportChoice], verbose: bool) -> Result<Self, EmbeddedError> {
         let level = if verbose { Level::Info } else { Level::Error };
         let logging = logging::Options { log: Format::Text, log_level: level };
         let at_end = logging::start(&logging);
@@ -50,7 +50,8 @@ impl Embedded {
             worker_arguments: logging.of_worker(),
             ..BrokerConfig::new(FINGERPRINT)
         };
-        let needs_tcp = |via: &ViaChoice| matches!(via, ViaChoice::Only(Via::Tcp | Via::Verbs));
+        let needs_tcp =
+            |via: &TransportChoice| matches!(via, TransportChoice::Only(kind) if !kind.is_within_host());
         let config = if via.iter().any(needs_tcp) {
             let access = Access::Key(Key::generate());
             // Only root sees what passes over a loopback device.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use causeway_fabric::between::{self, BetweenServers, UnknownBetween};
+use causeway_link::between::{self, BetweenServers, UnknownBetween};
 use causeway_pipeline::{PipelineError, Table, VARIABLE};
 use causeway_sync::awake::{self, BadCores};
 use clap::Args;

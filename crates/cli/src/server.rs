@@ -6,7 +6,7 @@ use std::process::Command;
 
 use causeway_access::Target;
 use causeway_access::keys::{self, ServersError};
-use causeway_fabric::{ConnectError, ConnectOptions, ViaChoice, check};
+use causeway_link::{ConnectError, ConnectOptions, TransportChoice, check, check_choice};
 use clap::Args;
 use thiserror::Error;
 
@@ -24,7 +24,7 @@ pub struct ServerArguments {
     /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server share on
     /// one host), or verbs (InfiniBand). What cannot be had is an error.
     #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
-    pub via: ViaChoice,
+    pub via: TransportChoice,
     #[command(flatten)]
     keys: KeyArguments,
 }
@@ -111,7 +111,7 @@ pub fn named(on: Option<&str>) -> Option<&str> {
 }
 
 /// How a command connects to a server.
-pub fn connect_options(via: ViaChoice) -> ConnectOptions {
+pub fn connect_options(via: TransportChoice) -> ConnectOptions {
     ConnectOptions {
         via,
         socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
@@ -146,11 +146,11 @@ impl Servers {
 
     /// Checks that the servers answer and that `via` can be had at all, so that trouble is told in one sentence, before
     /// anything is started.
-    pub fn check(&self, via: ViaChoice) -> Result<(), ServerError> {
+    pub fn check(&self, via: TransportChoice) -> Result<(), ServerError> {
         let options = connect_options(via);
         if !self.is_private() {
             self.targets.iter().try_for_each(|target| check(target, &options))?;
         }
-        Ok(self.targets.iter().try_for_each(|target| options.check(target))?)
+        Ok(self.targets.iter().try_for_each(|target| check_choice(target, &options))?)
     }
 }

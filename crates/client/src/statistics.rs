@@ -4,7 +4,7 @@ pub mod copies;
 
 use crate::locks::{Mutex, rank};
 use causeway_api::coverage::FUNCTIONS;
-use causeway_fabric::{Counters, Reason, Via};
+use causeway_link::{Counters, Reason, TransportKind};
 use causeway_pipeline::Direction;
 use core::cell::Cell;
 use serde::{Serialize, Serializer};
@@ -142,7 +142,7 @@ pub struct Way<'a> {
     pub backend: &'a str,
     /// What carried them.
     #[serde(serialize_with = "as_text")]
-    pub via: Via,
+    pub via: TransportKind,
     /// Why nothing else did.
     #[serde(rename = "not_via", serialize_with = "by_module")]
     pub reasons: &'a [Reason],
@@ -161,12 +161,12 @@ pub struct Way<'a> {
     pub started: Instant,
 }
 
-fn as_text<S: Serializer>(via: &Via, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: Serializer>(via: &TransportKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(via)
 }
 
 fn by_module<S: Serializer>(reasons: &[Reason], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(reasons.iter().map(|reason| (reason.via.to_string(), &reason.text)))
+    serializer.collect_map(reasons.iter().map(|reason| (reason.kind.to_string(), &reason.text)))
 }
 
 /// The report, as it is written.
@@ -263,10 +263,10 @@ mod tests {
         drop(begin_wait("cuCtxSynchronize"));
         note_launch();
         drop(begin_wait("cuCtxSynchronize"));
-        let reasons = [Reason { via: Via::Shm, text: "far".into() }];
+        let reasons = [Reason { kind: TransportKind::Shm, text: "far".into() }];
         let link = Counters { direct_bytes_sent: 7, ..Counters::default() };
         let (opening, started) = (&["connection", "hello"], Instant::now());
-        let (via, backend) = (Via::Tcp, "none\n");
+        let (via, backend) = (TransportKind::Tcp, "none\n");
         let way = Way {
             via,
             reasons: &reasons,

@@ -65,7 +65,7 @@ pub struct TargetRecord {
     /// What it measured with; none if it never began.
     #[serde(flatten)]
     pub introduction: Option<Introduction>,
-    /// The module of the fabric that carried its calls and copies, as its client library has reported at its end.
+    /// The transport that carried its calls and copies, as its client library has reported at its end.
     pub module: Option<String>,
     /// Why it was not measured to the end.
     pub trouble: Option<String>,

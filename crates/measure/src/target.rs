@@ -29,7 +29,7 @@ pub enum Place {
     Server {
         /// Its address, without the key.
         address: String,
-        /// The module of the fabric that was asked for; none where it was left to choose.
+        /// The transport that was asked for; none where it was left to choose.
         via: Option<String>,
         /// The fixed plan of its copies, in the language of `CAUSEWAY_PIPELINE`; none where it is left to Causeway.
         pipeline: Option<String>,

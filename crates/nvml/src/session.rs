@@ -12,7 +12,7 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::nvml::request::{Call, Given, Outcome};
 use causeway_api::nvml::status::{self, Status};
 use causeway_connection::exchange::Exchange;
-use causeway_fabric::{ConnectOptions, connect_monitor, describe_process};
+use causeway_link::{ConnectOptions, connect_monitor, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
 use core::cell::RefCell;
 use core::time::Duration;

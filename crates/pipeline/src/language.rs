@@ -18,8 +18,9 @@ use core::fmt;
 use thiserror::Error;
 
 use super::VARIABLE;
-use super::plan::{Direction, Module, Plan, Size};
+use super::plan::{Direction, Plan, Size};
 use super::table::{Change, Rule, Table};
+use super::transport_kind::TransportKind;
 
 /// Why a text is no table. Each sentence says what was found, what was expected and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -113,7 +114,7 @@ fn parse_rule(text: &str) -> Result<Rule, PipelineError> {
 fn take_names<'a>(mut text: &'a str, rule: &mut Rule) -> &'a str {
     loop {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let module = Module::ALL.into_iter().find(|module| module.name() == word);
+        let module = TransportKind::ALL.into_iter().find(|module| module.name() == word);
         let direction = Direction::ALL.into_iter().find(|direction| direction.name() == word);
         match (module, direction) {
             (Some(_), _) if rule.module.is_none() => rule.module = module,
@@ -224,21 +225,21 @@ mod tests {
     #[test]
     fn the_documented_examples_say_what_they_mean() {
         let table = Table::parse("..1M: 4x256K, 2 threads; 1M..: 8x4M, 8 lanes, 4 threads").unwrap();
-        let plan = |table: &Table, bytes| table.plan(Module::Tcp, Direction::ToDevice, bytes);
+        let plan = |table: &Table, bytes| table.plan(TransportKind::Tcp, Direction::ToDevice, bytes);
         assert_eq!((plan(&table, 1 << 19).buffers, plan(&table, 1 << 19).threads), (4, 2));
         let long = Plan { buffers: 8, buffer_bytes: 4 << 20, lanes: 8, threads: 4 };
         assert_eq!(plan(&table, 1 << 20), long);
         // One setting for everything, with and without the words in the plural.
         let fixed = Table::parse("1x1M, 1 lane, 1 thread").unwrap();
         let one = Plan { buffers: 1, buffer_bytes: 1 << 20, lanes: 1, threads: 1 };
-        for module in Module::ALL {
+        for module in TransportKind::ALL {
             for direction in Direction::ALL {
                 assert!((0..40).all(|shift| fixed.plan(module, direction, 1 << shift) == one));
             }
         }
         let table = Table::parse("shm from-device 64K..1M: 3 threads; tcp 2 lanes;").unwrap();
-        assert_eq!(table.plan(Module::Shm, Direction::FromDevice, 1 << 16).threads, 3);
-        assert_ne!(table.plan(Module::Shm, Direction::ToDevice, 1 << 16).threads, 3);
+        assert_eq!(table.plan(TransportKind::Shm, Direction::FromDevice, 1 << 16).threads, 3);
+        assert_ne!(table.plan(TransportKind::Shm, Direction::ToDevice, 1 << 16).threads, 3);
         assert_eq!(plan(&table, 1 << 30).lanes, 2);
         assert!(Table::parse("  ").unwrap().is_empty());
     }
@@ -275,10 +276,10 @@ mod tests {
     }
 
     fn rule() -> impl Strategy<Value = Rule> {
-        let names = (0..=Module::ALL.len(), 0..=Direction::ALL.len());
+        let names = (0..=TransportKind::ALL.len(), 0..=Direction::ALL.len());
         (names, change(), 0..1_u64 << 40, 1..1_u64 << 40, any::<bool>()).prop_map(
             |((module, direction), change, start, length, open)| Rule {
-                module: Module::ALL.get(module).copied(),
+                module: TransportKind::ALL.get(module).copied(),
                 direction: Direction::ALL.get(direction).copied(),
                 sizes: start..if open { u64::MAX } else { start + length },
                 change,

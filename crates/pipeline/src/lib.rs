@@ -11,6 +11,7 @@
 //! | Module        | Question it answers                                                        |
 //! |---------------|----------------------------------------------------------------------------|
 //! | [`plan`]      | What is there to choose, and within which limits?                           |
+//! | [`transport_kind`] | Which transports are there?                                            |
 //! | [`table`]     | Which plan does a copy of this size get?                                    |
 //! | [`language`]  | How does a person write a table down (`CAUSEWAY_PIPELINE`)?                  |
 //! | [`mod@cut`]   | Which pieces has a copy, in one, two or three dimensions?                    |
@@ -23,13 +24,15 @@ pub mod language;
 pub mod plan;
 pub mod profile;
 pub mod table;
+pub mod transport_kind;
 
 pub use cut::{Piece, Shape, cut, cut_tapered};
 pub use lanes::{DEFAULT_LANES, MOST_LANES};
 pub use language::PipelineError;
-pub use plan::{Direction, Module, Plan, Size, chunk_bytes};
+pub use plan::{Direction, Plan, Size, chunk_bytes};
 pub use profile::{Measured, Profile, ProfileError};
 pub use table::{Change, PAST_CACHES_UP_TO, Rule, Table, built_in, for_distance};
+pub use transport_kind::TransportKind;
 
 /// The variable that holds the user's table.
 pub const VARIABLE: &str = "CAUSEWAY_PIPELINE";

@@ -2,37 +2,6 @@
 
 use core::fmt;
 
-/// The module that carries a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Module {
-    /// Connections over TCP.
-    Tcp,
-    /// Memory that both processes share, on one host.
-    Shm,
-    /// Queue pairs of an InfiniBand, RoCE or iWARP card.
-    Verbs,
-}
-
-impl Module {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Shm, Self::Verbs];
-
-    /// Its name, as people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Shm => "shm",
-            Self::Verbs => "verbs",
-        }
-    }
-}
-
-impl fmt::Display for Module {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// The way a copy goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -157,6 +126,12 @@ impl Size {
         }
         digits.parse::<u64>().ok()?.checked_mul(1 << shift).map(Self)
     }
+
+    /// The same as a length in memory, with spaces around it.
+    pub fn parse_bytes(text: &str) -> Option<usize> {
+        let Self(bytes) = Self::parse(text.trim())?;
+        usize::try_from(bytes).ok()
+    }
 }
 
 #[cfg(test)]
@@ -170,8 +145,9 @@ mod tests {
             assert_eq!(Size::parse(text), Some(Size(bytes)));
         }
         assert_eq!(Size::parse("3m"), Some(Size(3 << 20)));
+        assert_eq!(Size::parse_bytes(" 2K "), Some(2048));
         for wrong in ["", "M", "1.5M", "-1", "+1", "1MB", "99999999999G", "é"] {
-            assert_eq!(Size::parse(wrong), None, "{wrong}");
+            assert_eq!((Size::parse(wrong), Size::parse_bytes(wrong)), (None, None), "{wrong}");
         }
     }
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::language::PipelineError;
-use super::plan::Module;
 use super::table::Table;
+use super::transport_kind::TransportKind;
 
 /// The form of the file that is written and read.
 pub const FORM: u32 = 1;
@@ -113,7 +113,7 @@ pub fn prepare(folder: &Path) -> Result<(), ProfileError> {
 
 impl Pair {
     /// The pair of this machine and a server.
-    pub fn of_this_host(server: &str, device: &str, module: Module) -> Self {
+    pub fn of_this_host(server: &str, device: &str, module: TransportKind) -> Self {
         Self {
             server: server.to_owned(),
             device: device.to_owned(),
@@ -209,7 +209,7 @@ mod tests {
     fn profile() -> Profile {
         Profile {
             form: FORM,
-            pair: Pair::of_this_host("gpu-server.example", "GPU-1", Module::Tcp),
+            pair: Pair::of_this_host("gpu-server.example", "GPU-1", TransportKind::Tcp),
             device_name: "NVIDIA H200".into(),
             measured_at: 1,
             pipeline: "tcp to-device 1M..: 8x4M".into(),

@@ -3,7 +3,8 @@
 use core::ops::Range;
 use std::time::Duration;
 
-use super::plan::{Direction, Module, Plan};
+use super::plan::{Direction, Plan};
+use super::transport_kind::TransportKind;
 use crate::lanes::{is_long, lanes_by_distance};
 
 /// All lanes that a session has.
@@ -90,13 +91,13 @@ const VERBS: &Steps = &[
 ];
 
 /// What is used when nobody says otherwise.
-pub fn built_in(module: Module, direction: Direction, bytes: usize) -> Plan {
+pub fn built_in(module: TransportKind, direction: Direction, bytes: usize) -> Plan {
     let steps = match (module, direction) {
-        (Module::Tcp, Direction::ToDevice) => TCP_TO,
-        (Module::Tcp, Direction::FromDevice) => TCP_FROM,
-        (Module::Shm, Direction::ToDevice) => SHM_TO,
-        (Module::Shm, Direction::FromDevice) => SHM_FROM,
-        (Module::Verbs, _) => VERBS,
+        (TransportKind::Tcp | TransportKind::Other(_), Direction::ToDevice) => TCP_TO,
+        (TransportKind::Tcp | TransportKind::Other(_), Direction::FromDevice) => TCP_FROM,
+        (TransportKind::Shm, Direction::ToDevice) => SHM_TO,
+        (TransportKind::Shm, Direction::FromDevice) => SHM_FROM,
+        (TransportKind::Verbs, _) => VERBS,
     };
     let fits = steps.iter().find(|(end, _)| bytes < *end);
     fits.or(steps.last()).expect("no table is empty").1
@@ -114,7 +115,7 @@ pub fn for_distance(round_trip: Duration) -> Table {
     }
     let buffers = (lanes_by_distance(round_trip) as usize).max(8);
     let change = Change { buffers: Some((buffers, LONGEST_PIECE)), ..Change::default() };
-    let (module, direction) = (Some(Module::Tcp), Some(Direction::FromDevice));
+    let (module, direction) = (Some(TransportKind::Tcp), Some(Direction::FromDevice));
     Table { rules: vec![Rule { module, direction, sizes: LONG as u64..u64::MAX, change }] }
 }
 
@@ -152,7 +153,7 @@ impl Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// The module it is for; every one if there is none.
-    pub module: Option<Module>,
+    pub module: Option<TransportKind>,
     /// The direction it is for; both if there is none.
     pub direction: Option<Direction>,
     /// The sizes of copies it is for, in bytes, without the end. An end of `u64::MAX` is none.
@@ -163,7 +164,7 @@ pub struct Rule {
 
 impl Rule {
     /// Whether it is about such a copy.
-    fn fits(&self, module: Module, direction: Direction, bytes: u64) -> bool {
+    fn fits(&self, module: TransportKind, direction: Direction, bytes: u64) -> bool {
         self.module.is_none_or(|own| own == module)
             && self.direction.is_none_or(|own| own == direction)
             && (self.sizes.contains(&bytes) || bytes == u64::MAX && self.sizes.end == u64::MAX)
@@ -179,7 +180,7 @@ pub struct Table {
 
 impl Table {
     /// The plan for a copy of `bytes` bytes.
-    pub fn plan(&self, module: Module, direction: Direction, bytes: usize) -> Plan {
+    pub fn plan(&self, module: TransportKind, direction: Direction, bytes: usize) -> Plan {
         let mut plan = built_in(module, direction, bytes);
         for rule in &self.rules {
             if rule.fits(module, direction, bytes as u64) {
@@ -202,7 +203,7 @@ impl Table {
     }
 
     /// The most lanes that its rules for a module ask for, 0 when they leave it open.
-    pub fn most_lanes(&self, module: Module) -> u32 {
+    pub fn most_lanes(&self, module: TransportKind) -> u32 {
         let own = self.rules.iter().filter(|rule| rule.module.is_none_or(|own| own == module));
         own.filter_map(|rule| rule.change.lanes).max().unwrap_or(0) as u32
     }
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn built_in_plans_are_within_the_limits_and_ascend() {
         for (module, direction) in
-            Module::ALL.into_iter().flat_map(|module| Direction::ALL.map(|way| (module, way)))
+            TransportKind::ALL.into_iter().flat_map(|module| Direction::ALL.map(|way| (module, way)))
         {
             let mut before = 0;
             for shift in 0..40 {
@@ -236,12 +237,13 @@ mod tests {
         for milliseconds in [0, 1, 5, 6, 10, 11, 20, 300] {
             let table = for_distance(Duration::from_millis(milliseconds));
             for (module, direction) in
-                Module::ALL.into_iter().flat_map(|module| Direction::ALL.map(|way| (module, way)))
+                TransportKind::ALL.into_iter().flat_map(|module| Direction::ALL.map(|way| (module, way)))
             {
                 for shift in 0..40 {
                     let (near, far) =
                         (built_in(module, direction, 1 << shift), table.plan(module, direction, 1 << shift));
-                    let is_long = (module, direction) == (Module::Tcp, Direction::FromDevice) && shift > 21;
+                    let is_long =
+                        (module, direction) == (TransportKind::Tcp, Direction::FromDevice) && shift > 21;
                     let (buffers, buffer_bytes) = match milliseconds {
                         6 | 10 if is_long => (8, 8 * M),
                         11 if is_long => (9, 8 * M),
@@ -263,14 +265,18 @@ mod tests {
             sizes,
             change: Change { lanes: Some(lanes), ..Change::default() },
         };
-        let lower = Table { rules: vec![lanes(None, 0..u64::MAX, 3), lanes(Some(Module::Shm), 0..100, 5)] };
+        let lower =
+            Table { rules: vec![lanes(None, 0..u64::MAX, 3), lanes(Some(TransportKind::Shm), 0..100, 5)] };
         let table = lower.under(Table { rules: vec![lanes(None, 10..20, 7)] });
         let given = |module, bytes| table.plan(module, Direction::ToDevice, bytes).lanes;
-        assert_eq!([5, 10, 19, 20, 100].map(|bytes| given(Module::Shm, bytes)), [5, 7, 7, 5, 3]);
-        assert_eq!([5, 10, 100].map(|bytes| given(Module::Tcp, bytes)), [3, 7, 3]);
-        assert_eq!(given(Module::Tcp, usize::MAX), 3, "no end includes the largest number");
-        let untouched = Plan { lanes: 7, ..built_in(Module::Tcp, Direction::FromDevice, 15) };
-        assert_eq!(table.plan(Module::Tcp, Direction::FromDevice, 15), untouched.within_limits());
-        assert_eq!((table.most_lanes(Module::Tcp), Table::default().most_lanes(Module::Tcp)), (7, 0));
+        assert_eq!([5, 10, 19, 20, 100].map(|bytes| given(TransportKind::Shm, bytes)), [5, 7, 7, 5, 3]);
+        assert_eq!([5, 10, 100].map(|bytes| given(TransportKind::Tcp, bytes)), [3, 7, 3]);
+        assert_eq!(given(TransportKind::Tcp, usize::MAX), 3, "no end includes the largest number");
+        let untouched = Plan { lanes: 7, ..built_in(TransportKind::Tcp, Direction::FromDevice, 15) };
+        assert_eq!(table.plan(TransportKind::Tcp, Direction::FromDevice, 15), untouched.within_limits());
+        assert_eq!(
+            (table.most_lanes(TransportKind::Tcp), Table::default().most_lanes(TransportKind::Tcp)),
+            (7, 0)
+        );
     }
 }

@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use causeway_fabric::{Destination, Link, LinkError, LinkEvents};
+use causeway_link::{Destination, Link, LinkError, LinkEvents};
 use causeway_server::broker::WorkerStart;
 
 struct SendBack(Link);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use causeway_access::{Key, Target};
 use causeway_connection::dial_here;
-use causeway_fabric::{ConnectError, Session, Via};
+use causeway_link::{ConnectError, Session, TransportKind};
 use causeway_server::broker::heartbeat::{HungAction, HungWorker, Patience};
 use causeway_server::broker::{Broker, BrokerConfig, RunningBroker};
 use parking_lot::{Mutex, MutexGuard};
@@ -119,13 +119,13 @@ fn callers_at_sockets_of_the_host_and_from_the_network_do_not_hinder_each_other(
     let _alone = alone();
     let broker = patient(None);
     let first = open_soon(&broker);
-    assert_eq!(first.link.via(), Via::Shm, "or this test shows nothing");
+    assert_eq!(first.link.kind(), TransportKind::Shm, "or this test shows nothing");
     let name = first.welcome.locality.sockets.iter().find_map(|name| name.strip_prefix('@')).unwrap();
     let local = SocketAddr::from_abstract_name(name).unwrap();
     let at_the_socket: Vec<_> = (0..300).map(|_| UnixStream::connect_addr(&local).unwrap()).collect();
     let from_the_network: Vec<_> = (0..300).map(|_| dial(broker.target())).collect();
     let mut session = open_soon(&broker);
-    assert_eq!(session.link.via(), Via::Shm, "it has joined at the socket");
+    assert_eq!(session.link.kind(), TransportKind::Shm, "it has joined at the socket");
     assert_echo(&mut session, b"served");
     let threads = serving_threads();
     assert!(threads <= 2 * (256 + 64) + 2, "{threads} threads");

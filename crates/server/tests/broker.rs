@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use causeway_access::{Endpoint, Key, Target};
 use causeway_connection::{Dial, dial_here};
-use causeway_fabric::{
-    ConnectError, ConnectOptions, Destination, LinkError, LinkEvents, Via, ViaChoice, connect,
+use causeway_link::{
+    ConnectError, ConnectOptions, Destination, LinkError, LinkEvents, TransportChoice, TransportKind, connect,
 };
 use causeway_server::broker::{Access, Broker, BrokerConfig, RunningBroker, StartError};
 use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, Preface, Protection, VersionRange};
@@ -234,15 +234,16 @@ fn a_session_at_a_unix_socket_needs_no_key_and_no_port() {
     assert_eq!(*broker.target(), Target::unix(socket));
     let mut session = open(broker.target(), "echo").unwrap();
     assert_echo(&mut session, b"by the kernel's word");
-    assert_eq!(session.link.via(), Via::Shm);
+    assert_eq!(session.link.kind(), TransportKind::Shm);
     drop(session);
     // What cannot share memory goes on over connections to the same socket.
     let only = OnlyOne(broker.target().endpoint.clone());
     let options = ConnectOptions { dialer: Some(Arc::new(only)), ..ConnectOptions::default() };
     let mut session = connect(broker.target(), hello("echo"), &options).unwrap();
     assert_echo(&mut session, b"over a stream");
-    assert_eq!(session.link.via(), Via::Tcp);
-    let options = ConnectOptions { via: ViaChoice::Only(Via::Tcp), ..ConnectOptions::default() };
+    assert_eq!(session.link.kind(), TransportKind::Tcp);
+    let options =
+        ConnectOptions { via: TransportChoice::Only(TransportKind::Tcp), ..ConnectOptions::default() };
     let error = connect(broker.target(), hello("echo"), &options).unwrap_err();
     assert!(error.to_string().contains("a Unix socket leads to memory"), "{error}");
 }

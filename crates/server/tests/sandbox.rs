@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use causeway_fabric::{ConnectError, ConnectOptions, Session, connect, describe_process};
+use causeway_link::{ConnectError, ConnectOptions, Session, connect, describe_process};
 use causeway_sandbox::{Mode, Part, Plan, UserRange, Wanted};
 use causeway_server::broker::{Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
 use causeway_wire::handshake::ClientHello;

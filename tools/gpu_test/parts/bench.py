@@ -1,4 +1,4 @@
-"""`causeway bench` over each module of the fabric, each in turns with the native GPU and beside what plain
+"""`causeway bench` over each transport, each in turns with the native GPU and beside what plain
 TCP carries, and which of the required figures are met.
 
 A program uses one module. Measured in turns with the other one, the threads that a copy over TCP leaves awake

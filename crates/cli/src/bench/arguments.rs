@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_fabric::ViaChoice;
+use causeway_link::TransportChoice;
 use causeway_measure::case::{ARGUMENTS, Case, Direction, Path, Wait};
 use causeway_measure::pipeline::FIXED;
 use causeway_measure::plan::Plan;
@@ -95,7 +95,7 @@ pub struct Common {
     pub keys: KeyArguments,
     /// What carries calls and copies: auto, tcp, shm or verbs. Of several, each is measured.
     #[arg(long, value_name = "MODULES", value_delimiter = ',')]
-    pub via: Vec<ViaChoice>,
+    pub via: Vec<TransportChoice>,
     /// Measure this machine's own GPU, too, by NVIDIA's libcuda.so.1 or the library that CAUSEWAY_DRIVER names.
     #[arg(long)]
     pub native: bool,
@@ -228,7 +228,7 @@ impl CopyArguments {
 
 #[cfg(test)]
 mod tests {
-    use causeway_fabric::Via;
+    use causeway_link::TransportKind;
     use clap::Parser;
 
     use super::*;
@@ -268,7 +268,7 @@ mod tests {
         assert!(bench(&["copy", "--memory", "async", "--sizes", "128M"]).cases().is_empty());
         assert_eq!(bench(&["pipeline", "--fixed", "8x4M, 2 lanes"]).fixed_plans(), ["8x4M, 2 lanes"]);
         assert_eq!(bench(&["pipeline"]).fixed_plans().len(), FIXED.len());
-        let vias = [Via::Tcp, Via::Shm].map(ViaChoice::Only);
+        let vias = [TransportKind::Tcp, TransportKind::Shm].map(TransportChoice::Only);
         assert_eq!(bench(&["launch", "--via", "tcp,shm"]).common().via, vias);
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::rc::Rc;
 
 use causeway_access::Target as Server;
-use causeway_fabric::check;
+use causeway_link::{check, check_choice};
 use causeway_measure::results::{Kind, Run};
 use causeway_measure::run::Group;
 use causeway_measure::target::{Place, Target};
@@ -63,7 +63,7 @@ impl Targets {
             for via in &vias {
                 let options = connect_options(via.unwrap_or_default());
                 // Trouble is told here in one sentence; the others are measured all the same.
-                let reachable = options.check(server).and_then(|()| check(server, &options));
+                let reachable = check_choice(server, &options).and_then(|()| check(server, &options));
                 let via = via.map(|via| via.to_string());
                 let report = Rc::new(report::File::new()?);
                 let command = match reachable {

@@ -8,8 +8,8 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::sys::CUresult;
 use causeway_api::types::PeerWay;
 use causeway_doctor::judge::between::Between;
-use causeway_fabric::between::{BetweenServers, LinkVia};
-use causeway_fabric::{Link, Receiver, ViaChoice, connect, describe_process};
+use causeway_link::between::{BetweenServers, LinkVia};
+use causeway_link::{Link, Receiver, TransportChoice, connect, describe_process};
 use causeway_wire::codec::{Decode as _, Decoder};
 use causeway_wire::handshake::Locality;
 use causeway_wire::message::{CommandHead, Messages, WorkerMessage, begin_command};
@@ -17,7 +17,7 @@ use causeway_wire::message::{CommandHead, Messages, WorkerMessage, begin_command
 use crate::server::connect_options;
 
 /// Tries every way between two of the servers. Of those that give no session nothing is told here.
-pub fn examine(targets: &[Target], via: ViaChoice) -> Vec<Between> {
+pub fn examine(targets: &[Target], via: TransportChoice) -> Vec<Between> {
     let mut sessions: Vec<_> = targets.iter().filter_map(|target| Session::open(target, via)).collect();
     let link = BetweenServers::Auto.link(via);
     let mut ways = Vec::new();
@@ -46,7 +46,7 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn open(target: &'a Target, via: ViaChoice) -> Option<Self> {
+    fn open(target: &'a Target, via: TransportChoice) -> Option<Self> {
         let hello = describe_process(FINGERPRINT, Vec::new());
         let opened = connect(target, hello, &connect_options(via)).ok()?;
         let (link, receiver, locality) = (opened.link, opened.receiver, opened.welcome.locality);

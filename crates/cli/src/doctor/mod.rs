@@ -13,7 +13,7 @@ use causeway_doctor::judge::problems;
 use causeway_doctor::judge::way::{self as ways, Way};
 use causeway_doctor::read::NOT_FORWARDED;
 use causeway_doctor::{Facts, Finding, examine, judge, print};
-use causeway_fabric::ViaChoice;
+use causeway_link::TransportChoice;
 use clap::Args;
 use serde_json::json;
 use thiserror::Error;
@@ -35,7 +35,7 @@ pub struct Arguments {
     on: Option<String>,
     /// The way to the server that is tried: auto (the best that works), tcp, shm or verbs.
     #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
-    via: ViaChoice,
+    via: TransportChoice,
     #[command(flatten)]
     keys: KeyArguments,
     /// Print everything that was found, as JSON.
@@ -115,7 +115,7 @@ struct Server {
 }
 
 impl Server {
-    fn examine(target: &Target, via: ViaChoice, here: &Facts) -> Self {
+    fn examine(target: &Target, via: TransportChoice, here: &Facts) -> Self {
         let (facts, way) = way::examine(target, via);
         let machine = facts.map(Machine::new);
         let there = machine.as_ref().map(|machine| machine.facts.clone()).unwrap_or_default();

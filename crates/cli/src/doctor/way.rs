@@ -8,7 +8,7 @@ use causeway_api::snapshot::Snapshot;
 use causeway_connection::exchange::Exchange;
 use causeway_doctor::Facts;
 use causeway_doctor::judge::way::Way;
-use causeway_fabric::{ConnectOptions, ViaChoice, connect, connect_diagnosis, describe_process};
+use causeway_link::{ConnectOptions, TransportChoice, connect, connect_diagnosis, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::diagnosis::Question;
 
@@ -22,8 +22,8 @@ const ROUNDS: usize = 200;
 const TIME: Duration = Duration::from_secs(2);
 
 /// Asks a server, and tries the ways to it. The facts are missing when it does not tell them, which the way then says.
-pub fn examine(target: &Target, via: ViaChoice) -> (Option<Facts>, Way) {
-    let is_chosen = via != ViaChoice::Auto;
+pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, Way) {
+    let is_chosen = via != TransportChoice::Auto;
     let mut way = Way { target: target.to_string(), is_chosen, ..Way::default() };
     let hello = describe_process(FINGERPRINT, Vec::new());
     let mut exchange = match connect_diagnosis(target, &hello, &ConnectOptions::default()) {
@@ -41,9 +41,9 @@ pub fn examine(target: &Target, via: ViaChoice) -> (Option<Facts>, Way) {
     drop(exchange);
     match connect(target, hello, &connect_options(via)) {
         Ok(session) => {
-            way.used = Some(session.link.via().to_string());
+            way.used = Some(session.link.kind().to_string());
             way.not_used =
-                session.reasons.iter().map(|reason| (reason.via.to_string(), reason.text.clone())).collect();
+                session.reasons.iter().map(|reason| (reason.kind.to_string(), reason.text.clone())).collect();
             // What cannot be decoded is reported by whoever uses it.
             way.backend = Decoder::new(&session.welcome.snapshot)
                 .value::<Snapshot>()

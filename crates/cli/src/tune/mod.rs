@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use causeway_fabric::describe_process;
+use causeway_link::describe_process;
 use causeway_measure::child::tuner::{Tuner, TunerError};
 use causeway_pipeline::profile::{self, FORM, Pair};
 use causeway_pipeline::{
-    Change, Direction, Measured, Module, Plan, Profile, ProfileError, Rule, Size, Table,
+    Change, Direction, Measured, Plan, Profile, ProfileError, Rule, Size, Table, TransportKind,
 };
 use causeway_sync::awake;
 use clap::Args;
@@ -154,7 +154,7 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     let most = steps.iter().map(|step| step.bytes).max().unwrap_or_default();
     let tuner = Tuner::open(&arguments.library, most)?;
     let [server, device, name, client] = tuner.pair().clone();
-    let module = Module::ALL.into_iter().find(|module| module.name() == name);
+    let module = TransportKind::named(&name);
     let module = module.ok_or_else(|| TuneError::UnknownModule(name.clone()))?;
     let lanes = describe_process(0, Vec::new()).lanes as usize;
     let limits = Limits { lanes, cores: awake::cores() };
@@ -218,7 +218,7 @@ fn bar(cases: usize) -> ProgressBar {
 /// What all measurements have in common.
 struct Measuring<'a> {
     tuner: &'a Tuner,
-    module: Module,
+    module: TransportKind,
     limits: Limits,
     /// For one comparison of plans.
     time: Duration,

@@ -5,7 +5,7 @@
 use core::ops::Range;
 
 use causeway_measure::statistics::Summary;
-use causeway_pipeline::{Change, Direction, Module, Plan, Rule};
+use causeway_pipeline::{Change, Direction, Plan, Rule, TransportKind};
 
 /// What a plan must be better by than the built-in one, or noise would be kept.
 const LEAST_GAIN: f64 = 1.03;
@@ -59,12 +59,12 @@ pub fn by_pieces(first: Plan, bytes: usize) -> Vec<Plan> {
 
 /// The plans that are tried next: again the `first` one, the best so far, and others that differ from that in what works on a
 /// piece. Over TCP the lanes do the copying, elsewhere threads do.
-pub fn by_workers(module: Module, first: Plan, best: Plan, limits: Limits) -> Vec<Plan> {
-    let most = if module == Module::Tcp { limits.lanes } else { limits.cores };
+pub fn by_workers(module: TransportKind, first: Plan, best: Plan, limits: Limits) -> Vec<Plan> {
+    let most = if module.has_lanes() { limits.lanes } else { limits.cores };
     let counts = (0..=5).map(|shift| 1 << shift).filter(move |count| *count <= most.max(1));
-    let others = counts.map(move |count| match module {
-        Module::Tcp => Plan { lanes: count, ..best },
-        Module::Shm | Module::Verbs => Plan { threads: count, ..best },
+    let others = counts.map(move |count| match module.has_lanes() {
+        true => Plan { lanes: count, ..best },
+        false => Plan { threads: count, ..best },
     });
     distinct([first, best].into_iter().chain(others))
 }
@@ -117,7 +117,7 @@ fn median(times: &[f64]) -> f64 {
 }
 
 /// The rule for the copies that a step serves.
-pub fn rule(module: Module, direction: Direction, step: &Step, plan: Plan) -> Rule {
+pub fn rule(module: TransportKind, direction: Direction, step: &Step, plan: Plan) -> Rule {
     Rule {
         module: Some(module),
         direction: Some(direction),
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_built_in_plan_comes_first_and_no_plan_twice() {
         let limits = Limits { lanes: 8, cores: 4 };
-        for module in Module::ALL {
+        for module in TransportKind::ALL {
             for (step, direction) in
                 steps(false).iter().flat_map(|step| Direction::ALL.map(|way| (step, way)))
             {
@@ -160,8 +160,8 @@ mod tests {
                 }
             }
         }
-        let first = built_in(Module::Tcp, Direction::FromDevice, 64 << 20);
-        let workers = by_workers(Module::Tcp, first, first, limits);
+        let first = built_in(TransportKind::Tcp, Direction::FromDevice, 64 << 20);
+        let workers = by_workers(TransportKind::Tcp, first, first, limits);
         // The built-in one asks for more lanes than there are, which is to take all.
         assert_eq!(workers[1..].iter().map(|plan| plan.lanes).max(), Some(8));
     }
@@ -181,11 +181,11 @@ mod tests {
     #[test]
     fn rules_can_be_read_by_whoever_uses_them() {
         let steps = steps(false);
-        let plan = built_in(Module::Shm, Direction::FromDevice, 1 << 20);
+        let plan = built_in(TransportKind::Shm, Direction::FromDevice, 1 << 20);
         for step in &steps {
-            let text = rule(Module::Shm, Direction::FromDevice, step, plan).to_string();
+            let text = rule(TransportKind::Shm, Direction::FromDevice, step, plan).to_string();
             let table = causeway_pipeline::Table::parse(&text).unwrap();
-            assert_eq!(table.plan(Module::Shm, Direction::FromDevice, step.bytes), plan);
+            assert_eq!(table.plan(TransportKind::Shm, Direction::FromDevice, step.bytes), plan);
         }
     }
 }

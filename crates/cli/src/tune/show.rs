@@ -87,7 +87,7 @@ fn age(age: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_pipeline::Module;
+    use causeway_pipeline::TransportKind;
     use causeway_pipeline::profile::{FORM, Pair};
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         };
         let profile = Profile {
             form: FORM,
-            pair: Pair { client: "desk".into(), ..Pair::of_this_host("server", "GPU-1", Module::Tcp) },
+            pair: Pair { client: "desk".into(), ..Pair::of_this_host("server", "GPU-1", TransportKind::Tcp) },
             device_name: "NVIDIA H200".into(),
             measured_at: 1000,
             pipeline: String::new(),

@@ -10,8 +10,8 @@ use causeway_api::calls;
 use causeway_api::handle::{Handle, MOST_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{PeerTicket, PeerWay};
-use causeway_fabric::Via;
-use causeway_fabric::between::{self, BetweenServers};
+use causeway_link::TransportKind;
+use causeway_link::between::{self, BetweenServers};
 use std::sync::OnceLock;
 
 /// What the user lets carry copies between devices of two servers.
@@ -43,7 +43,7 @@ pub struct PeerLink {
     /// The ticket with which it came there.
     pub ticket: PeerTicket,
     /// What carries the bytes.
-    pub via: Via,
+    pub via: TransportKind,
 }
 
 /// The ways, by destination and source. A link that could not be had is not tried again.
@@ -88,7 +88,7 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
     };
     let PeerWay { via, reason } = call_in(Handle::null_of(destination), &request)?;
     let (destination, source) = (destination + 1, source + 1);
-    match Via::ALL.into_iter().find(|known| *known.to_string() == *via) {
+    match TransportKind::named(&via) {
         Some(via) => {
             note(format!(
                 "copies from devices of server {source} to those of server {destination} go via {via}{reason}"

@@ -7,12 +7,12 @@ use crate::environment;
 use crate::locks::{RwLock, rank};
 use crate::log::{error, info};
 use causeway_pipeline::profile::{self, Pair};
-use causeway_pipeline::{Direction, Module, Plan, Profile, Table, VARIABLE, for_distance};
+use causeway_pipeline::{Direction, Plan, Profile, Table, TransportKind, VARIABLE, for_distance};
 use std::time::Duration;
 
 /// How the copies of one session are carried.
 pub struct Plans {
-    module: Module,
+    module: TransportKind,
     /// What the length of the network asks for.
     by_distance: Table,
     /// What the session began with.
@@ -29,7 +29,7 @@ const BUILT_IN: &str = "built-in";
 
 impl Plans {
     /// Looks for the plans for a session with a server whose first device has this UUID, over a network with this round trip.
-    pub fn find(server: &str, device: &str, module: Module, distance: Duration) -> Self {
+    pub fn find(server: &str, device: &str, module: TransportKind, distance: Duration) -> Self {
         let user = of_user();
         let pair = Pair::of_this_host(server, device, module);
         let profile = find(&pair);

@@ -9,7 +9,6 @@ use crate::log::info;
 use crate::model::host_memory::{self, Range};
 use crate::model::region::HostRegion;
 use crate::remote::session::{self, Session};
-use causeway_fabric::Via;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,7 +37,7 @@ fn is_worth_while(size: usize, before: usize, bytes: usize) -> bool {
 
 /// A copy from or to this memory is about to go over a session: its card had better know it, if the memory has no gaps.
 pub fn note(session: &Session, memory: &HostRegion) {
-    if session.link().via() != Via::Verbs || !memory.is_contiguous() {
+    if !session.link().is_one_sided() || !memory.is_contiguous() {
         return;
     }
     let (start, end) = memory.span();

@@ -2,7 +2,7 @@
 
 use crate::environment;
 use crate::model::region::HostRegion;
-use causeway_fabric::{Counters, Via};
+use causeway_link::{Counters, TransportKind};
 use causeway_pipeline::Direction;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub enum Between {
     /// The destination's device itself.
     Device,
     /// A link between their workers.
-    Link(Via),
+    Link(TransportKind),
     /// This process.
     Client,
 }
@@ -35,9 +35,9 @@ impl Between {
     /// Every one, and its name in the report.
     const ALL: [(Self, &'static str); 5] = [
         (Self::Device, "device"),
-        (Self::Link(Via::Shm), "shm"),
-        (Self::Link(Via::Verbs), "verbs"),
-        (Self::Link(Via::Tcp), "tcp"),
+        (Self::Link(TransportKind::Shm), "shm"),
+        (Self::Link(TransportKind::Verbs), "verbs"),
+        (Self::Link(TransportKind::Tcp), "tcp"),
         (Self::Client, "client"),
     ];
 }
@@ -137,7 +137,7 @@ pub struct Copies {
 
 /// The counts. Bytes that network cards moved by themselves, by GPUDirect or from and into registered memory, are counted by the link, a
 /// transfer at a time.
-pub fn report(via: Via, link: &Counters) -> Copies {
+pub fn report(via: TransportKind, link: &Counters) -> Copies {
     let directed = |direction: Direction, direct: u64, registered: u64| {
         let counts = &CARRIED[direction as usize];
         let transferred = counts[By::Transfers as usize].now();
@@ -150,8 +150,8 @@ pub fn report(via: Via, link: &Counters) -> Copies {
             registered: Moved { bytes: registered },
             zero_copy: counts[By::Common as usize].now(),
             with_commands: counts[By::Command as usize].now(),
-            tcp: (via == Via::Tcp).then_some(others),
-            staged: (via != Via::Tcp).then_some(others),
+            tcp: via.has_lanes().then_some(others),
+            staged: (!via.has_lanes()).then_some(others),
             pageable: PAGEABLE[direction as usize].now(),
         }
     };

@@ -13,7 +13,7 @@ use crate::remote::visible;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::{CUresult, CUstream};
-use causeway_fabric::Carriage;
+use causeway_link::Carriage;
 use causeway_sync::{delays, threads};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, HOST_DONE_TRANSFER};

@@ -18,7 +18,8 @@ use super::board::Token;
 use super::control::Control;
 use super::heartbeat::Pulse;
 use super::messages::{self, ToBroker};
-use crate::worker::{Arrival, Joining};
+use crate::worker::Arrival;
+use causeway_link::Upgrade;
 
 /// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands it over.
 const PATIENCE_FOR_DISK: Duration = Duration::from_secs(60);
@@ -44,7 +45,7 @@ pub struct PeerCaller {
     /// The ticket with which it came.
     pub ticket: LaneToken,
     /// What it is.
-    pub arrival: Arrival<Connection, Joining>,
+    pub arrival: Arrival<Connection, Upgrade>,
 }
 
 #[derive(Default)]

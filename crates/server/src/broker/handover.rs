@@ -7,9 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use causeway_connection::channel::{Connection, Socket, end_after_last_words};
-use causeway_fabric::shm::join::offer;
-use causeway_fabric::shm::staging;
-use causeway_fabric::{Link, LinkError, Receiver, verbs};
+use causeway_link::transports::NotJoined;
+use causeway_link::{Link, LinkError, Receiver, Upgrade};
 use causeway_sandbox::ConfinementError;
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
@@ -23,7 +22,7 @@ use super::exchange::{Exchange, PeerCaller};
 use super::heartbeat::Beat;
 use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker};
 use crate::back_end::GpuChoice;
-use crate::worker::{Arrival, Joining, Prepared};
+use crate::worker::{Arrival, Prepared};
 
 /// Why a worker cannot begin its work.
 #[derive(Debug, Error)]
@@ -187,7 +186,7 @@ impl WorkerStart {
         self.connection.send_handshake(|out| answer.encode(out))?;
         let socket = Arc::clone(self.connection.socket());
         let (link, receiver) = establish(&self.control, self.connection)?;
-        tracing::info!(session = %self.session, via = %link.via(), "the client is served");
+        tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
         let (control, lanes) = (Arc::new(self.control), link.clone());
         let exchange = Exchange::new(Arc::clone(&control), self.session);
         let asker = Arc::clone(&exchange);
@@ -224,21 +223,12 @@ fn establish(control: &Control, connection: Connection) -> Result<(Link, Receive
             }
             break;
         }
+        let mut upgrade = None;
         match messages::receive(control)? {
-            (ToWorker::Join, Some(socket)) => match offer(socket, staging::layout()) {
-                Ok(joined) => {
-                    tracing::debug!(staging = joined.staging(), "memory is shared with the client");
-                    return Ok(joined.link(&connection)?);
-                }
-                Err(error) => {
-                    tracing::warn!("no memory is shared with the client, which is on this host: {error}")
-                }
-            },
+            (ToWorker::Join, Some(socket)) => upgrade = Some(Upgrade::Memory(socket)),
             (ToWorker::Verbs { hello, keys }, Some(socket)) => {
-                match verbs::join::offer(Connection::new(TcpStream::from(socket), keys), &hello) {
-                    Ok(joined) => return Ok(joined.link(&connection)?),
-                    Err(error) => tracing::warn!("the client is not served over verbs: {error}"),
-                }
+                let setup = Connection::new(TcpStream::from(socket), keys);
+                upgrade = Some(Upgrade::QueuePairs(hello, Box::new(setup)));
             }
             (ToWorker::Lane { keys }, Some(socket)) => lanes.push((socket, keys)),
             // No command has come.
@@ -246,6 +236,12 @@ fn establish(control: &Control, connection: Connection) -> Result<(Link, Receive
                 messages::send(control, &ToBroker::Pong { number, beat: 0 }, None)?
             }
             _ => tracing::warn!("the broker sent something that a worker without commands cannot use"),
+        }
+        match upgrade.map(|upgrade| upgrade.accept(&connection)) {
+            Some(Ok(link)) => return Ok(link),
+            Some(Err(NotJoined::System(error))) => return Err(error.into()),
+            Some(Err(NotJoined::Unusable(why))) => tracing::warn!("the session stays on TCP: {why}"),
+            None => {}
         }
     }
     let (link, receiver) = Link::accepted(connection)?;
@@ -287,11 +283,11 @@ fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) 
                 exchange.peer_came(PeerCaller { ticket, arrival });
             }
             Ok((ToWorker::PeerJoin { ticket }, Some(socket))) => {
-                exchange.peer_came(PeerCaller { ticket, arrival: Arrival::Joins(Joining::Memory(socket)) });
+                exchange.peer_came(PeerCaller { ticket, arrival: Arrival::Joins(Upgrade::Memory(socket)) });
             }
             Ok((ToWorker::PeerVerbs { hello, keys }, Some(socket))) => {
                 let setup = Box::new(Connection::new(TcpStream::from(socket), keys));
-                let arrival = Arrival::Joins(Joining::Verbs(hello, setup));
+                let arrival = Arrival::Joins(Upgrade::QueuePairs(hello, setup));
                 exchange.peer_came(PeerCaller { ticket: hello.token, arrival });
             }
             Ok((ToWorker::Ping { number }, _)) => {

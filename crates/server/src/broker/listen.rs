@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::{Connection, end_after_last_words};
-use causeway_fabric::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
+use causeway_link::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{

@@ -3,10 +3,10 @@
 //! A segment is registered with the GPU when it is first used. Where that is refused, copies go through it all the
 //! same, only slower.
 
-use causeway_fabric::shm::layout::SEGMENT;
-use causeway_fabric::{Lease, Region};
 use causeway_gpu::{Gpu, Registration};
+use causeway_link::{Lease, Region};
 use causeway_memory::pages::{self, Access};
+use causeway_transport::slots::SEGMENT;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -6,9 +6,9 @@
 
 use causeway_api::calls::{memory_block_create, memory_block_release};
 use causeway_api::types::DevicePlace;
-use causeway_fabric::{DeviceMemory, DeviceUse, Link, Via};
 use causeway_gpu::Gpu;
 use causeway_gpu::direct::{DirectMemory, DirectWays};
+use causeway_link::{DeviceMemory, DeviceUse, Link};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd as _;
@@ -140,8 +140,8 @@ impl Direct {
         blocks: &Arc<DeviceBlocks>,
         usage: DeviceUse,
     ) -> Result<Self, String> {
-        if link.via() != Via::Verbs {
-            return Err(format!("sessions over {} need no GPUDirect", link.via()));
+        if !link.is_one_sided() {
+            return Err(format!("sessions over {} need no GPUDirect", link.kind()));
         }
         let ways = gpu.direct_ways(0);
         if ways.usable.is_empty() {

@@ -2,9 +2,9 @@
 
 use super::arena::{Arena, Leased};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Destination, Lease, TransferError};
 use causeway_gpu::busy::HostMemory;
 use causeway_gpu::{Gpu, Staging};
+use causeway_link::{Destination, Lease, TransferError};
 use causeway_pipeline::PAST_CACHES_UP_TO;
 use memmap2::Mmap;
 use parking_lot::Mutex;

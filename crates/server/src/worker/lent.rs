@@ -10,8 +10,8 @@ use super::incoming::Buffer;
 use causeway_api::calls::{Request, copy_from_device, copy_to_device};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{LentMemory, Payload};
-use causeway_fabric::Piece;
 use causeway_gpu::CuResult;
+use causeway_link::Piece;
 use std::sync::Arc;
 
 /// The most bytes that are lent for one copy; a client that names more gets an error.

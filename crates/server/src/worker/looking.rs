@@ -1,8 +1,8 @@
 //! What does the receiving thread look for while its client says nothing?
 
 use super::engine::Engine;
-use causeway_fabric::Meanwhile;
 use causeway_gpu::Watch;
+use causeway_link::Meanwhile;
 use std::sync::Arc;
 
 /// For the end of work, since a program that waits for the device says nothing until that is noticed; and for what has become ready,

@@ -30,14 +30,14 @@ mod pool;
 mod stops;
 mod waits;
 
-pub use peers::{Arrival, Joining};
+pub use peers::Arrival;
 
 use crate::back_end::{self, GpuChoice};
 use crate::broker::Exchange;
 use crate::broker::handover::WorkerStart;
 use causeway_api::snapshot::Snapshot;
-use causeway_fabric::{Link, LinkError, Receiver};
 use causeway_gpu::{CuResult, Gpu, OutputStream};
+use causeway_link::{Link, LinkError, Receiver};
 use causeway_sync::delays;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use causeway_access::{Key, Target};
-use causeway_fabric::{ConnectError, ConnectOptions, Session, connect, describe_process};
+use causeway_link::{ConnectError, ConnectOptions, Session, connect, describe_process};
 use causeway_server::broker::{Access, BrokerConfig, GpuChoice, RunningBroker};
 use causeway_wire::handshake::ClientHello;
 

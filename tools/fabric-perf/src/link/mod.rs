@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
-use causeway_fabric::verbs::join::{Chance, chance_with};
-use causeway_fabric::verbs::{JoinError, Settings};
-use causeway_fabric::{Carriage, Lease, Link, LinkError, LinkEvents, NotRegistered, Receiver, Sending};
+use causeway_link::{Carriage, Lease, Link, LinkError, LinkEvents, NotRegistered, Receiver, Sending};
+use causeway_transport_verbs::join::{Chance, chance_with};
+use causeway_transport_verbs::{JoinError, Settings};
 use causeway_wire::codec::{Decode as _, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::Answer;
@@ -134,7 +134,7 @@ impl Intention {
             Ok(Answer::Refused { text }) => return Err(JoinError::Refused(text).into()),
             _ => return Err(LinkTrouble::Senseless),
         };
-        let (link, receiver) = self.chance.join(setup, worker)?.link(&command)?;
+        let (link, receiver) = Link::new(self.chance.join(setup, worker)?.parts(&command)?)?;
         let ball = Arc::new(Ball::default());
         link.start(Arc::<Ball>::clone(&ball));
         Ok(Asking { link, receiver, ball, transfers: 0, capacity: self.capacity })

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
-use causeway_fabric::verbs::join::offer_with;
-use causeway_fabric::{Lease, Link, LinkError, LinkEvents, Receiver, Sending};
+use causeway_link::{Lease, Link, LinkError, LinkEvents, Receiver, Sending};
+use causeway_transport_verbs::join::offer_with;
 use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
@@ -33,7 +33,7 @@ pub fn obey(
         depth: setting.capacity,
     };
     let joined = offer_with(setup, &hello, || settings(setting, device))?;
-    let (link, receiver) = joined.link(&command)?;
+    let (link, receiver) = Link::new(joined.parts(&command)?)?;
     let mut memory = vec![0x5a; LONGEST as usize];
     // SAFETY: it is forgotten before it goes.
     unsafe { link.register(memory.as_mut_ptr(), memory.len()) }?;

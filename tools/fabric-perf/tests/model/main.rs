@@ -100,7 +100,7 @@ fn checks() -> String {
     out
 }
 
-/// What `fabric::verbs` should reach, by size.
+/// What `causeway-transport-verbs` should reach, by size.
 fn rates() -> String {
     let shown = [64.0, 2.0 * KIB, 4.0 * KIB, 64.0 * KIB, MIB];
     let mut out = String::from("| card | from |");

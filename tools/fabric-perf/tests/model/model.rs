@@ -81,7 +81,7 @@ pub struct Setting {
 /// How room in a queue becomes free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
-    /// Each completion makes room for one message, as in `fabric::verbs`.
+    /// Each completion makes room for one message, as in `causeway-transport-verbs`.
     Sliding,
     /// The queue is filled, and is filled again when all of it is done.
     Drained,

@@ -17,9 +17,8 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::handle::MOST_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{ConnectOptions, Reception, Via, ViaChoice, describe_process};
+use causeway_link::{ConnectOptions, Reception, TransportChoice, TransportKind, describe_process};
 use causeway_pipeline::DEFAULT_LANES;
-use causeway_pipeline::Module;
 use causeway_sync::{awake, threads};
 use causeway_wire::codec::Decoder;
 use std::path::PathBuf;
@@ -61,8 +60,8 @@ impl From<String> for Trouble {
 /// A session that the server has granted.
 struct Granted {
     target: Target,
-    via: ViaChoice,
-    opened: causeway_fabric::Session,
+    via: TransportChoice,
+    opened: causeway_link::Session,
     snapshot: Snapshot,
     started: Instant,
 }
@@ -136,7 +135,7 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
     let for_worker = environment::for_worker();
     debug!("variables for the worker: {for_worker:?}");
     let mut hello = describe_process(FINGERPRINT, for_worker);
-    let via = environment::read("CAUSEWAY_VIA").unwrap_or_default().parse::<ViaChoice>();
+    let via = environment::read("CAUSEWAY_VIA").unwrap_or_default().parse::<TransportChoice>();
     let mut options = ConnectOptions {
         via: via.map_err(|cause| format!("CAUSEWAY_VIA cannot be used: {cause}"))?,
         socket_folder: environment::read("CAUSEWAY_SOCKET_DIR")
@@ -144,12 +143,12 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
             .map(PathBuf::from),
         ..ConnectOptions::default()
     };
-    let planned = plans::of_user().most_lanes(Module::Tcp);
+    let planned = plans::of_user().most_lanes(TransportKind::Tcp);
     if options.lanes_by_distance && planned > 0 {
         // As many as the user's plans ask for, so that they can be had.
         (hello.lanes, options.lanes_by_distance) = (planned.max(DEFAULT_LANES), false);
     }
-    let opened = causeway_fabric::connect(target, hello, &options).map_err(|cause| cause.to_string())?;
+    let opened = causeway_link::connect(target, hello, &options).map_err(|cause| cause.to_string())?;
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
         .value()
         .map_err(|cause| format!("the list of devices of {target} makes no sense: {cause}"))?;
@@ -197,24 +196,20 @@ fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Resul
     let seen = device::all().iter().filter(|device| device.server == server).count();
     info!(
         "connected to {target} via {} in {:.1} ms: {}, {seen} of {} device(s), first {}",
-        opened.link.via(),
+        opened.link.kind(),
         started.elapsed().as_secs_f64() * 1e3,
         snapshot.backend,
         snapshot.devices.len(),
         snapshot.devices.first().map_or("none", |device| device.name.as_str())
     );
     for reason in &opened.reasons {
-        info!("not via {}: {}", reason.via, reason.text);
+        info!("not via {}: {}", reason.kind, reason.text);
     }
     if let Some(shortage) = opened.link.shortage() {
         info!("copies are slower than they could be: {shortage}");
     }
+    let transport = opened.link.kind();
     let first = snapshot.devices.first().map(|device| device.uuid_text()).unwrap_or_default();
-    let module = match opened.link.via() {
-        Via::Tcp => Module::Tcp,
-        Via::Shm => Module::Shm,
-        Via::Verbs => Module::Verbs,
-    };
     crate::model::host_window::open(snapshot.host_window);
     if let Err(cause) = crate::model::host_window::MANAGED.open(snapshot.managed_window) {
         info!("no addresses for managed memory of devices ({cause}): it is the host's");
@@ -231,7 +226,7 @@ fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Resul
         replies: Replies::new(),
         faults: Faults::default(),
         tickets: completion::tickets(server),
-        plans: Plans::find(target.endpoint.host(), &first, module, opened.distance),
+        plans: Plans::find(target.endpoint.host(), &first, transport, opened.distance),
         snapshot,
         synchronous: environment::is_on("CAUSEWAY_SYNC"),
         launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),

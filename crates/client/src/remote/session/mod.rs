@@ -29,7 +29,7 @@ use causeway_api::calls::{Call, Opcode};
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Carriage, Link, Reason, Reception, Via, ViaChoice};
+use causeway_link::{Carriage, Link, Reason, Reception, TransportChoice};
 use causeway_memory::SealedMemory;
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::handshake::Locality;
@@ -53,7 +53,7 @@ pub struct Session {
     /// Where the server is.
     pub(crate) target: Target,
     /// What the user wants to carry calls and copies.
-    pub(crate) via: ViaChoice,
+    pub(crate) via: TransportChoice,
     /// How it is reached from its own host.
     pub(crate) locality: Locality,
     link: Link,
@@ -292,7 +292,7 @@ impl Session {
     /// How calls and copies get to the server, for the counts.
     fn way(&self) -> statistics::Way<'_> {
         statistics::Way {
-            via: self.link.via(),
+            via: self.link.kind(),
             reasons: &self.reasons,
             link: self.link.counters(),
             opening: &self.opening,
@@ -310,7 +310,7 @@ impl Session {
 
     /// Whether memory of this process can be the worker's, too.
     pub fn shares_memory(&self) -> bool {
-        self.link.via() == Via::Shm
+        self.link.passes_descriptors()
     }
 
     /// Hands memory to the worker, for a command that names its number.

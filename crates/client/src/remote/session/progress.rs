@@ -3,7 +3,7 @@
 //! It shows only when standard error is a terminal, the upload is large, and it has taken a while already; nothing of
 //! it remains on the screen.
 
-use causeway_fabric::Link;
+use causeway_link::Link;
 use causeway_sync::threads;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::io::{IsTerminal, Write, stderr};

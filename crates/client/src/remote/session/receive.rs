@@ -9,7 +9,7 @@ use crate::model::transfers;
 use crate::process;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Awaited, LinkError, LinkEvents, Meanwhile};
+use causeway_link::{Awaited, LinkError, LinkEvents, Meanwhile};
 use causeway_sync::{awake, delays};
 use causeway_wire::message::{Messages, WorkerMessage};
 

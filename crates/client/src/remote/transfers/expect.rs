@@ -7,7 +7,7 @@ use crate::model::transfers::{self, Carrier, Expected, Transfer};
 use crate::remote::session::{self, Session};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_fabric::Awaited;
+use causeway_link::Awaited;
 use std::sync::Arc;
 
 impl Carrier for Session {

@@ -2,7 +2,7 @@
 
 use crate::model::host_writes::Bounce;
 use crate::model::transfers::{PENDING, Transfer};
-use causeway_fabric::{ChooseMemory, Destination, TransferError};
+use causeway_link::{ChooseMemory, Destination, TransferError};
 use causeway_memory::copiers;
 use causeway_sync::delays;
 use core::ops::Range;

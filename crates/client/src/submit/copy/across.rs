@@ -21,8 +21,7 @@ use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUresult};
 use causeway_api::types::{DevicePlace, PeerTicket, Region};
-use causeway_fabric::Via;
-use causeway_fabric::between::BetweenServers;
+use causeway_link::between::BetweenServers;
 
 /// Carries a copy out that its stream's server alone cannot; nothing when it can.
 ///
@@ -134,7 +133,7 @@ fn between_servers(
     let is_here = mode != Mode::Synchronous && stream.context.server() == to.handle.server();
     // The device that carries the copy out is that of the stream it is put into.
     let carrier = if is_here { stream.context } else { to.handle };
-    let lent = if link.via == Via::Shm && peers::choice() == BetweenServers::Auto {
+    let lent = if link.via.is_within_host() && peers::choice() == BetweenServers::Auto {
         lent(&source, carrier, (link.peer, link.ticket))?
     } else {
         None

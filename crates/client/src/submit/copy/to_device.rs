@@ -16,7 +16,7 @@ use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, Payload};
-use causeway_fabric::{Carriage, Sending};
+use causeway_link::{Carriage, Sending};
 use causeway_pipeline::{Direction, PAST_CACHES_UP_TO, Plan};
 use core::slice;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! What does the engine do with what the link tells it?
 
 use super::Engine;
-use causeway_fabric::{DescriptorError, Destination, Lease, LinkError, LinkEvents};
+use causeway_link::{DescriptorError, Destination, Lease, LinkError, LinkEvents};
 use causeway_memory::SealedMemory;
 use causeway_sync::delays;
 use causeway_wire::message::HOST_DONE_TRANSFER;

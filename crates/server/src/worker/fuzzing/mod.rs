@@ -16,10 +16,10 @@ use causeway_api::handle::{
 use causeway_api::image::Form;
 use causeway_api::types::JitOptions;
 use causeway_connection::channel::Connection;
-use causeway_fabric::{Link, Receiver};
 use causeway_gpu::Gpu as _;
 use causeway_gpu::calls::*;
 use causeway_gpu_software::{Options, SoftwareGpu};
+use causeway_link::{Link, Receiver};
 use causeway_wire::frame::{FrameReader, MAX_BODY};
 use causeway_wire::message::{Messages, WorkerMessage};
 use script::{Happening, script};

@@ -32,15 +32,14 @@ use causeway_api::sys::{CUresult, CUstream_flags};
 use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_connection::Dial;
 use causeway_connection::channel::Connection;
-use causeway_fabric::shm::{self, staging};
-use causeway_fabric::{
-    ConnectOptions, DeviceUse, Link, PeerAddress, PeerLink, Receiver, Via, connect_peer, verbs, via,
-};
 use causeway_gpu::CuResult;
 use causeway_gpu::objects::Translate as _;
+use causeway_link::transport_choice::why_not_better;
+use causeway_link::transports::NotJoined;
+use causeway_link::{ConnectOptions, DeviceUse, Link, PeerAddress, PeerLink, Upgrade, connect_peer};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode;
-use causeway_wire::handshake::{LaneToken, Locality, SessionId, VerbsHello};
+use causeway_wire::handshake::{LaneToken, Locality, SessionId};
 use causeway_wire::text::Printable;
 use destination::Reader;
 use loans::Loan;
@@ -53,33 +52,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// What joins two workers otherwise than by TCP connections.
-#[derive(Debug)]
-pub enum Joining {
-    /// A socket of this host, over which both get memory to share.
-    Memory(OwnedFd),
-    /// A connection on which queue pairs are set up, and what the other worker wants of them.
-    Verbs(VerbsHello, Box<Connection>),
-}
-
-impl Joining {
-    /// Joins the two; a part of a sentence where that fails.
-    fn link(self, connection: &Connection) -> Result<io::Result<(Link, Receiver)>, String> {
-        match self {
-            Self::Memory(socket) => match shm::join::offer(socket, staging::layout()) {
-                Ok(joined) => Ok(joined.link(connection)),
-                Err(cause) => {
-                    Err(format!("no memory is shared with another server's worker on this host: {cause}"))
-                }
-            },
-            Self::Verbs(hello, setup) => match verbs::join::offer(*setup, &hello) {
-                Ok(joined) => Ok(joined.link(connection)),
-                Err(cause) => Err(format!("another server's worker is not served over verbs: {cause}")),
-            },
-        }
-    }
-}
 
 /// Has the broker make connections, as a worker may not.
 struct ByBroker {
@@ -177,7 +149,7 @@ fn direct(engine: &Engine, link: &Link, usage: DeviceUse) -> (Option<Direct>, St
             let text = direct.explain();
             (Some(direct), text)
         }
-        Err(_) if link.via() != Via::Verbs => (None, String::new()),
+        Err(_) if !link.is_one_sided() => (None, String::new()),
         Err(why) => (None, why),
     }
 }
@@ -220,9 +192,9 @@ impl Engine {
     /// Does what has to be done with what came of another worker.
     fn take_peer_in(
         self: &Arc<Self>,
-        arrivals: &mut Arrivals<Connection, Joining>,
+        arrivals: &mut Arrivals<Connection, Upgrade>,
         ticket: LaneToken,
-        step: Step<Connection, Joining>,
+        step: Step<Connection, Upgrade>,
     ) {
         let served = match step {
             Step::Wait => return,
@@ -234,10 +206,11 @@ impl Engine {
                 }
                 return;
             }
-            Step::Join(connection, joining) => match joining.link(&connection) {
-                Ok(served) => served,
-                Err(why) => {
-                    tracing::info!("{why}");
+            Step::Join(connection, upgrade) => match upgrade.accept(&connection) {
+                Ok(served) => Ok(served),
+                Err(NotJoined::System(error)) => Err(error),
+                Err(NotJoined::Unusable(why)) => {
+                    tracing::info!("another server's worker: {why}");
                     let step = arrivals.not_joined(ticket, connection);
                     return self.take_peer_in(arrivals, ticket, step);
                 }
@@ -249,7 +222,7 @@ impl Engine {
             Ok((link, receiver)) => {
                 let (direct, found) = direct(self, &link, DeviceUse::LentToRead);
                 let found = if found.is_empty() { found } else { format!(", out of the device by {found}") };
-                tracing::info!("another server's worker reads here via {}{found}", link.via());
+                tracing::info!("another server's worker reads here via {}{found}", link.kind());
                 source::serve(self, &link, receiver, direct);
                 self.peers.links.lock().push((ticket, link));
                 self.peers.link_came.notify_all();
@@ -287,8 +260,8 @@ impl Engine {
         self.aside.run(move || {
             let way = match connect_peer(&address, session, ticket, &options) {
                 Ok(PeerLink { link, receiver, reasons }) => {
-                    let via = link.via();
-                    let reason = via::why_not_better(via, &reasons);
+                    let via = link.kind();
+                    let reason = why_not_better(via, &reasons);
                     tracing::info!("copies come from the server at {} via {via}{reason}", address.target);
                     let (direct, found) = direct(&engine, &link, DeviceUse::Own);
                     let found =

@@ -6,11 +6,11 @@ use crate::worker::engine::{Engine, Head};
 use causeway_api::calls::peer_copy;
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_fabric::{DeviceMemory, LinkError, Via};
 use causeway_gpu::busy::{Busy, HostMemory};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Gate, NativePlace};
-use causeway_pipeline::{Direction, Module, Piece, Plan, Shape, Table, cut};
+use causeway_link::{DeviceMemory, LinkError, TransportKind};
+use causeway_pipeline::{Direction, Piece, Plan, Shape, Table, cut};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::PeerMessage;
 use parking_lot::Mutex;
@@ -56,7 +56,7 @@ impl Engine {
         let stream = self.objects.native(request.stream)?;
         let destination = request.destination.natives(&self.objects)?;
         let (plan, pieces) =
-            pieces(&destination, reader.link.via()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            pieces(&destination, reader.link.kind()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let copy = Arc::new(Copy {
             head,
             offer: request.offer,
@@ -91,16 +91,14 @@ impl Engine {
 }
 
 /// How a copy is read, and its pieces. Rows of arrays stay whole: what their elements are only the driver knows.
-fn pieces(destination: &NativePlace, via: Via) -> Option<(Plan, impl Iterator<Item = Piece> + Send + use<>)> {
+fn pieces(
+    destination: &NativePlace,
+    via: TransportKind,
+) -> Option<(Plan, impl Iterator<Item = Piece> + Send + use<>)> {
     let (width, height, depth) = destination.size();
     let bytes = usize::try_from(destination.bytes()?).ok()?;
-    let module = match via {
-        Via::Tcp => Module::Tcp,
-        Via::Shm => Module::Shm,
-        Via::Verbs => Module::Verbs,
-    };
     // The other worker's copy from its device is the first stage.
-    let plan = Table::default().plan(module, Direction::FromDevice, bytes);
+    let plan = Table::default().plan(via, Direction::FromDevice, bytes);
     let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
     let most = match destination {
         NativePlace::Memory(_) => plan.buffer_bytes,

@@ -18,7 +18,7 @@ use crate::worker::arena::Arena;
 use crate::worker::direct::Direct;
 use crate::worker::engine::Engine;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Counters, DescriptorError, Destination, Lease, Link, LinkError, LinkEvents, Receiver};
+use causeway_link::{Counters, DescriptorError, Destination, Lease, Link, LinkError, LinkEvents, Receiver};
 use causeway_sync::threads;
 use causeway_wire::lent::LentMemory;
 use causeway_wire::message::{Messages, PeerMessage};

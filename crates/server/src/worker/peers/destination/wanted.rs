@@ -2,9 +2,9 @@
 
 use super::copy::Copy;
 use causeway_api::sys::CUresult;
-use causeway_fabric::{Destination, DeviceMemory, Lease, LinkError};
 use causeway_gpu::busy::HostMemory;
 use causeway_gpu::{CuResult, Staging};
+use causeway_link::{Destination, DeviceMemory, Lease, LinkError};
 use causeway_pipeline::Piece;
 use causeway_wire::lent::LentMemory;
 use std::sync::Arc;

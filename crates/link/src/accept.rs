@@ -1,0 +1,346 @@
+//! How a server finds out who is calling, before it trusts a byte.
+
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use causeway_wire::codec::Encode as _;
+use causeway_wire::codec::{DecodeError, Decoder};
+use causeway_wire::frame::MAX_OPENING;
+use causeway_wire::handshake::{
+    Answer, ClientHello, JoinHello, LaneHello, LaneToken, MAX_REFUSAL, NotCauseway, Offer, Opening,
+    PREFACE_SIZE, PeerHello, Preface, PrefaceAnswer, Protection, Secret, TicketId, VerbsHello,
+    VersionMismatch, negotiate,
+};
+use thiserror::Error;
+
+use causeway_access::target::Key;
+use causeway_connection::channel::{Connection, HandshakeReadError};
+use causeway_connection::noise::{Handshake, MESSAGE_SIZE, WrongKey};
+use causeway_connection::socket::tune;
+
+/// What an authenticated caller wants.
+#[derive(Debug)]
+pub enum Request {
+    /// A session.
+    Session {
+        /// What the client says of itself.
+        hello: ClientHello,
+        /// The protocol version to talk.
+        version: u16,
+    },
+    /// To add a bulk lane to a session; its token has not been checked yet.
+    Lane(LaneHello),
+    /// To share memory with a session, at a socket of this host; its token has not been checked yet.
+    Join(JoinHello),
+    /// To set up verbs for a session, or for a way that a ticket leads to; its token has not been checked
+    /// yet.
+    Verbs(VerbsHello),
+    /// A connection of another server's worker, which is checked against the sessions' tickets.
+    Peer(PeerHello),
+    /// A monitoring session.
+    Monitor {
+        /// What the client says of itself.
+        hello: ClientHello,
+    },
+    /// To know what the server's machine is like.
+    Diagnosis {
+        /// What the client says of itself.
+        hello: ClientHello,
+    },
+}
+
+impl Request {
+    /// Whether the request carries its own proof, a session's token or a ticket, so that whoever knows that
+    /// may ask.
+    fn has_proof(&self) -> bool {
+        matches!(self, Self::Lane(_) | Self::Join(_) | Self::Verbs(_) | Self::Peer(_))
+    }
+}
+
+/// A caller that has proved who it is, as far as the server asks for that, and speaks our version.
+#[derive(Debug)]
+pub struct Caller {
+    /// What it wants.
+    pub request: Request,
+    /// Where it is answered.
+    pub connection: Connection,
+}
+
+/// Why a caller was turned away. Where the caller can understand it, it has been told.
+#[derive(Debug, Error)]
+pub enum AcceptError {
+    /// The connection failed or ended.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    /// The caller took too long.
+    #[error("it did not finish the handshake in time")]
+    TooSlow,
+    /// The caller ended the connection.
+    #[error("it ended the connection during the handshake")]
+    Ended,
+    /// The caller speaks something else.
+    #[error(transparent)]
+    NotCauseway(#[from] NotCauseway),
+    /// The caller has no key, and the server demands one.
+    #[error("it came without a key")]
+    NoKey,
+    /// The caller wants to talk in the clear, and the server does not.
+    #[error("it wants to talk in the clear, which this server does only if it is started with --clear")]
+    Clear,
+    /// The caller is another user of this host.
+    #[error("this server is not for its user")]
+    NotAllowed,
+    /// The caller has a key, and the server has none.
+    #[error("it came with a key, and this server has none")]
+    NeedlessKey,
+    /// The caller has another key.
+    #[error("it holds another key")]
+    WrongKey(#[from] WrongKey),
+    /// Who comes with a ticket may use that and nothing else.
+    #[error("it came with a ticket of a session and wants something else than the ticket is for")]
+    NotForTickets,
+    /// The caller speaks another version.
+    #[error(transparent)]
+    Version(#[from] VersionMismatch),
+    /// The caller's message makes no sense.
+    #[error("its first message is damaged: {0}")]
+    Damaged(String),
+}
+
+impl From<HandshakeReadError> for AcceptError {
+    fn from(error: HandshakeReadError) -> Self {
+        match error {
+            HandshakeReadError::Io(error) => match error.kind() {
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TooSlow,
+                io::ErrorKind::UnexpectedEof => Self::Ended,
+                _ => Self::Io(error),
+            },
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+impl From<DecodeError> for AcceptError {
+    fn from(error: DecodeError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+/// What callers over a network meet.
+#[derive(Debug, Clone, Copy)]
+pub struct Door<'a> {
+    /// The key that a caller must prove to hold; without one everybody is let in.
+    pub key: Option<&'a Key>,
+    /// Whether a caller with the key may ask for a link in the clear.
+    pub clear: bool,
+    /// What the server can talk.
+    pub offer: &'a Offer,
+    /// How long a caller may take.
+    pub patience: Patience,
+}
+
+/// How long a caller may take, from its connection on.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// To prove who it is.
+    pub proof: Duration,
+    /// To say what it wants.
+    pub request: Duration,
+}
+
+impl Patience {
+    /// The ends of both times for a caller that has just come.
+    fn deadlines(self) -> (Instant, Instant) {
+        let now = Instant::now();
+        (now + self.proof, now + self.request)
+    }
+}
+
+/// Authenticates a caller over a network and reads its request, and not a byte beyond that. `ticket` finds
+/// the ticket of one of the server's sessions.
+pub fn greet(
+    stream: TcpStream,
+    door: &Door<'_>,
+    ticket: impl FnOnce(TicketId) -> Option<LaneToken>,
+) -> Result<Caller, AcceptError> {
+    let (proof_deadline, deadline) = door.patience.deadlines();
+    tune(&stream)?;
+    stream.set_write_timeout(Some(door.patience.request))?;
+    let mut clear = Connection::new(stream, None);
+    let mut bytes = [0; PREFACE_SIZE];
+    receive(&mut clear, &mut bytes, proof_deadline)?;
+    let preface = Preface::parse(&bytes)?;
+    let (connection, secret) = match (preface.protection, door.key) {
+        (Protection::Unprotected, None) => {
+            write(&clear, &PrefaceAnswer::GoOn.to_bytes())?;
+            (clear, Secret::Key)
+        }
+        (Protection::Unprotected, Some(_)) => {
+            refuse(
+                &clear,
+                "it demands a key: give its whole connect string, causeway://KEY@HOST:PORT, or a file with the key \
+                 (--key-file, CAUSEWAY_KEY_FILE)",
+            );
+            return Err(AcceptError::NoKey);
+        }
+        (_, None) => {
+            refuse(
+                &clear,
+                "it has no key, for it was started with --insecure-no-key: its address is \
+                 causeway://HOST:PORT?insecure-no-key",
+            );
+            return Err(AcceptError::NeedlessKey);
+        }
+        (Protection::Authenticated, Some(_)) if !door.clear => {
+            refuse(
+                &clear,
+                "it talks in the clear only if it is started with --clear; leave ?clear out of its address",
+            );
+            return Err(AcceptError::Clear);
+        }
+        (_, Some(key)) => {
+            let connection = authenticate(clear, &preface, &bytes, key, ticket, proof_deadline)?;
+            (connection, preface.secret)
+        }
+    };
+    let caller = ask(connection, door.offer, deadline)?;
+    // The token of a request for verbs must be that of a session, which no ticket tells, or a ticket.
+    let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Verbs(_));
+    if secret == Secret::Ticket && !is_for_tickets {
+        return Err(AcceptError::NotForTickets);
+    }
+    // Whoever is not at a socket of this host cannot share memory.
+    if let Request::Join(_) = caller.request {
+        return Err(AcceptError::Damaged("it wants to share memory over a network".to_owned()));
+    }
+    Ok(caller)
+}
+
+/// Reads what a caller wants at a Unix socket of this host, where nothing is encrypted. Unless it is
+/// `trusted`, by what the kernel says of it, it gets only what it can prove by a session's token or a ticket.
+pub fn greet_local(
+    stream: UnixStream,
+    trusted: bool,
+    offer: &Offer,
+    patience: Patience,
+) -> Result<Caller, AcceptError> {
+    let (_, deadline) = patience.deadlines();
+    stream.set_write_timeout(Some(patience.request))?;
+    // The standard library's type for TCP serves for any stream socket.
+    let mut connection = Connection::new(TcpStream::from(OwnedFd::from(stream)), None);
+    let mut preface = [0; PREFACE_SIZE];
+    receive(&mut connection, &mut preface, deadline)?;
+    if Preface::parse(&preface)?.protection != Protection::Unprotected {
+        return Err(AcceptError::NeedlessKey);
+    }
+    write(&connection, &PrefaceAnswer::GoOn.to_bytes())?;
+    let mut caller = ask(connection, offer, deadline)?;
+    if !trusted && !caller.request.has_proof() {
+        let text = "it serves its own user here and those whom `causeway serve --allow-user` and --allow-group name, and \
+                    this program's is none of them";
+        let refusal = Answer::Refused { text: text.into() };
+        // The caller may be gone already; the reason is reported either way.
+        let _ = caller.connection.send_handshake(|out| refusal.encode(out));
+        causeway_connection::channel::end_after_last_words(caller.connection.socket());
+        return Err(AcceptError::NotAllowed);
+    }
+    Ok(caller)
+}
+
+/// Reads what a caller wants.
+fn ask(mut connection: Connection, offer: &Offer, deadline: Instant) -> Result<Caller, AcceptError> {
+    let body = connection.receive_handshake(MAX_OPENING, deadline)?;
+    let mut input = Decoder::new(&body);
+    let request = match input.value::<Opening<'_>>()? {
+        Opening::Session { offer: client, rest } => {
+            let version = agree(&mut connection, offer, &client)?;
+            Request::Session { hello: ClientHello::decode_rest(client, rest)?, version }
+        }
+        Opening::Monitor { offer: client, rest } => {
+            agree(&mut connection, offer, &client)?;
+            Request::Monitor { hello: ClientHello::decode_rest(client, rest)? }
+        }
+        Opening::Diagnosis { offer: client, rest } => {
+            agree(&mut connection, offer, &client)?;
+            Request::Diagnosis { hello: ClientHello::decode_rest(client, rest)? }
+        }
+        Opening::Peer(hello) => Request::Peer(hello),
+        Opening::Verbs(hello) => Request::Verbs(hello),
+        Opening::Lane(hello) => Request::Lane(hello),
+        Opening::Join(hello) => Request::Join(hello),
+    };
+    input.finish()?;
+    connection.socket().set_write_timeout(None)?;
+    Ok(Caller { request, connection })
+}
+
+/// The protocol version to talk, or a refusal that the caller has been told.
+fn agree(connection: &mut Connection, offer: &Offer, client: &Offer) -> Result<u16, AcceptError> {
+    negotiate(offer, client).map_err(|mismatch| {
+        let refusal = Answer::Refused { text: mismatch.to_string().into() };
+        // The caller may be gone already; the reason is reported either way.
+        let _ = connection.send_handshake(|out| refusal.encode(out));
+        mismatch.into()
+    })
+}
+
+/// The server's end of the proofs. The caller's first message shows that it holds the secret that it comes
+/// with.
+fn authenticate(
+    mut clear: Connection,
+    preface: &Preface,
+    bytes: &[u8],
+    key: &Key,
+    ticket: impl FnOnce(TicketId) -> Option<LaneToken>,
+    deadline: Instant,
+) -> Result<Connection, AcceptError> {
+    let secret = match preface.secret {
+        Secret::Key => Some(key.clone()),
+        Secret::Ticket => {
+            let mut id = TicketId([0; 8]);
+            receive(&mut clear, &mut id.0, deadline)?;
+            ticket(id).map(|ticket| Key::of_ticket(&ticket))
+        }
+    };
+    let mut message = [0; MESSAGE_SIZE];
+    receive(&mut clear, &mut message, deadline)?;
+    let begun = secret.ok_or(WrongKey).and_then(|secret| {
+        let mut handshake = Handshake::server(&secret, bytes);
+        handshake.read(&message).map(|()| handshake)
+    });
+    let mut handshake = begun.inspect_err(|_| {
+        let text = match preface.secret {
+            Secret::Key => {
+                "the key is not this server's: `causeway key show` prints its connect string there"
+            }
+            Secret::Ticket => "the ticket is not of this server, or its session has ended",
+        };
+        refuse(&clear, text);
+    })?;
+    let mut answer = PrefaceAnswer::GoOn.to_bytes().to_vec();
+    answer.extend(handshake.write());
+    write(&clear, &answer)?;
+    let keys = handshake.finish(preface.protection == Protection::Authenticated);
+    Ok(Connection::new(clear.socket().try_clone()?, Some(keys)))
+}
+
+fn receive(connection: &mut Connection, into: &mut [u8], deadline: Instant) -> Result<(), AcceptError> {
+    connection.incoming.receive_exact(into, deadline).map_err(|error| HandshakeReadError::Io(error).into())
+}
+
+fn write(connection: &Connection, bytes: &[u8]) -> io::Result<()> {
+    (&**connection.socket()).write_all(bytes)
+}
+
+/// Tells a caller in the clear why it is turned away.
+fn refuse(connection: &Connection, text: &str) {
+    debug_assert!(text.len() <= MAX_REFUSAL);
+    let mut bytes = PrefaceAnswer::Refused { length: text.len() as u16 }.to_bytes().to_vec();
+    bytes.extend_from_slice(text.as_bytes());
+    // The caller may be gone already; it is turned away either way.
+    let _ = write(connection, &bytes);
+    causeway_connection::channel::end_after_last_words(connection.socket());
+}

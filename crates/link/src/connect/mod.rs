@@ -1,0 +1,164 @@
+//! How a client gets a session.
+
+mod establish;
+mod peer;
+
+use std::time::{Duration, Instant};
+
+use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
+use causeway_wire::handshake::{Answer, ClientHello, Offer, Opening, VERSIONS, Welcome};
+use causeway_wire::text::Printable;
+
+use crate::handshake::error::{ConnectError, misunderstood, not_via};
+use crate::handshake::first_words::{Proof, authenticate, open};
+use crate::handshake::lanes::Purpose;
+use crate::handshake::options::{ConnectOptions, lanes_asked_for};
+use crate::link::Link;
+use crate::receiver::Receiver;
+use crate::transport_choice::Reason;
+use crate::transports::{Dialling, Facts, TRANSPORTS, Transport, cannot_be_had};
+use causeway_access::Target;
+use causeway_connection::channel::Connection;
+use causeway_connection::exchange::Exchange;
+use causeway_connection::socket::round_trip;
+use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::lanes::{MOST_FOR_DISTANCE, lanes_for};
+use causeway_sync::awake;
+use establish::{establish, facts};
+
+pub use peer::{PeerAddress, PeerLink, connect_peer};
+
+/// A session as the client gets it.
+#[derive(Debug)]
+pub struct Session {
+    /// For sending; [`Link::start`] opens the bulk lanes.
+    pub link: Link,
+    /// For the one thread that receives.
+    pub receiver: Receiver,
+    /// What the server said.
+    pub welcome: Welcome,
+    /// The round trips that it took, each by what it was for.
+    pub round_trips: Vec<&'static str>,
+    /// Why the transports that are not in use are not.
+    pub reasons: Vec<Reason>,
+    /// The shortest round trip of the connection over TCP up to now; zero where the kernel does not know.
+    pub distance: Duration,
+}
+
+/// What this process says of itself in a handshake. `fingerprint` is that of the list of driver functions,
+/// `environment` what the worker sets before it starts the GPU. The number of lanes is taken from
+/// `CAUSEWAY_LANES` where that is a number from 1 to [`MOST_LANES`]; otherwise it is the most that
+/// [`ConnectOptions::lanes_by_distance`] may make of it.
+pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) -> ClientHello {
+    ClientHello {
+        offer: Offer { versions: VERSIONS, fingerprint, release: env!("CARGO_PKG_VERSION").into() },
+        pid: std::process::id(),
+        host: Printable::from_bytes(rustix::system::uname().nodename().to_bytes()),
+        program: std::env::args_os()
+            .next()
+            .map(|name| Printable::from_bytes(name.as_encoded_bytes()))
+            .unwrap_or_default(),
+        environment,
+        lanes: lanes_asked_for().unwrap_or(MOST_FOR_DISTANCE),
+    }
+}
+
+/// Connects to a server and asks for a session, in one round trip after the connection is authenticated.
+/// Where the server turns out to be on this host, the session goes on in shared memory; otherwise nothing
+/// more goes over the network for having tried.
+pub fn connect(
+    target: &Target,
+    hello: ClientHello,
+    options: &ConnectOptions,
+) -> Result<Session, ConnectError> {
+    connect_over(TRANSPORTS, target, hello, options)
+}
+
+/// As [`connect`], over one of these transports.
+pub fn connect_over(
+    table: &[&Transport],
+    target: &Target,
+    hello: ClientHello,
+    options: &ConnectOptions,
+) -> Result<Session, ConnectError> {
+    admit(table, target, options)?;
+    let (connection, answer) =
+        open(target, Proof::Key, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
+    match answer {
+        Answer::Welcome(welcome) => {
+            let distance = round_trip(connection.socket()).unwrap_or_default();
+            let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
+            if options.lanes_by_distance {
+                lanes = lanes.min(lanes_for(distance, awake::cores()));
+            }
+            let (link, receiver, reasons) = establish(
+                table,
+                Dialling {
+                    facts: facts(target, options, &connection, &welcome.locality),
+                    target,
+                    options,
+                    purpose: Purpose::Session { session: welcome.session, token: welcome.token },
+                    lanes,
+                    connection: Some(connection),
+                },
+            )?;
+            // The key's proofs travel each way before the hello; without a key the hello goes with the first
+            // words.
+            let keys = target.protection.needs_key().then_some("keys");
+            let round_trips = ["connection"].into_iter().chain(keys).chain(["hello"]).collect();
+            Ok(Session { link, receiver, welcome, reasons, round_trips, distance })
+        }
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, "a session", &other)),
+    }
+}
+
+/// An error when the transport that was asked for cannot be had from this server, or from any. Nothing is
+/// sent for that.
+pub fn check_choice(target: &Target, options: &ConnectOptions) -> Result<(), ConnectError> {
+    admit(TRANSPORTS, target, options)
+}
+
+fn admit(table: &[&Transport], target: &Target, options: &ConnectOptions) -> Result<(), ConnectError> {
+    match cannot_be_had(table, &Facts::before(target, options)) {
+        Some(Reason { kind, text }) => Err(not_via(target, kind, text)),
+        None => Ok(()),
+    }
+}
+
+/// Connects to a server and asks for a monitoring session, which has no worker and no lanes.
+pub fn connect_monitor(
+    target: &Target,
+    hello: &ClientHello,
+    options: &ConnectOptions,
+) -> Result<Exchange, ConnectError> {
+    let (connection, answer) =
+        open(target, Proof::Key, options, MAX_OPENING, |out| Opening::encode_monitor(hello, out))?;
+    match answer {
+        Answer::MonitorReady => Ok(Exchange::new(connection)),
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, "a monitoring session", &other)),
+    }
+}
+
+/// Connects to a server and asks for a diagnosis: questions about the server's machine
+/// ([`causeway_wire::diagnosis`]).
+pub fn connect_diagnosis(
+    target: &Target,
+    hello: &ClientHello,
+    options: &ConnectOptions,
+) -> Result<Exchange, ConnectError> {
+    let (connection, answer) =
+        open(target, Proof::Key, options, MAX_OPENING, |out| Opening::encode_diagnosis(hello, out))?;
+    match answer {
+        Answer::DiagnosisReady => Ok(Exchange::new(connection)),
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, "a diagnosis", &other)),
+    }
+}
+
+/// Checks that a Causeway server answers and that both ends hold the same key, without asking for a session.
+pub fn check(target: &Target, options: &ConnectOptions) -> Result<(), ConnectError> {
+    let deadline = Instant::now() + options.connect_timeout;
+    authenticate(target, Proof::Key, options, &[], deadline).map(drop::<Connection>)
+}

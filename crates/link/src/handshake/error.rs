@@ -1,0 +1,129 @@
+//! Why a client got no session.
+
+use std::io;
+
+use causeway_wire::handshake::Answer;
+use causeway_wire::text::Printable;
+use thiserror::Error;
+
+use super::options::ConnectOptions;
+use causeway_access::target::Target;
+use causeway_connection::channel::HandshakeReadError;
+use causeway_connection::socket::DialError;
+use causeway_pipeline::TransportKind;
+
+/// Why a client got no session.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// There is no TCP connection.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The server's key is needed and not known.
+    #[error(
+        "there is no key for the server at {target}: give its connect string (`causeway key show` prints it there), save \
+         that here with `causeway key add`, or name a file with the key (--key-file, CAUSEWAY_KEY_FILE); a server \
+         that was started with --insecure-no-key is reached at causeway://{target}?insecure-no-key"
+    )]
+    NoKey {
+        /// The server.
+        target: String,
+    },
+    /// Another kind of server listens there.
+    #[error("what listens at {target} is no Causeway server (it said \"{found}\"): is the port right?")]
+    NotCauseway {
+        /// The server.
+        target: String,
+        /// What it said.
+        found: Printable,
+    },
+    /// The server says no.
+    #[error("the server at {target} refused the session: {text}")]
+    Refused {
+        /// The server.
+        target: String,
+        /// The server's own sentence.
+        text: Printable,
+    },
+    /// The connection ended in the middle of the handshake.
+    #[error("the server at {target} ended the connection during the handshake: its log says why")]
+    Ended {
+        /// The server.
+        target: String,
+    },
+    /// The handshake took too long.
+    #[error(
+        "the server at {target} accepted the connection but did not answer within {seconds:.0} s: is it \
+         overloaded or stopped?"
+    )]
+    Silent {
+        /// The server.
+        target: String,
+        /// How long was waited.
+        seconds: f64,
+    },
+    /// Both ends must hold the key.
+    #[error(
+        "the server at {target} could not prove that it holds the key: somebody may be in between, or the \
+         key is another server's"
+    )]
+    ServerNotAuthentic {
+        /// The server.
+        target: String,
+    },
+    /// The transport that was asked for cannot be had.
+    #[error("{target} cannot be reached via {via}: {text}")]
+    Via {
+        /// The server.
+        target: String,
+        /// The transport.
+        via: TransportKind,
+        /// Why not.
+        text: String,
+    },
+    /// Something else.
+    #[error("the handshake with {target} failed: {text}")]
+    Failed {
+        /// The server.
+        target: String,
+        /// What happened.
+        text: String,
+    },
+}
+
+/// The transport that was asked for cannot be had.
+pub(crate) fn not_via(target: &Target, via: TransportKind, text: String) -> ConnectError {
+    ConnectError::Via { target: target.to_string(), via, text }
+}
+
+/// The server granted something that it was not asked for.
+pub(crate) fn misunderstood(target: &Target, asked: &str, answer: &Answer) -> ConnectError {
+    let granted = match answer {
+        Answer::Welcome(_) => "a session",
+        Answer::LaneReady => "a bulk lane",
+        Answer::MonitorReady => "a monitoring session",
+        Answer::DiagnosisReady => "a diagnosis",
+        Answer::SharedMemory(_) => "shared memory",
+        Answer::Verbs(_) | Answer::VerbsReady => "verbs",
+        Answer::Refused { .. } => "nothing",
+    };
+    let text = format!("it was asked for {asked} and granted {granted}");
+    ConnectError::Failed { target: target.to_string(), text }
+}
+
+/// What it means that something could not be read or written in the handshake.
+pub(crate) fn explain(target: &Target, options: &ConnectOptions, error: HandshakeReadError) -> ConnectError {
+    let target = target.to_string();
+    match error {
+        HandshakeReadError::Io(error) => match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                ConnectError::Silent { target, seconds: options.answer_timeout.as_secs_f64() }
+            }
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionAborted => ConnectError::Ended { target },
+            _ => ConnectError::Failed { target, text: error.to_string() },
+        },
+        other => ConnectError::Failed { target, text: other.to_string() },
+    }
+}

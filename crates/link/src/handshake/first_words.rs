@@ -1,0 +1,138 @@
+//! The first words on a connection: the preface, the proofs of the secret, and one message each way.
+
+use std::io::{self, Write as _};
+use std::time::Instant;
+
+use causeway_wire::codec::Decoder;
+use causeway_wire::handshake::{Answer, LaneToken, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Secret};
+use causeway_wire::text::Printable;
+
+use super::error::{ConnectError, explain};
+use super::options::ConnectOptions;
+use std::net::TcpStream;
+
+use causeway_access::Endpoint;
+use causeway_access::target::{Key, Target, ticket_id};
+use causeway_connection::channel::{Connection, handshake_frame};
+use causeway_connection::dial_here;
+use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
+use causeway_connection::socket::DialError;
+
+/// What a caller proves itself with where the server demands it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Proof {
+    /// The key of the target.
+    Key,
+    /// A ticket of one of the server's sessions.
+    Ticket(LaneToken),
+}
+
+/// Makes a connection, authenticates it, and exchanges one message each way.
+pub(crate) fn open(
+    target: &Target,
+    proof: Proof,
+    options: &ConnectOptions,
+    limit: usize,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Result<(Connection, Answer), ConnectError> {
+    let deadline = Instant::now() + options.answer_timeout;
+    let failed = |error| explain(target, options, error);
+    let message = handshake_frame(encode);
+    // What is not encrypted can go with the first words, which saves a round trip.
+    let early = if target.protection.needs_key() { &[] } else { message.as_slice() };
+    let mut connection = authenticate(target, proof, options, early, deadline)?;
+    if early.is_empty() {
+        connection.outgoing.send(&message).map_err(|error| failed(error.into()))?;
+    }
+    let body = connection.receive_handshake(limit, deadline).map_err(failed)?;
+    let mut input = Decoder::new(&body);
+    let answer =
+        input.value::<Answer>().and_then(|answer| input.finish().map(|()| answer)).map_err(|error| {
+            ConnectError::Failed {
+                target: target.to_string(),
+                text: format!("the server's answer is damaged: {error}"),
+            }
+        })?;
+    Ok((connection, answer))
+}
+
+/// Makes a connection on which both ends have proved that they hold the secret, unless it is unprotected.
+/// `early` is sent right behind the first words, in the clear.
+pub(crate) fn authenticate(
+    target: &Target,
+    proof: Proof,
+    options: &ConnectOptions,
+    early: &[u8],
+    deadline: Instant,
+) -> Result<Connection, ConnectError> {
+    let preface = match proof {
+        Proof::Ticket(_) if target.protection.needs_key() => {
+            Preface { protection: target.protection, secret: Secret::Ticket }
+        }
+        _ => Preface::by_key(target.protection),
+    };
+    // First, since that nothing listens there says more than that its key is not known.
+    let stream = dial(&target.endpoint, options)?;
+    let words = preface.to_bytes();
+    let mut first = words.to_vec();
+    let mut handshake = None;
+    if preface.protection.needs_key() {
+        let secret = match proof {
+            Proof::Key => {
+                target.key.clone().ok_or_else(|| ConnectError::NoKey { target: target.to_string() })?
+            }
+            Proof::Ticket(ticket) => {
+                first.extend(ticket_id(&ticket).0);
+                Key::of_ticket(&ticket)
+            }
+        };
+        first.extend(handshake.insert(Handshake::client(&secret, &words)).write());
+    } else {
+        first.extend(early);
+    }
+    let failed = |error: io::Error| explain(target, options, error.into());
+    (&stream).write_all(&first).map_err(failed)?;
+    let mut clear = Connection::new(stream, None);
+    expect_go_on(target, options, &mut clear, deadline)?;
+    let Some(mut handshake) = handshake else { return Ok(clear) };
+    let mut message = [0; MESSAGE_SIZE];
+    clear.incoming.receive_exact(&mut message, deadline).map_err(failed)?;
+    handshake.read(&message).map_err(|_| ConnectError::ServerNotAuthentic { target: target.to_string() })?;
+    let stream = clear.socket().try_clone().map_err(failed)?;
+    let keys = handshake.finish(preface.protection == Protection::Authenticated);
+    Ok(Connection::new(stream, Some(keys)))
+}
+
+/// Connects to a server, or has it done.
+fn dial(endpoint: &Endpoint, options: &ConnectOptions) -> Result<TcpStream, DialError> {
+    let Some(dialer) = &options.dialer else { return dial_here(endpoint, options.connect_timeout) };
+    let made = dialer.dial(endpoint, options.connect_timeout);
+    made.map(TcpStream::from).map_err(|cause| DialError::Other { target: endpoint.to_string(), cause })
+}
+
+/// Reads the server's answer to the first words.
+fn expect_go_on(
+    target: &Target,
+    options: &ConnectOptions,
+    connection: &mut Connection,
+    deadline: Instant,
+) -> Result<(), ConnectError> {
+    let mut read = |into: &mut [u8]| {
+        let read = connection.incoming.receive_exact(into, deadline);
+        read.map_err(|error| explain(target, options, error.into()))
+    };
+    let mut answer = [0; PREFACE_SIZE];
+    read(&mut answer)?;
+    match PrefaceAnswer::parse(&answer) {
+        Ok(PrefaceAnswer::GoOn) => Ok(()),
+        Ok(PrefaceAnswer::Refused { length }) => {
+            let mut text = vec![0; usize::from(length)];
+            read(&mut text)?;
+            Err(ConnectError::Refused { target: target.to_string(), text: Printable::from_bytes(&text) })
+        }
+        Err(error) => Err(ConnectError::NotCauseway {
+            target: target.to_string(),
+            found: Printable::from_bytes(&error.found),
+        }),
+    }
+}

@@ -1,0 +1,89 @@
+//! How are the bulk lanes of a session over TCP opened?
+
+use causeway_access::Target;
+use causeway_connection::channel::Connection;
+use causeway_transport_tcp::DialLanes;
+use causeway_wire::frame::MAX_OPENING;
+use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, PeerHello, SessionId};
+
+use super::error::{ConnectError, misunderstood};
+use super::first_words::{Proof, open};
+use super::options::ConnectOptions;
+
+/// Opens the bulk lanes of a session.
+#[derive(Debug)]
+pub(crate) struct LaneDialer {
+    pub(crate) target: Target,
+    pub(crate) options: ConnectOptions,
+    pub(crate) purpose: Purpose,
+    pub(crate) lanes: u32,
+}
+
+/// What the connections of a link belong to, and how that is proved.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose {
+    /// A client's session.
+    Session { session: SessionId, token: LaneToken },
+    /// The way from another server's worker to that of this session.
+    Peer { session: SessionId, ticket: LaneToken },
+}
+
+impl Purpose {
+    /// Names the session.
+    pub(crate) fn session(&self) -> SessionId {
+        match self {
+            Self::Session { session, .. } | Self::Peer { session, .. } => *session,
+        }
+    }
+
+    /// The session's token, or the ticket of the way.
+    pub(crate) fn token(&self) -> LaneToken {
+        match self {
+            Self::Session { token, .. } => *token,
+            Self::Peer { ticket, .. } => *ticket,
+        }
+    }
+
+    /// What a caller proves itself with on a further connection.
+    pub(crate) fn proof(&self) -> Proof {
+        match self {
+            Self::Session { .. } => Proof::Key,
+            Self::Peer { ticket, .. } => Proof::Ticket(*ticket),
+        }
+    }
+}
+
+impl DialLanes for LaneDialer {
+    fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
+    fn open(&self, lane: u32) -> Result<Connection, String> {
+        let encode = |out: &mut Vec<u8>| match self.purpose {
+            Purpose::Session { session, token } => {
+                Opening::encode_lane(&LaneHello { session, token, lane }, out);
+            }
+            Purpose::Peer { session, ticket } => {
+                Opening::encode_peer(&PeerHello { session, ticket, connection: lane + 1 }, out);
+            }
+        };
+        open_lane(&self.target, self.purpose.proof(), &self.options, "a bulk lane", encode)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Opens a connection that is answered with no more than that it is taken.
+pub(crate) fn open_lane(
+    target: &Target,
+    proof: Proof,
+    options: &ConnectOptions,
+    asked: &str,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Result<Connection, ConnectError> {
+    let (connection, answer) = open(target, proof, options, MAX_OPENING, encode)?;
+    match answer {
+        Answer::LaneReady => Ok(connection),
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, asked, &other)),
+    }
+}

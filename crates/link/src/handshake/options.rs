@@ -1,0 +1,50 @@
+//! How long a client waits for what, and which ways to the server it takes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_connection::Dial;
+use causeway_pipeline::MOST_LANES;
+
+use crate::transport_choice::TransportChoice;
+
+/// How long a client waits for what, and which ways it takes.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// For the TCP connection.
+    pub connect_timeout: Duration,
+    /// For the server's answer, which comes after its worker has started the GPU.
+    pub answer_timeout: Duration,
+    /// Open as many lanes as the length of the network asks for, not all that were granted.
+    pub lanes_by_distance: bool,
+    /// Which transport the session goes over.
+    pub via: TransportChoice,
+    /// Whether verbs, which do not encrypt, are good enough for a server with a key where others may listen.
+    /// What is asked for by [`via`](Self::via) is.
+    pub verbs_in_clear: bool,
+    /// A folder in which the server's sockets may be, besides where the server says.
+    pub socket_folder: Option<PathBuf>,
+    /// Who makes the connections; this process itself if nobody is named.
+    pub dialer: Option<Arc<dyn Dial>>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(60),
+            lanes_by_distance: lanes_asked_for().is_none(),
+            via: TransportChoice::Auto,
+            verbs_in_clear: false,
+            socket_folder: None,
+            dialer: None,
+        }
+    }
+}
+
+/// What `CAUSEWAY_LANES` says, if that is a number of lanes that a session may have.
+pub(crate) fn lanes_asked_for() -> Option<u32> {
+    let lanes = std::env::var("CAUSEWAY_LANES").ok()?.parse().ok()?;
+    (1..=MOST_LANES).contains(&lanes).then_some(lanes)
+}

@@ -1,0 +1,262 @@
+//! The link: one session's messages and transfers.
+//!
+//! How frames and transfers move is the business of the transport that carries the link
+//! ([`causeway_transport::transport`]).
+//!
+//! Locks, in the order in which they may be taken: `writer`, `batch`, `numbers`; the transport's;
+//! `transfers`. No callback of the link's owner runs under any of them, except the closures of
+//! [`Link::append`] and [`Link::send`], which run under `batch`.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+
+use causeway_connection::channel::Connection;
+use causeway_memory::SealedMemory;
+use causeway_transport::staging::{Piece, Region};
+use causeway_transport::{
+    Address, Awaited, Carriage, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided,
+    Order, Parts, Sending, Shared, TransferError, TransportKind,
+};
+use causeway_wire::sequence::Sequencer;
+use parking_lot::Mutex;
+
+use crate::batch;
+use crate::receiver::Receiver;
+
+/// A link to the other end of a session. Clones share it.
+#[derive(Clone)]
+pub struct Link {
+    sending: Arc<batch::Sending>,
+    carried: Arc<Carried>,
+}
+
+impl core::fmt::Debug for Link {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Link").field("lost", &self.is_lost()).finish_non_exhaustive()
+    }
+}
+
+/// What carries a link, and ends with it.
+struct Carried {
+    sending: Arc<batch::Sending>,
+    memory: Box<dyn Memory>,
+    /// What the transport knows of the link.
+    shared: Arc<Shared>,
+}
+
+impl Carrier for Carried {
+    fn end(&self) {
+        self.memory.end();
+        self.sending.wake_flusher();
+    }
+}
+
+impl Link {
+    /// What its transport can do where network cards reach memory by themselves.
+    pub(crate) fn cards(&self) -> Option<&dyn OneSided> {
+        self.carried.memory.one_sided()
+    }
+
+    /// What its transport knows of it.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.carried.shared
+    }
+
+    /// A link over the parts of a transport, and its receiving end.
+    pub fn new(parts: Parts) -> io::Result<(Self, Receiver)> {
+        let Parts { sender, receiver, memory, descriptors } = parts;
+        let numbers = Arc::new(Mutex::new(Sequencer::new()));
+        let carried = Arc::new_cyclic(|own: &Weak<Carried>| {
+            let shared = Arc::new(Shared::new(Weak::<Carried>::clone(own), &descriptors));
+            let sending = batch::Sending::new(Arc::clone(&shared), Arc::clone(&numbers), sender);
+            Carried { sending: Arc::new(sending), memory, shared }
+        });
+        let shared = Arc::clone(&carried.shared);
+        let receiver = Receiver::new(shared, numbers, Arc::<Carried>::clone(&carried), receiver);
+        carried.sending.start_flusher()?;
+        Ok((Self { sending: Arc::clone(&carried.sending), carried }, receiver))
+    }
+
+    /// A link over the connection itself on which the session was asked for, whose lanes come by
+    /// [`Link::attach_lane`].
+    pub fn accepted(connection: Connection) -> io::Result<(Self, Receiver)> {
+        Self::new(causeway_transport_tcp::parts(connection, None)?)
+    }
+
+    /// Says who is told of transfers and of the end, and opens the bulk lanes in the background. Once,
+    /// before the first transfer.
+    ///
+    /// # Panics
+    /// When called twice.
+    pub fn start(&self, events: Arc<dyn LinkEvents>) {
+        self.carried.shared.start(events);
+        self.carried.memory.start(&self.carried.shared);
+    }
+
+    /// Adds a bulk lane that the peer has opened.
+    pub fn attach_lane(&self, connection: Connection) {
+        self.carried.memory.attach(&self.carried.shared, connection);
+    }
+
+    /// Appends a posted message to the current batch. It leaves when the batch is big, when it is about 30
+    /// us old, or with the next [`send`](Self::send) or [`flush`](Self::flush), whichever comes first;
+    /// messages leave in the order in which they were appended. `encode` runs under a lock: it must be
+    /// short and may not use the link.
+    ///
+    /// While the peer takes nothing this blocks once the batch is full, which bounds the memory used.
+    #[inline]
+    pub fn append<R>(&self, encode: impl FnOnce(&mut Vec<u8>) -> R) -> Result<R, LinkError> {
+        self.sending.append(encode, false)
+    }
+
+    /// Appends a message and lets the batch leave now.
+    #[inline]
+    pub fn send<R>(&self, encode: impl FnOnce(&mut Vec<u8>) -> R) -> Result<R, LinkError> {
+        self.sending.append(encode, true)
+    }
+
+    /// Lets everything appended so far leave now.
+    pub fn flush(&self) -> Result<(), LinkError> {
+        self.sending.flush()
+    }
+
+    /// Somebody begins to wait for what the peer will say or send. The thread that receives it is woken if it
+    /// sleeps, to be awake when it comes, which makes sense where it [looks](causeway_sync::awake) then; one
+    /// that is about to sleep may be missed. Never blocks.
+    pub fn rouse(&self, awaited: Awaited) {
+        self.carried.memory.rouse(awaited);
+    }
+
+    /// Sends a transfer and returns when the bytes have left the program's memory.
+    pub fn send_transfer(&self, transfer: u64, bytes: &[u8]) -> Result<(), LinkError> {
+        // SAFETY: the slice is readable until this returns.
+        unsafe { self.begin_transfer(transfer, bytes.as_ptr(), bytes.len(), Carriage::default())?.wait() }
+    }
+
+    /// Begins to send a transfer whose bytes are memory of the program.
+    ///
+    /// # Safety
+    /// The memory must be readable until the result has been dropped. Other threads may write to it; then
+    /// either value is sent.
+    pub unsafe fn begin_transfer(
+        &self,
+        transfer: u64,
+        bytes: *const u8,
+        length: usize,
+        carriage: Carriage,
+    ) -> Result<Sending, LinkError> {
+        let order = Order { transfer, start: Address(bytes), length, carriage, keeper: None };
+        // SAFETY: passed on to the caller.
+        unsafe { self.carried.memory.send(&self.carried.shared, order) }
+    }
+
+    /// Puts a transfer in line, to be sent when its turn comes, and returns at once where the transport can.
+    /// `keeper` keeps the memory as it is, so that it counts as steady; it is dropped, on some thread, when
+    /// the bytes are with the peer or the link has ended.
+    ///
+    /// # Safety
+    /// The memory must be readable until `keeper` has been dropped. Other threads may write to it; then
+    /// either value is sent.
+    pub unsafe fn post_transfer(
+        &self,
+        transfer: u64,
+        bytes: *const u8,
+        length: usize,
+        carriage: Carriage,
+        keeper: impl Send + 'static,
+    ) -> Result<(), LinkError> {
+        let carriage = Carriage { steady: true, ..carriage };
+        let order =
+            Order { transfer, start: Address(bytes), length, carriage, keeper: Some(Box::new(keeper)) };
+        // SAFETY: passed on to the caller.
+        unsafe { self.carried.memory.send(&self.carried.shared, order) }.map(drop)
+    }
+
+    /// Which transport moves the bytes.
+    pub fn kind(&self) -> TransportKind {
+        self.carried.memory.kind()
+    }
+
+    /// Whether memory can be handed to the peer: [`send_descriptor`](Self::send_descriptor) and
+    /// [`send_allocation`](Self::send_allocation).
+    pub fn passes_descriptors(&self) -> bool {
+        self.carried.memory.passes_descriptors()
+    }
+
+    /// Memory of `length` bytes that the peer will read where it lies: to be filled, and then sent with
+    /// [`send_piece`](Self::send_piece). `None` when the transport has no such memory, when none is free now,
+    /// or when `length` is more than a piece can have. Never blocks.
+    pub fn piece(&self, length: usize) -> Option<Piece> {
+        self.carried.memory.piece(&self.carried.shared, length)
+    }
+
+    /// Sends a piece of this link as a whole transfer. Never blocks.
+    pub fn send_piece(&self, transfer: u64, piece: Piece) -> Result<(), LinkError> {
+        self.carried.memory.send_piece(&self.carried.shared, transfer, piece)
+    }
+
+    /// The memory in which pieces of this side and leases of the peer's lie, for whoever registers it with a
+    /// device, in [segments](causeway_transport::slots::SEGMENT). Nothing where the transport has no such
+    /// memory.
+    pub fn regions(&self) -> Option<[Region; 2]> {
+        self.carried.memory.regions()
+    }
+
+    /// Hands memory to the peer, which gets it under `number` ([`LinkEvents::descriptor`]). Only a transport
+    /// within a host can do that.
+    pub fn send_descriptor(&self, number: u64, memory: &SealedMemory) -> Result<(), LinkError> {
+        self.carried.memory.send_descriptor(&self.carried.shared, number, memory)
+    }
+
+    /// Hands a descriptor of device memory to the peer, which gets it under `number`
+    /// ([`LinkEvents::allocation`]). Only a transport within a host can do that.
+    pub fn send_allocation(&self, number: u64, allocation: BorrowedFd<'_>) -> Result<(), LinkError> {
+        self.carried.memory.send_allocation(&self.carried.shared, number, allocation)
+    }
+
+    /// Says where a transfer of the peer goes, before anything makes the peer send it. When it has ended,
+    /// well or not, the destination's callback runs. On an error here the callback does not run.
+    pub fn expect_transfer(&self, transfer: u64, destination: Destination) -> Result<(), TransferError> {
+        let shared = &self.carried.shared;
+        shared.check()?;
+        shared.transfers().expect(transfer, destination)?;
+        // The link may have been lost between the check and the entry.
+        if let Err(error) = shared.check() {
+            shared.transfers().fail_all(&error);
+        }
+        Ok(())
+    }
+
+    /// Gives up a transfer of the peer. When this returns nothing writes to its destination any more, and
+    /// its callback has run. Waits for a chunk that is being received. Not to be called in a destination's
+    /// callback.
+    pub fn cancel_transfer(&self, transfer: u64) {
+        self.carried.shared.transfers().cancel(transfer);
+    }
+
+    /// Whether the link is lost or closed.
+    pub fn is_lost(&self) -> bool {
+        self.carried.shared.is_over()
+    }
+
+    /// Ends the session: what was appended leaves, then all connections end and all transfers fail.
+    /// [`LinkEvents::lost`] is not called for that.
+    pub fn close(&self) {
+        // The peer may be gone already, then there is nobody to tell.
+        let _ = self.flush();
+        self.carried.shared.close();
+    }
+
+    /// Closes the descriptors in a forked child, so that the child does not keep its parent's session
+    /// alive. Takes no lock and allocates nothing. The parent's threads do not exist here: the child must
+    /// never use or drop this link, nor its receiver.
+    pub fn abandon_after_fork(&self) {
+        self.carried.shared.abandon_after_fork();
+    }
+
+    /// What has gone over the link so far.
+    pub fn counters(&self) -> Counters {
+        self.carried.shared.counted()
+    }
+}

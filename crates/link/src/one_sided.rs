@@ -1,0 +1,199 @@
+//! What is moved without a copy, where network cards reach memory by themselves?
+//!
+//! See [`causeway_transport::OneSided`]. On a link without such cards nothing is registered, so that nothing
+//! is lent.
+
+use std::os::fd::BorrowedFd;
+
+use causeway_transport::staging::Piece;
+use causeway_transport::{DeviceMemory, DeviceUse, LinkError, NotRegistered, Then};
+use causeway_wire::lent::LentMemory;
+
+use crate::link::Link;
+
+impl Link {
+    fn cannot(&self) -> LinkError {
+        LinkError::NotWithThisTransport(self.kind())
+    }
+
+    /// Whether network cards read and write memory by themselves, so that it makes sense to register some.
+    pub fn is_one_sided(&self) -> bool {
+        self.cards().is_some()
+    }
+
+    /// Makes memory of the program known to the card: transfers from it are not copied, and it can be lent.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until it has been [forgotten](Self::forget) or the link has been dropped,
+    /// and nobody may rely on its bytes while it is lent to be written.
+    pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), NotRegistered> {
+        let cards = self.cards().ok_or(NotRegistered::NoCard(self.kind()))?;
+        // SAFETY: as this function demands.
+        unsafe { cards.register(start, length) }
+    }
+
+    /// The card does not reach the memory any more that was registered from here on. Nothing may be lent of
+    /// it, or on its way.
+    pub fn forget(&self, start: *mut u8) {
+        if let Some(cards) = self.cards() {
+            cards.forget(start);
+        }
+    }
+
+    /// Makes device memory known to the card: by a buffer that stands for it, and the offset of `address` in
+    /// that, or else by the address alone.
+    ///
+    /// # Safety
+    /// The memory must stay allocated as long as the result lives.
+    pub unsafe fn register_device(
+        &self,
+        buffer: Option<(BorrowedFd<'_>, u64)>,
+        address: u64,
+        length: usize,
+        usage: DeviceUse,
+    ) -> Result<DeviceMemory, NotRegistered> {
+        let cards = self.cards().ok_or(NotRegistered::NoCard(self.kind()))?;
+        // SAFETY: as this function demands.
+        unsafe { cards.register_device(buffer, address, length, usage) }
+    }
+
+    /// Why there is less registered memory for transfers than there should be, as a sentence without its full
+    /// stop.
+    pub fn shortage(&self) -> Option<&str> {
+        self.cards()?.shortage()
+    }
+
+    /// Whether all of this memory is registered.
+    pub fn knows(&self, start: *const u8, length: usize) -> bool {
+        self.cards().is_some_and(|cards| cards.knows(start, length))
+    }
+
+    /// Lends memory for a transfer that the peer will put there; nothing where it is not registered.
+    pub fn lend(&self, start: *const u8, length: usize) -> Option<LentMemory> {
+        self.cards()?.lend(start, length)
+    }
+
+    /// Lends memory to the peer, which reads it; nothing where it is not registered. `keeper` keeps the bytes
+    /// as they are, and is dropped when the peer has read them or the link has ended.
+    pub fn lend_to_read(
+        &self,
+        start: *const u8,
+        length: usize,
+        keeper: impl Send + 'static,
+    ) -> Option<LentMemory> {
+        self.cards()?.lend_to_read(start, length, Box::new(keeper))
+    }
+
+    /// Lends device memory to the peer, which reads it; nothing where the bytes do not lie in that memory.
+    /// The memory must have been registered for that. `keeper` is as above.
+    pub fn lend_device(
+        &self,
+        memory: &DeviceMemory,
+        address: u64,
+        length: usize,
+        keeper: impl Send + 'static,
+    ) -> Option<LentMemory> {
+        memory.slice(address, length)?;
+        Some(self.cards()?.lend_device(memory, address, length, Box::new(keeper)))
+    }
+
+    /// Takes memory back that was lent to be read, because the peer will never hear of it.
+    pub fn recall(&self, memory: LentMemory) {
+        if let Some(cards) = self.cards() {
+            cards.recall(memory);
+        }
+    }
+
+    /// Lends a filled piece to the peer, which reads it where it lies; it is given back where the transport
+    /// has no cards.
+    pub fn lend_piece(&self, piece: Piece) -> Result<LentMemory, Piece> {
+        match self.cards() {
+            Some(cards) => Ok(cards.lend_piece(piece)),
+            None => Err(piece),
+        }
+    }
+
+    /// Reads memory that the peer has lent into device memory, and gives it back. The bytes must be free to
+    /// be written until `then` has run, which gets an error where they do not lie in that memory.
+    pub fn read_to_device(
+        &self,
+        from: LentMemory,
+        into: &DeviceMemory,
+        address: u64,
+        length: usize,
+        then: Then,
+    ) {
+        match (self.cards(), into.slice(address, length)) {
+            (Some(cards), Some(slice)) => cards.read_to_device(self.shared(), from, slice, into.held(then)),
+            _ => then(Err(self.cannot())),
+        }
+    }
+
+    /// Reads memory that the peer has lent to where no card can write; it is not given back by that. Blocks.
+    ///
+    /// # Safety
+    /// `length` bytes must be writable at `into`.
+    pub unsafe fn read_to_host(
+        &self,
+        from: LentMemory,
+        into: *mut u8,
+        length: usize,
+    ) -> Result<(), LinkError> {
+        let cards = self.cards().ok_or_else(|| self.cannot())?;
+        // SAFETY: as this function demands.
+        unsafe { cards.read_to_host(self.shared(), from, into, length) }
+    }
+
+    /// Gives memory back that the peer has lent to be read.
+    pub fn decline(&self, memory: LentMemory) {
+        if let Some(cards) = self.cards() {
+            cards.decline(memory);
+        }
+    }
+
+    /// Writes a whole transfer from device memory to memory that the peer has lent for it. The bytes must
+    /// stay as they are until `then` has run, which gets an error where they do not lie in that memory.
+    pub fn put_from_device(
+        &self,
+        transfer: u64,
+        from: &DeviceMemory,
+        address: u64,
+        length: usize,
+        to: LentMemory,
+        then: Then,
+    ) {
+        match (self.cards(), from.slice(address, length)) {
+            (Some(cards), Some(slice)) => {
+                cards.put_from_device(self.shared(), transfer, slice, to, from.held(then));
+            }
+            _ => then(Err(self.cannot())),
+        }
+    }
+
+    /// Sends device memory as a whole transfer through the slots of a piece that stays unfilled, whose length
+    /// counts. The bytes must stay as they are until `then` has run, which gets an error where they do not
+    /// lie in that memory.
+    pub fn send_from_device(
+        &self,
+        transfer: u64,
+        from: &DeviceMemory,
+        address: u64,
+        piece: Piece,
+        then: Then,
+    ) {
+        match (self.cards(), from.slice(address, piece.len())) {
+            (Some(cards), Some(slice)) => {
+                cards.send_from_device(self.shared(), transfer, slice, piece, from.held(then));
+            }
+            _ => then(Err(self.cannot())),
+        }
+    }
+
+    /// Writes a filled piece of this link to memory that the peer has lent for its transfer.
+    pub fn put_piece(&self, transfer: u64, piece: Piece, to: LentMemory) -> Result<(), LinkError> {
+        self.shared().check()?;
+        let cards = self.cards().ok_or_else(|| self.cannot())?;
+        cards.put_piece(self.shared(), transfer, piece, to);
+        Ok(())
+    }
+}

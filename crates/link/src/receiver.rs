@@ -1,0 +1,228 @@
+//! How do the peer's frames come in, and when is the peer gone?
+
+use std::sync::Arc;
+
+use causeway_sync::awake::{self, Looking};
+use causeway_transport::{Carrier, LinkError, ReceiveMessages, Shared, count};
+use causeway_wire::compressed::decompress;
+use causeway_wire::frame::{Frame, FrameKind, FrameReader, MAX_BODY};
+use causeway_wire::sequence::Sequencer;
+use parking_lot::Mutex;
+
+/// Fruitless spins in a row after which spinning is tried only now and then.
+const SPINS_IN_VAIN: u32 = 8;
+
+/// How often it is then tried: once in so many calls.
+const TRY_AGAIN_EVERY: u32 = 32;
+
+/// What a receiving thread does while nothing comes, and for how long it stays awake.
+pub trait Meanwhile {
+    /// Whether somebody waits for what is to come. If so, it is worth staying awake for; otherwise only as
+    /// far as it has paid lately.
+    fn is_waited_for(&self) -> bool;
+    /// Looks once for what else this thread has to see to.
+    fn look(&mut self) {}
+    /// The thread turns to what has come, and comes back afterwards.
+    fn turn_away(&mut self) {}
+    /// Runs `sleep`, in which the thread sleeps. What it does in there, it does in between two sleeps: it
+    /// takes in transfers, and what that sets off.
+    fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
+        sleep()
+    }
+}
+
+/// The receiving end of a link, for one thread.
+pub struct Receiver {
+    shared: Arc<Shared>,
+    numbers: Arc<Mutex<Sequencer>>,
+    /// The link lasts at least as long as somebody receives, and ends with that.
+    _carrier: Arc<dyn Carrier>,
+    incoming: Box<dyn ReceiveMessages>,
+    frames: FrameReader,
+    /// The messages of a frame that came compressed.
+    unpacked: Vec<u8>,
+    /// The frame that was handed out last, until it is marked as dealt with.
+    at_hand: Option<Frame>,
+    spins_in_vain: u32,
+}
+
+impl core::fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
+
+impl Receiver {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        numbers: Arc<Mutex<Sequencer>>,
+        carrier: Arc<dyn Carrier>,
+        incoming: Box<dyn ReceiveMessages>,
+    ) -> Self {
+        Self {
+            shared,
+            numbers,
+            _carrier: carrier,
+            incoming,
+            frames: FrameReader::new(MAX_BODY),
+            unpacked: Vec::new(),
+            at_hand: None,
+            spins_in_vain: 0,
+        }
+    }
+
+    /// Waits for the next frame and returns its body. The frame before counts as dealt with from here on.
+    /// After an error the link has ended.
+    pub fn recv(&mut self) -> Result<&[u8], LinkError> {
+        let mut next = self.begin();
+        while let Ok(false) = next {
+            next = self.receive_asleep().and_then(|()| self.take_frame());
+        }
+        self.or_lose(next)?;
+        Ok(self.at_hand())
+    }
+
+    /// Like [`recv`](Self::recv), but looks for [a while](awake) without sleeping first, and does something
+    /// else between two looks. Where that has not helped lately it is mostly left out, unless somebody waits.
+    pub fn recv_meanwhile<M: Meanwhile>(&mut self, meanwhile: &mut M) -> Result<&[u8], LinkError> {
+        self.recv_or_give_way(meanwhile, || false)?;
+        Ok(self.at_hand())
+    }
+
+    /// The same, but it returns nothing when `gives_way` says, while this thread is awake, that somebody else
+    /// is to receive.
+    pub fn recv_or_give_way<M: Meanwhile>(
+        &mut self,
+        meanwhile: &mut M,
+        gives_way: impl Fn() -> bool,
+    ) -> Result<Option<&[u8]>, LinkError> {
+        let mut next = self.begin();
+        while let Ok(false) = next {
+            next = match self.receive_awake(meanwhile, &gives_way) {
+                Ok(Looked::Found) => self.take_frame(),
+                Ok(Looked::InVain) => {
+                    meanwhile.asleep(|| self.receive_asleep()).and_then(|()| self.take_frame())
+                }
+                Ok(Looked::GivesWay) => break,
+                Err(error) => Err(error),
+            }
+        }
+        meanwhile.turn_away();
+        Ok(self.or_lose(next)?.then(|| self.at_hand()))
+    }
+
+    /// Looks once: the body of the next frame, if it has come. The frame before counts as dealt with then.
+    pub fn look(&mut self) -> Result<Option<&[u8]>, LinkError> {
+        let mut next = self.begin();
+        if let Ok(false) = next {
+            next = match self.receive_now() {
+                Ok(true) => self.take_frame(),
+                nothing => nothing,
+            };
+        }
+        Ok(self.or_lose(next)?.then(|| self.at_hand()))
+    }
+
+    /// The body of the frame that was handed out last; nothing when it counts as dealt with.
+    pub fn at_hand(&self) -> &[u8] {
+        match &self.at_hand {
+            Some(frame) if frame.header.kind == FrameKind::CompressedMessages => &self.unpacked,
+            Some(frame) => self.frames.body(frame),
+            None => &[],
+        }
+    }
+
+    /// The frame before is dealt with. Whether there is a next one among the bytes that have come.
+    fn begin(&mut self) -> Result<bool, LinkError> {
+        if self.at_hand.take().is_some() {
+            self.numbers.lock().processed_all();
+        }
+        self.take_frame()
+    }
+
+    /// Takes the next frame of the bytes that have come; whether there is one.
+    fn take_frame(&mut self) -> Result<bool, LinkError> {
+        let Some(frame) = self.frames.next_frame()? else { return Ok(false) };
+        self.numbers.lock().accept(&frame.header)?;
+        count(&self.shared.counters().frames_received, 1);
+        count(&self.shared.counters().message_bytes_received, frame.header.length as usize);
+        if frame.header.kind == FrameKind::CompressedMessages {
+            decompress(self.frames.body(&frame), &mut self.unpacked)?;
+        }
+        self.at_hand = Some(frame);
+        Ok(true)
+    }
+
+    /// An error ends the link.
+    fn or_lose(&self, next: Result<bool, LinkError>) -> Result<bool, LinkError> {
+        next.map_err(|error| self.shared.lose(error))
+    }
+
+    /// Sleeps until bytes have come.
+    fn receive_asleep(&mut self) -> Result<(), LinkError> {
+        let count = self.incoming.receive(&self.shared, self.frames.space(), true)?;
+        self.frames.filled(count);
+        Ok(())
+    }
+
+    /// Takes in the bytes that have come; whether there were any.
+    fn receive_now(&mut self) -> Result<bool, LinkError> {
+        let count = self.incoming.receive(&self.shared, self.frames.space(), false)?;
+        if count > 0 {
+            self.frames.filled(count);
+            self.spins_in_vain = 0;
+        }
+        Ok(count > 0)
+    }
+
+    /// Looks for bytes and does something else in between.
+    fn receive_awake(
+        &mut self,
+        meanwhile: &mut impl Meanwhile,
+        gives_way: impl Fn() -> bool,
+    ) -> Result<Looked, LinkError> {
+        if gives_way() {
+            return Ok(Looked::GivesWay);
+        }
+        let (short, long) = (awake::between_commands(), awake::while_waited_for());
+        let often_in_vain =
+            self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY);
+        if long.is_zero() || often_in_vain && !meanwhile.is_waited_for() {
+            self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
+            return Ok(Looked::InVain);
+        }
+        let mut looking = Looking::new();
+        loop {
+            if self.receive_now()? {
+                return Ok(Looked::Found);
+            }
+            if gives_way() {
+                return Ok(Looked::GivesWay);
+            }
+            meanwhile.look();
+            let waited = looking.pause();
+            if waited >= short && (waited >= long || !meanwhile.is_waited_for()) {
+                break;
+            }
+        }
+        self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
+        Ok(Looked::InVain)
+    }
+}
+
+/// What came of looking for bytes.
+enum Looked {
+    /// Some have come.
+    Found,
+    /// None have.
+    InVain,
+    /// Somebody else is to look.
+    GivesWay,
+}
+
+impl Drop for Receiver {
+    /// A link that nobody receives from any more has ended.
+    fn drop(&mut self) {
+        self.shared.lose(LinkError::Closed);
+    }
+}

@@ -1,0 +1,105 @@
+//! Verbs: for two ends whose RDMA devices reach each other.
+
+use causeway_access::Endpoint;
+use causeway_connection::channel::Connection;
+use causeway_pipeline::TransportKind;
+use causeway_transport::Parts;
+use causeway_transport_verbs::join::{chance, offer};
+use causeway_wire::frame::MAX_OPENING;
+use causeway_wire::handshake::{Answer, Opening, Protection, VerbsHello};
+
+use super::facts::{Facts, Rdma};
+use super::row::{Cost, Dialling, NotJoined, ONLY_WITHIN_A_HOST, Transport, Upgrade};
+use crate::handshake::error::misunderstood;
+use crate::handshake::first_words::open;
+use crate::transport_choice::TransportChoice;
+
+/// A round trip over two cards and a switch.
+const AT_BEST: Cost = Cost(4_000);
+
+pub(super) static TRANSPORT: Transport =
+    Transport { kind: TransportKind::Verbs, at_best: AT_BEST, probe, dial, accept: Some(accept) };
+
+impl Facts<'_> {
+    fn rdma(&self) -> &Result<Rdma, String> {
+        self.rdma.get_or_init(|| {
+            let chance = chance(self.local).map_err(|error| error.to_string())?;
+            Ok(Rdma { is_ethernet: chance.is_ethernet, chance: Some(chance) })
+        })
+    }
+}
+
+fn probe(facts: &Facts<'_>) -> Result<Cost, String> {
+    if let Endpoint::Unix(_) = facts.endpoint {
+        return Err(ONLY_WITHIN_A_HOST.to_owned());
+    }
+    let rdma = facts.rdma().as_ref().map_err(String::clone)?;
+    let may_be_heard = facts.protection == Protection::Encrypted && rdma.is_ethernet;
+    if may_be_heard && facts.choice == TransportChoice::Auto && !facts.in_clear {
+        return Err("what goes over verbs is not encrypted, what goes over TCP would be, and on Ethernet others may listen; where \
+                    nobody does, ask for verbs"
+            .to_owned());
+    }
+    Ok(AT_BEST)
+}
+
+/// Queue pairs for the session, or for the way between two workers.
+fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
+    let found = dialling.facts.rdma.take().and_then(Result::ok).and_then(|rdma| rdma.chance);
+    let chance = match found {
+        Some(chance) => chance,
+        None => chance(dialling.facts.local).map_err(|error| NotJoined::Unusable(error.to_string()))?,
+    };
+    let (by_manager, queue_pairs, depth) = chance.wish();
+    let (session, token) = (dialling.session(), dialling.token());
+    let hello = VerbsHello { session, token, by_manager, queue_pairs, depth };
+    let Dialling { target, options, purpose, .. } = dialling;
+    let asked = open(target, purpose.proof(), options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
+    let (setup, answer) = asked.map_err(|error| NotJoined::Unusable(error.to_string()))?;
+    let joined = match answer {
+        Answer::Verbs(worker) => chance.join(setup, worker).map_err(|error| error.to_string()),
+        Answer::Refused { text } => Err(format!("the server refused it: {text}")),
+        other => Err(misunderstood(target, "verbs", &other).to_string()),
+    };
+    Ok(joined.map_err(NotJoined::Unusable)?.parts(dialling.connection())?)
+}
+
+fn accept(upgrade: Upgrade, command: &Connection) -> Result<Parts, NotJoined> {
+    let Upgrade::QueuePairs(hello, setup) = upgrade else {
+        return Err(NotJoined::Unusable("verbs take a connection".to_owned()));
+    };
+    let joined = offer(*setup, &hello)
+        .map_err(|error| NotJoined::Unusable(format!("the other end is not served over verbs: {error}")))?;
+    Ok(joined.parts(command)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handshake::options::ConnectOptions;
+    use causeway_access::{Key, Target};
+
+    #[test]
+    fn what_would_be_encrypted_goes_over_ethernet_only_where_the_user_says_so() {
+        let target = Target::tcp("h", 1, Protection::Encrypted, Some(Key::generate()));
+        let open = Target { protection: Protection::Unprotected, ..target.clone() };
+        let judge = |target: &Target, choice, in_clear, is_ethernet| {
+            let mut facts = Facts::before(target, &ConnectOptions::default());
+            (facts.choice, facts.in_clear) = (choice, in_clear);
+            facts.rdma = Ok(Rdma { is_ethernet, chance: None }).into();
+            probe(&facts).is_ok()
+        };
+        let (auto, only) = (TransportChoice::Auto, TransportChoice::Only(TransportKind::Verbs));
+        assert!(!judge(&target, auto, false, true));
+        assert!(judge(&target, auto, true, true) && judge(&target, only, false, true));
+        assert!(judge(&target, auto, false, false) && judge(&open, auto, false, true));
+    }
+
+    #[test]
+    fn why_there_are_no_devices_is_the_reason() {
+        let target = Target::tcp("h", 1, Protection::Unprotected, None);
+        let mut facts = Facts::before(&target, &ConnectOptions::default());
+        facts.rdma = Err("there is no card".to_owned()).into();
+        assert_eq!(probe(&facts), Err("there is no card".to_owned()));
+    }
+}

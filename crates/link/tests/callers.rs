@@ -1,0 +1,139 @@
+//! Who is let in, and who is not? Callers over TCP and at Unix sockets, honest and otherwise.
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use causeway_access::{Key, Target};
+use causeway_connection::channel::{Connection, handshake_frame};
+use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
+use causeway_link::accept::{AcceptError, Patience, Request, greet, greet_local};
+use causeway_link::{ConnectError, ConnectOptions, connect, describe_process};
+use causeway_wire::handshake::{
+    JoinHello, LaneToken, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SessionId,
+};
+use common::{FINGERPRINT, door, local_socket, offer, target};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Greets one caller over TCP; `clear` is whether one may ask for a link in the clear.
+fn greet_one(key: Option<Key>, clear: bool) -> (TcpListener, impl FnOnce() -> Greeted) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.try_clone().unwrap();
+    let greeting = move || {
+        std::thread::spawn(move || {
+            let offer = offer();
+            let door = causeway_link::accept::Door { clear, ..door(key.as_ref(), &offer, PATIENCE) };
+            greet(own.accept().unwrap().0, &door, |_| None).map(|caller| caller.request)
+        })
+    };
+    (listener, greeting)
+}
+
+type Greeted = JoinHandle<Result<Request, AcceptError>>;
+
+/// What becomes of a client that asks for a session: what it is told, and what the server notes.
+fn ask(protection: Protection, theirs: Option<&Key>, key: Option<Key>, clear: bool) -> (String, AcceptError) {
+    let (listener, greeting) = greet_one(key, clear);
+    let greeted = greeting();
+    let server = target(listener.local_addr().unwrap(), protection, theirs);
+    let told = connect(&server, describe_process(FINGERPRINT, Vec::new()), &ConnectOptions::default());
+    (told.expect_err("it is refused").to_string(), greeted.join().unwrap().expect_err("it is turned away"))
+}
+
+#[test]
+fn both_ends_must_want_the_same_protection() {
+    let key = Key::generate();
+    let (told, noted) = ask(Protection::Unprotected, None, Some(key.clone()), true);
+    assert!(told.contains("demands a key") && matches!(noted, AcceptError::NoKey), "{told}");
+    let (told, noted) = ask(Protection::Authenticated, Some(&key), Some(key.clone()), false);
+    assert!(told.contains("--clear") && matches!(noted, AcceptError::Clear), "{told}");
+    for protection in [Protection::Authenticated, Protection::Encrypted] {
+        let (told, noted) = ask(protection, Some(&key), None, true);
+        assert!(told.contains("insecure-no-key") && matches!(noted, AcceptError::NeedlessKey), "{told}");
+        let (told, noted) = ask(protection, Some(&Key::generate()), Some(key.clone()), true);
+        assert!(told.contains("not this server's") && matches!(noted, AcceptError::WrongKey(_)), "{told}");
+    }
+}
+
+#[test]
+fn without_the_key_nothing_is_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = target(listener.local_addr().unwrap(), Protection::Encrypted, None);
+    let told = connect(&server, describe_process(FINGERPRINT, Vec::new()), &ConnectOptions::default());
+    assert!(matches!(&told, Err(ConnectError::NoKey { .. })), "{told:?}");
+    let mut said = Vec::new();
+    listener.accept().unwrap().0.read_to_end(&mut said).unwrap();
+    assert_eq!(said, b"");
+}
+
+/// What a client with the key says first, up to and with its request; and its proof alone.
+fn words_of_client(key: &Key, stream: &mut TcpStream) -> Vec<u8> {
+    let preface = Preface::by_key(Protection::Authenticated).to_bytes();
+    let mut handshake = Handshake::client(key, &preface);
+    let first = [preface.as_slice(), &handshake.write()].concat();
+    stream.write_all(&first).unwrap();
+    let mut answer = [0; PREFACE_SIZE + MESSAGE_SIZE];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(PrefaceAnswer::parse(answer.first_chunk().unwrap()), Ok(PrefaceAnswer::GoOn));
+    handshake.read(answer.last_chunk().unwrap()).unwrap();
+    let keys = handshake.finish(true);
+    let mut connection = Connection::new(stream.try_clone().unwrap(), Some(keys));
+    let hello = describe_process(FINGERPRINT, Vec::new());
+    connection.send_handshake(|out| Opening::encode_session(&hello, out)).unwrap();
+    first
+}
+
+/// A proof that was overheard proves nothing, though what follows the handshake is in the clear.
+#[test]
+fn a_proof_cannot_be_used_again() {
+    let key = Key::generate();
+    let (listener, greeting) = greet_one(Some(key.clone()), true);
+    let greeted = greeting();
+    let mut honest = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let overheard = words_of_client(&key, &mut honest);
+    assert!(matches!(greeted.join().unwrap(), Ok(Request::Session { .. })));
+
+    let (listener, greeting) = greet_one(Some(key), true);
+    let greeted = greeting();
+    let mut thief = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let hello = describe_process(FINGERPRINT, Vec::new());
+    let request = handshake_frame(|out| Opening::encode_session(&hello, out));
+    thief.write_all(&[overheard, request].concat()).unwrap();
+    let turned_away = greeted.join().unwrap();
+    assert!(turned_away.is_err(), "{turned_away:?}");
+}
+
+/// What is said at a Unix socket by somebody whom the kernel's word makes trusted or not.
+fn ask_at_socket(trusted: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Request, AcceptError> {
+    let (listener, name) = local_socket();
+    let greeted = std::thread::spawn(move || {
+        let patience = Patience { proof: PATIENCE, request: PATIENCE };
+        let greeted = greet_local(listener.accept().unwrap().0, trusted, &offer(), patience);
+        greeted.map(|caller| caller.request)
+    });
+    let server = Target::unix(format!("@{name}"));
+    let mut stream = causeway_connection::dial_here(&server.endpoint, PATIENCE).unwrap();
+    let preface = Preface::by_key(Protection::Unprotected).to_bytes();
+    stream.write_all(&[preface.to_vec(), handshake_frame(encode)].concat()).unwrap();
+    let outcome = greeted.join().unwrap();
+    drop(OwnedFd::from(stream));
+    outcome
+}
+
+#[test]
+fn at_a_socket_of_the_host_strangers_get_what_they_can_prove() {
+    let hello = describe_process(FINGERPRINT, Vec::new());
+    for trusted in [true, false] {
+        let session = ask_at_socket(trusted, |out| Opening::encode_session(&hello, out));
+        assert_eq!(matches!(session, Ok(Request::Session { .. })), trusted, "{session:?}");
+        assert_eq!(matches!(session, Err(AcceptError::NotAllowed)), !trusted);
+        let join = JoinHello { session: SessionId([1; 16]), token: LaneToken([2; 32]) };
+        let joins = ask_at_socket(trusted, |out| Opening::encode_join(&join, out));
+        assert!(matches!(joins, Ok(Request::Join(hello)) if hello == join), "{trusted}");
+    }
+}

@@ -1,0 +1,419 @@
+//! How is a large copy striped over several connections, the bulk lanes?
+//!
+//! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer.
+//! Which one that is says the [`schedule`](super::schedule); here it is sent. As many threads send as there
+//! are lanes, since one can copy only about 7 GB/s into the kernel, or [half as many](Schedule::senders)
+//! where nothing is copied; a thread that waits for its transfer sends too, so that a short one needs no
+//! other thread. As many other threads [receive](receiving) straight into the destinations of transfers, each
+//! on whichever lane [has bytes](ready), and never send: so none of them waits for the other direction, and
+//! no lane for a thread.
+
+mod crew;
+mod ready;
+mod receiving;
+mod untold;
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use causeway_transport::TransportError;
+use causeway_transport::shared::MOST_DESCRIPTORS;
+use causeway_wire::chunk::LaneRecord;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use thiserror::Error;
+
+use crew::Crew;
+use ready::Ready;
+use untold::Untold;
+
+use super::schedule::{OrderId, Schedule, Task};
+use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
+use causeway_connection::socket::{is_within_a_host, limit_unsent, round_trip};
+use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::lanes::is_long;
+use causeway_sync::EventfdWake;
+use causeway_sync::{awake, delays};
+use causeway_transport::TransportKind;
+use causeway_transport::{Awaited, LinkError, Shared, count, spawn_or_lose};
+use causeway_transport::{Memory, Order, Pending, Sending};
+
+/// Opens the bulk lanes of a link.
+pub trait DialLanes: Send + Sync {
+    /// How many there are to open.
+    fn lanes(&self) -> u32;
+
+    /// Opens one lane, authenticated; or says why not.
+    fn open(&self, lane: u32) -> Result<Connection, String>;
+}
+
+/// No bulk lane could be opened.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("no bulk lane could be opened: {0}")]
+pub struct NoLane(String);
+
+/// The connection for messages and what wakes its receiver, for each lane a connection and the two ends of a
+/// pipe, and two that wait for all lanes.
+const _: () = assert!(2 + 3 * MOST_LANES as usize + 2 <= MOST_DESCRIPTORS);
+
+/// Whoever puts a long transfer in line wakes so many of the threads that send; each of these wakes
+/// [`WAKE_AT_ONCE`], so that all are awake after the time of two wake-ups and none spends long on waking
+/// others.
+const WAKE_FIRST: usize = 4;
+
+/// A thread that sends wakes so many others while there is work for them.
+const WAKE_AT_ONCE: usize = 2;
+
+/// The lanes of a link. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Lanes(Arc<State>);
+
+struct State {
+    command_socket: Socket,
+    /// Wakes the thread that receives messages on it, where threads look.
+    receiver_wake: Option<Arc<EventfdWake>>,
+    /// Whether the peer is on this host.
+    is_within_a_host: bool,
+    /// Opens the lanes at the end that connects, once.
+    dialer: Mutex<Option<Box<dyn DialLanes>>>,
+    /// The lanes in the schedule's order.
+    open: RwLock<Vec<Arc<Lane>>>,
+    /// Those that nobody receives on.
+    ready: Ready,
+    /// Threads that receive and do not sleep.
+    receiving: AtomicUsize,
+    /// Lanes that came before the link was started, for which no threads run yet.
+    not_started: Mutex<NotStarted>,
+    line: Mutex<Line>,
+    /// There is something to send.
+    work: Condvar,
+    /// Changes whenever there is, for threads that stay awake.
+    calls: AtomicUsize,
+    /// The bytes of a transfer have left its memory.
+    progress: Condvar,
+}
+
+/// What the lock of the lanes protects.
+#[derive(Default)]
+struct Line {
+    schedule: Schedule,
+    /// Of what the peer will be told.
+    untold: Untold,
+    /// Threads that send.
+    crew: Crew,
+    /// Threads that wait for the bytes of a transfer to leave.
+    waiting: usize,
+    /// Whether the link has ended.
+    over: bool,
+}
+
+enum NotStarted {
+    Waiting(Vec<usize>),
+    Started,
+}
+
+struct Lane {
+    outgoing: Mutex<Outgoing>,
+    socket: Socket,
+    /// Whether the peer's machine takes nothing any more.
+    is_silent: AtomicBool,
+}
+
+/// A transfer in line whose memory belongs to whoever waits for it.
+struct Posted {
+    lanes: Lanes,
+    link: Arc<Shared>,
+    order: OrderId,
+}
+
+impl Memory for Lanes {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
+    }
+
+    fn start(&self, link: &Arc<Shared>) {
+        let descriptors = self
+            .0
+            .ready
+            .descriptors()
+            .into_iter()
+            .chain(self.0.receiver_wake.iter().map(|receiver_wake| receiver_wake.descriptor()));
+        descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
+        if let Some(dialer) = self.0.dialer.lock().take() {
+            self.open_in_background(link, dialer);
+        }
+        let waiting = core::mem::replace(&mut *self.0.not_started.lock(), NotStarted::Started);
+        if let NotStarted::Waiting(lanes) = waiting {
+            lanes.into_iter().for_each(|lane| self.start_receiving(link, lane));
+        }
+    }
+
+    unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
+        link.check()?;
+        let is_posted = order.keeper.is_some();
+        let mut line = self.0.line.lock();
+        if line.over {
+            drop(line);
+            return Err(link.check().err().unwrap_or(LinkError::Closed));
+        }
+        let is_alone = !line.schedule.has_task();
+        let (order, is_short) = line.schedule.post(order);
+        // Whoever waits for a short transfer sends it, which is quicker than to wake somebody for it.
+        if is_posted || !is_short || !is_alone {
+            self.call(link, line, if is_short { 1 } else { WAKE_FIRST });
+        } else {
+            drop(line);
+        }
+        if is_posted {
+            return Ok(Sending::done());
+        }
+        Ok(Sending::pending(Posted { lanes: self.clone(), link: Arc::clone(link), order }))
+    }
+
+    fn rouse(&self, awaited: Awaited) {
+        // Transfers are received by other threads.
+        if let (Some(receiver_wake), Awaited::Message) = (&self.0.receiver_wake, awaited) {
+            receiver_wake.wake_if_parked();
+        }
+    }
+
+    fn attach(&self, link: &Arc<Shared>, connection: Connection) {
+        self.add(link, connection, None);
+    }
+
+    fn end(&self) {
+        shut_down(&self.0.command_socket);
+        self.0.open.read().iter().for_each(|lane| shut_down(&lane.socket));
+        if let NotStarted::Waiting(lanes) = &mut *self.0.not_started.lock() {
+            lanes.clear();
+        }
+        self.0.ready.end();
+        let mut line = self.0.line.lock();
+        line.over = true;
+        line.schedule.end();
+        let finished = line.schedule.take_finished();
+        drop(line);
+        drop(finished);
+        self.0.work.notify_all();
+        self.0.progress.notify_all();
+    }
+}
+
+impl Pending for Posted {
+    fn wait(&self) -> Result<(), LinkError> {
+        self.lanes.send_until(&self.link, self.order, |line| line.schedule.is_consumed(self.order));
+        self.link.check()
+    }
+
+    fn release(&self) {
+        self.lanes.send_until(&self.link, self.order, |line| {
+            let free = line.schedule.may_release(self.order);
+            if free {
+                line.schedule.release(self.order);
+            }
+            free
+        });
+    }
+
+    fn came(&self) {
+        let mut line = self.lanes.0.line.lock();
+        // A thread may be about to take note that the last bytes have left.
+        if line.schedule.is_consumed(self.order) {
+            return line.schedule.release(self.order);
+        }
+        drop(line);
+        self.release();
+    }
+}
+
+impl Lanes {
+    /// No lanes yet, beside a link's command connection.
+    /// `receiver_wake` wakes the thread that receives messages.
+    pub(crate) fn new(
+        command_socket: Socket,
+        dialer: Option<Box<dyn DialLanes>>,
+        receiver_wake: Option<Arc<EventfdWake>>,
+    ) -> io::Result<Self> {
+        Ok(Self(Arc::new(State {
+            is_within_a_host: is_within_a_host(&command_socket),
+            command_socket,
+            receiver_wake,
+            dialer: Mutex::new(dialer),
+            open: RwLock::default(),
+            ready: Ready::new()?,
+            receiving: AtomicUsize::new(0),
+            not_started: Mutex::new(NotStarted::Waiting(Vec::new())),
+            line: Mutex::default(),
+            work: Condvar::new(),
+            calls: AtomicUsize::new(0),
+            progress: Condvar::new(),
+        })))
+    }
+
+    /// Takes in a lane; `number` is there at the end that opened it.
+    fn add(&self, link: &Arc<Shared>, connection: Connection, number: Option<u32>) {
+        let socket = Arc::clone(connection.socket());
+        let (mut outgoing, incoming) = connection.into_directions();
+        let pipe = outgoing.send_by_reference();
+        let refers = pipe.is_some() && self.0.is_within_a_host;
+        if round_trip(&*socket).is_some_and(is_long) {
+            // Where it is refused the lane works as well.
+            let _ = limit_unsent(&socket);
+        }
+        let lane = {
+            let mut open = self.0.open.write();
+            if open.len() == MOST_LANES as usize {
+                shut_down(&socket);
+                return;
+            }
+            let descriptors = pipe.into_iter().flatten().chain([socket.as_raw_fd()]);
+            descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
+            let (outgoing, socket) = (Mutex::new(outgoing), Arc::clone(&socket));
+            let is_silent = AtomicBool::new(false);
+            open.push(Arc::new(Lane { outgoing, socket, is_silent }));
+            self.0.line.lock().schedule.add_lane(number, refers)
+        };
+        if link.check().is_err() {
+            shut_down(&socket);
+            return;
+        }
+        self.call(link, self.0.line.lock(), 1);
+        self.receive_on(link, lane, incoming);
+    }
+
+    /// Opens all lanes at once, each on a thread of its own: one takes three round trips, two without a key.
+    fn open_in_background(&self, link: &Arc<Shared>, dialer: Box<dyn DialLanes>) {
+        let dialer: Arc<dyn DialLanes> = dialer.into();
+        let left = Arc::new(AtomicUsize::new(dialer.lanes() as usize));
+        for lane in 0..dialer.lanes() {
+            let (lanes, dialer, left) = (self.clone(), Arc::clone(&dialer), Arc::clone(&left));
+            spawn_or_lose(link, "lanes", move |link| {
+                let opened = dialer.open(lane).map(|connection| lanes.add(link, connection, Some(lane)));
+                let is_last = left.fetch_sub(1, Ordering::SeqCst) == 1;
+                if link.check().is_err() {
+                    return;
+                }
+                // Whoever comes last knows whether there is one at all.
+                match opened {
+                    Err(error) if is_last && lanes.0.open.read().is_empty() => {
+                        link.lose(TransportError::failed(NoLane(error)).into());
+                    }
+                    Err(error) => tracing::warn!("going on without bulk lane {lane}: {error}"),
+                    Ok(()) => {}
+                }
+            });
+        }
+    }
+
+    /// Wakes up to `most` threads if there is something to send, or starts one if all of them have work.
+    fn call(&self, link: &Arc<Shared>, mut line: MutexGuard<'_, Line>, most: usize) {
+        if line.over || !line.schedule.has_task() {
+            return;
+        }
+        let (wanted, limit) = (line.schedule.senders(), line.schedule.live());
+        let call = line.crew.call(most, wanted, limit);
+        self.0.calls.fetch_add(1, Ordering::Relaxed);
+        drop(line);
+        for _ in 0..call.wake {
+            self.0.work.notify_one();
+        }
+        if call.start {
+            let lanes = self.clone();
+            spawn_or_lose(link, "lane-send", move |link| lanes.send_for_ever(link));
+        }
+    }
+
+    /// What a thread that sends does.
+    fn send_for_ever(&self, link: &Arc<Shared>) {
+        let patience = awake::between_copies(self.0.is_within_a_host);
+        let mut has_carried = false;
+        let mut line = self.0.line.lock();
+        while !line.over {
+            match line.schedule.take(None) {
+                Some(task) => {
+                    has_carried |= task.chunk.is_some();
+                    self.call(link, line, WAKE_AT_ONCE);
+                    line = self.perform(link, &task);
+                }
+                None => {
+                    line.crew.look();
+                    // Whoever has sent acknowledgements alone leaves its core to those who copy.
+                    if has_carried && line.crew.looking() <= awake::senders() {
+                        let before = self.0.calls.load(Ordering::Relaxed);
+                        let called = || self.0.calls.load(Ordering::Relaxed) != before;
+                        MutexGuard::unlocked(&mut line, || awake::look(patience, called));
+                    }
+                    if line.over || line.schedule.has_task() {
+                        line.crew.found();
+                    } else {
+                        line.crew.sleep();
+                        has_carried = false;
+                        self.0.work.wait(&mut line);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Helps to send a transfer until `is_done`, or until the link has ended and nothing reads its memory any
+    /// more.
+    fn send_until(&self, link: &Arc<Shared>, order: OrderId, mut is_done: impl FnMut(&mut Line) -> bool) {
+        let mut line = self.0.line.lock();
+        while !is_done(&mut line) && (!line.over || line.schedule.is_in_flight(order)) {
+            match line.schedule.take(Some(order)) {
+                Some(task) => {
+                    self.call(link, line, WAKE_AT_ONCE);
+                    line = self.perform(link, &task);
+                    // Others that wait may have been left without a lane, where no thread of ours sends for
+                    // them.
+                    if line.waiting > 0 && line.schedule.has_task() {
+                        self.0.progress.notify_all();
+                    }
+                }
+                None => {
+                    line.waiting += 1;
+                    self.0.progress.wait(&mut line);
+                    line.waiting -= 1;
+                }
+            }
+        }
+    }
+
+    /// Sends what the schedule says.
+    fn perform(&self, link: &Arc<Shared>, task: &Task) -> MutexGuard<'_, Line> {
+        delays::inject();
+        let lane = Arc::clone(&self.0.open.read()[task.lane]);
+        let header = task.chunk.map(|chunk| LaneRecord::Chunk(chunk.header));
+        let records: Vec<_> = task.news.iter().chain(&header).map(LaneRecord::to_bytes).collect();
+        let (start, length, steady) = task.chunk.map_or((core::ptr::null(), 0, false), |chunk| {
+            (chunk.start.0, chunk.header.length as usize, chunk.steady)
+        });
+        // SAFETY: the chunk was taken from the schedule and is not given back as sent, so its memory is still
+        // readable; of steady memory the schedule says that it may be given back when the peer has it.
+        let sent = unsafe { lane.outgoing.lock().send_with_data(&records, start, length, steady) };
+        match &sent {
+            Ok(()) => count(&link.counters().transfer_bytes_sent, length),
+            // Its receiving thread notices, and says what came over it.
+            Err(_) => shut_down(&lane.socket),
+        }
+        let mut line = self.0.line.lock();
+        line.schedule.sent(task, sent.is_ok());
+        self.settle(line)
+    }
+
+    /// Tells those who wait, and gives back what is not needed any more.
+    fn settle<'a>(&'a self, mut line: MutexGuard<'a, Line>) -> MutexGuard<'a, Line> {
+        if line.over {
+            line.schedule.end();
+        }
+        if line.schedule.take_progress() | line.over && line.waiting > 0 {
+            self.0.progress.notify_all();
+        }
+        let finished = line.schedule.take_finished();
+        if !finished.is_empty() {
+            MutexGuard::unlocked(&mut line, || drop(finished));
+        }
+        line
+    }
+}

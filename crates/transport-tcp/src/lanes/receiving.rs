@@ -1,0 +1,282 @@
+//! How do bytes come in over a lane, and what does its end mean?
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
+
+use super::ready::{Held, NOW};
+use super::untold::Untold;
+use super::{Lanes, Line, NotStarted};
+use causeway_connection::channel::{Incoming, shut_down};
+use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
+use causeway_memory::past_caches;
+use causeway_pipeline::MOST_LANES;
+use causeway_sync::awake;
+use causeway_sync::delays;
+use causeway_transport::{Landed, LinkError, Place, Shared, count, spawn_or_lose};
+
+/// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the
+/// caches of one core.
+const ASIDE: usize = 512 << 10;
+
+impl Lanes {
+    /// Takes in a lane to receive on, and a thread more: each may be held up by one of them.
+    pub(super) fn receive_on(&self, link: &Arc<Shared>, lane: usize, incoming: Incoming) {
+        if let Err(error) = self.0.ready.add(lane, incoming) {
+            link.lose(LinkError::local(&error));
+            return;
+        }
+        let mut not_started = self.0.not_started.lock();
+        match &mut *not_started {
+            NotStarted::Waiting(lanes) => lanes.push(lane),
+            NotStarted::Started => {
+                drop(not_started);
+                self.start_receiving(link, lane);
+            }
+        }
+    }
+
+    /// Starts a thread that receives. It also sees to it that a lane is noticed whose peer is gone.
+    pub(super) fn start_receiving(&self, link: &Arc<Shared>, watched: usize) {
+        let lanes = self.clone();
+        spawn_or_lose(link, "lane", move |link| {
+            if let Err(error) = lanes.receive_for_ever(link, watched) {
+                link.lose(LinkError::local(&error));
+            }
+        });
+    }
+
+    fn receive_for_ever(&self, link: &Arc<Shared>, watched: usize) -> io::Result<()> {
+        let ready = &self.0.ready;
+        let mut aside = vec![0; ASIDE];
+        let (mut watch, mut looked) = (PeerWatch::default(), Instant::now());
+        let (mut held, mut has_carried) = (None, false);
+        let patience =
+            if watched < awake::receivers() { awake::between_copies(self.0.is_within_a_host) } else { NOW };
+        self.0.receiving.fetch_add(1, Ordering::AcqRel);
+        while link.check().is_ok() {
+            // Whoever has heard of acknowledgements alone leaves its core to those who copy.
+            held = match ready.look(held.take(), if has_carried { patience } else { NOW })? {
+                None => {
+                    has_carried = false;
+                    self.sleep(link)?
+                }
+                found => found,
+            };
+            if looked.elapsed() >= LOOK_EVERY {
+                looked = Instant::now();
+                self.look_after(watched, &mut watch);
+            }
+            let Some(mut current) = held.take() else { continue };
+            match self.receive(link, &mut current, &mut aside) {
+                Ok(Received::Chunk { landed, is_news }) => {
+                    has_carried = true;
+                    // Whoever hears of a transfer's end may take its time, in which others can go on with the
+                    // lane.
+                    if landed.has_ended() && current.has_bytes() {
+                        ready.give_back(current)?;
+                    } else {
+                        held = Some(current);
+                    }
+                    self.landed(link, landed, is_news);
+                }
+                Ok(Received::Word) => {
+                    held = Some(current);
+                    // Memory may have become free, and chunks may have to be sent again.
+                    let line = self.settle(self.0.line.lock());
+                    self.call(link, line, 1);
+                }
+                Err(Ending::Lane(cause)) => self.lane_ended(link, &current, cause),
+                Err(Ending::Link(cause)) => {
+                    link.lose(cause);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a lane has bytes. Whoever is the last one to do so tells the peer what came.
+    fn sleep(&self, link: &Arc<Shared>) -> io::Result<Option<Held>> {
+        // Whoever has taken note of something untold is awake, and becomes the last one or leaves it to
+        // others.
+        if self.0.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut line = self.0.line.lock();
+            if line.tell_if(Untold::take) {
+                self.call(link, line, 1);
+            }
+        }
+        let found = self.0.ready.wait(LOOK_EVERY);
+        self.0.receiving.fetch_add(1, Ordering::AcqRel);
+        found
+    }
+
+    /// Ends a lane whose peer's machine does not take what was sent on it: a thread that sends on it cannot
+    /// look while it waits for room.
+    fn look_after(&self, lane: usize, watch: &mut PeerWatch) {
+        let lane = Arc::clone(&self.0.open.read()[lane]);
+        if watch.look(lane.socket.as_fd()) {
+            lane.is_silent.store(true, Ordering::Relaxed);
+            // Whoever receives on it next notices.
+            shut_down(&lane.socket);
+        }
+    }
+
+    /// A lane carries nothing any more. The link goes on with the others.
+    fn lane_ended(&self, link: &Arc<Shared>, held: &Held, cause: LinkError) {
+        shut_down(held.incoming.socket());
+        self.0.ready.forget(held);
+        let is_silent = self.0.open.read()[held.lane].is_silent.load(Ordering::Relaxed);
+        let cause = if is_silent { LinkError::PeerSilent } else { cause };
+        let mut line = self.0.line.lock();
+        line.schedule.ended(held.lane);
+        let live = line.schedule.live();
+        self.call(link, line, 1);
+        if live == 0 {
+            link.lose(cause);
+        } else if link.check().is_ok() {
+            // The end of a session looks the same until its command connection ends.
+            tracing::info!("a bulk lane has ended, {live} are left: {cause}");
+        }
+    }
+
+    fn receive(&self, link: &Arc<Shared>, held: &mut Held, aside: &mut [u8]) -> Result<Received, Ending> {
+        let Held { lane, incoming } = held;
+        let mut header = [0; CHUNK_HEADER_SIZE];
+        if !incoming.receive_header(&mut header).map_err(Ending::io)? {
+            return Err(Ending::Lane(LinkError::PeerGone));
+        }
+        match LaneRecord::parse(&header)? {
+            LaneRecord::Chunk(chunk) => {
+                receive_chunk(link, incoming, &chunk, self.0.is_within_a_host, aside)?;
+                // Counted while the lane is ours, so that its count is whole when it ends.
+                let mut line = self.0.line.lock();
+                let is_news =
+                    line.schedule.received(*lane) | line.tell_if(|untold| untold.is_due(Instant::now));
+                drop(line);
+                delays::inject();
+                return Ok(Received::Chunk { landed: link.transfers().land(&chunk, None), is_news });
+            }
+            LaneRecord::Number(number) => {
+                if !self.0.line.lock().schedule.number(*lane, number, MOST_LANES)? {
+                    return Err(Ending::Lane(LinkError::PeerGone));
+                }
+            }
+            LaneRecord::Received { lane, received } => {
+                self.0.line.lock().schedule.acknowledged(lane, received)?;
+            }
+            LaneRecord::Ended { lane, received } => {
+                let ended = self.0.line.lock().schedule.peer_report(lane, received, MOST_LANES)?;
+                if let Some(ended) = ended {
+                    shut_down(&self.0.open.read()[ended].socket);
+                }
+            }
+        }
+        Ok(Received::Word)
+    }
+
+    /// A chunk has come: whoever waits for its transfer hears of it, and the peer if it is to know.
+    fn landed(&self, link: &Arc<Shared>, landed: Landed, is_news: bool) {
+        let is_alone = landed.is_alone();
+        delays::inject();
+        let is_complete = landed.tell();
+        if is_news || is_complete {
+            let mut line = self.0.line.lock();
+            let is_told = is_complete && line.tell_if(|untold| untold.completed(is_alone, Instant::now()));
+            if is_news || is_told {
+                self.call(link, line, 1);
+            }
+        }
+    }
+}
+
+impl Line {
+    /// Has the peer told of all chunks that have come, if it is time; whether it is.
+    fn tell_if(&mut self, is_time: impl FnOnce(&mut Untold) -> bool) -> bool {
+        let is_time = is_time(&mut self.untold);
+        if is_time {
+            self.schedule.tell();
+        }
+        is_time
+    }
+}
+
+/// What came over a lane.
+enum Received {
+    /// A chunk, and whether the peer has to hear of the chunks that have come.
+    Chunk { landed: Landed, is_news: bool },
+    /// What the lanes have to tell each other.
+    Word,
+}
+
+/// What ends with an error: one lane, or the link.
+enum Ending {
+    Lane(LinkError),
+    Link(LinkError),
+}
+
+impl Ending {
+    fn io(error: io::Error) -> Self {
+        Self::Lane(LinkError::from_io(error))
+    }
+}
+
+impl<E: Into<LinkError>> From<E> for Ending {
+    fn from(error: E) -> Self {
+        Self::Link(error.into())
+    }
+}
+
+/// Receives the bytes of a chunk, which have not [landed](causeway_transport::Transfers::landed) then.
+fn receive_chunk(
+    link: &Shared,
+    incoming: &mut Incoming,
+    chunk: &ChunkHeader,
+    is_within_a_host: bool,
+    aside: &mut [u8],
+) -> Result<(), Ending> {
+    let length = chunk.length as usize;
+    delays::inject();
+    let received = match link.transfers().claim(chunk, link.events())? {
+        // What comes within a host comes faster than a device reads it from caches; on few cores it does not.
+        Place::Memory { to, past_caches: true, .. } if is_within_a_host && awake::has_many_cores() => {
+            let start = to.get();
+            receive_aside(incoming, length, aside, |done, bytes| {
+                // SAFETY: as below; the bytes lie inside the chunk.
+                unsafe { past_caches::copy(start.add(done), bytes.as_ptr(), bytes.len()) };
+            })
+        }
+        // SAFETY: the destination stays writable until its callback has run, which `land` and `missed` alone
+        // can cause while this chunk is claimed; the claim lies inside the destination and overlaps no other.
+        Place::Memory { to, .. } => unsafe { incoming.receive_exact_raw(to.get(), length) },
+        Place::Nowhere => receive_aside(incoming, length, aside, |_, _| ()),
+    };
+    if let Err(error) = received {
+        link.transfers().missed(chunk);
+        return Err(Ending::io(error));
+    }
+    count(&link.counters().transfer_bytes_received, length);
+    Ok(())
+}
+
+/// Receives bytes by way of other memory; `take` gets some at a time, and how many came before them.
+fn receive_aside(
+    incoming: &mut Incoming,
+    length: usize,
+    aside: &mut [u8],
+    mut take: impl FnMut(usize, &[u8]),
+) -> io::Result<()> {
+    let mut done = 0;
+    while done < length {
+        // Whole records, as the sender cut them.
+        let count = (length - done).min(aside.len());
+        // SAFETY: `aside` is a live, exclusively borrowed buffer of at least `count` bytes.
+        unsafe { incoming.receive_exact_raw(aside.as_mut_ptr(), count)? };
+        take(done, &aside[..count]);
+        done += count;
+    }
+    Ok(())
+}

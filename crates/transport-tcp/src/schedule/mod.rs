@@ -1,0 +1,236 @@
+//! Which lane sends what next, and what is sent again when a lane has died?
+//!
+//! Transfers wait in *flows*, one for each stream or thread that they belong to. Whoever can send asks for a
+//! free lane and the next thing to put on it, so that lanes go from one transfer to the next without a pause.
+//! Flows take turns chunk by chunk; within a flow transfers begin in order.
+//!
+//! Both ends count the chunks that come whole on each lane. The counts travel back now and then
+//! (*acknowledgement*), those of all lanes on whichever is free so that few threads have to wake for them,
+//! and once more when a lane has ended (*report*): what was sent behind that many chunks never arrived,
+//! exactly that is sent again, and so no byte is lost and none written twice. It takes memory that is still
+//! as it was; a transfer whose memory has been given back cannot be repaired, and the link is lost.
+//!
+//! Nothing here touches a socket, a clock or the memory of a transfer.
+//!
+//! | Module   | Question it answers                                                                            |
+//! |----------|------------------------------------------------------------------------------------------------|
+//! | `orders` | Which transfer's turn is it, and how far is each?                                                |
+//! | `ledger` | What was sent on each lane, how much of it has come, and what have the lanes to tell each other? |
+
+mod ledger;
+mod orders;
+#[cfg(test)]
+mod tests;
+
+use causeway_wire::chunk::{ChunkHeader, LaneRecord};
+use ledger::{Ledger, Part};
+pub(super) use orders::OrderId;
+use orders::Orders;
+use thiserror::Error;
+
+use causeway_transport::{Address, Keeper, LinkError, Order, TransportError};
+
+/// Something to put on a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Task {
+    /// The lane, which is busy until [`Schedule::sent`].
+    pub lane: usize,
+    /// What the peer has to be told; it goes out first.
+    pub news: Vec<LaneRecord>,
+    /// What follows.
+    pub chunk: Option<Chunk>,
+}
+
+/// A chunk of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunk {
+    order: OrderId,
+    /// What the peer is told of it.
+    pub header: ChunkHeader,
+    /// Where its bytes are.
+    pub start: Address,
+    /// Whether they stay as they are until the peer has them.
+    pub steady: bool,
+}
+
+/// Why the link cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LaneError {
+    /// The peer counts chunks that were never sent.
+    #[error("it counts {found} chunks on a lane that carried {sent}")]
+    Count {
+        /// What it counts.
+        found: u64,
+        /// What was sent.
+        sent: u64,
+    },
+    /// The peer names a lane by a number that is taken or too large.
+    #[error("it names lane {0}, which cannot be")]
+    Number(u32),
+    /// What a lane lost cannot be sent again.
+    #[error(
+        "a bulk lane died with bytes on it whose source has changed since, so that they cannot be sent again"
+    )]
+    Unrepeatable,
+}
+
+impl From<LaneError> for LinkError {
+    fn from(error: LaneError) -> Self {
+        match error {
+            LaneError::Count { .. } | LaneError::Number(_) => TransportError::violation(error).into(),
+            LaneError::Unrepeatable => TransportError::failed(error).into(),
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Schedule {
+    ledger: Ledger,
+    orders: Orders,
+}
+
+impl Schedule {
+    /// Adds a lane. Without a number it carries nothing until the peer has given it one. One that `refers`
+    /// takes references to steady memory as fast as they are given: it joins two processes of one host, and
+    /// copies nothing.
+    pub fn add_lane(&mut self, number: Option<u32>, refers: bool) -> usize {
+        self.ledger.add(number, refers)
+    }
+
+    /// The peer has numbered a lane. Whether it can be used: not when it ended for the peer before its number
+    /// came, and the peer has been answered that nothing came over it.
+    pub fn number(&mut self, lane: usize, number: u32, most: u32) -> Result<bool, LaneError> {
+        self.ledger.number(lane, number, most)
+    }
+
+    /// Lanes that things can be sent on.
+    pub fn live(&self) -> usize {
+        self.ledger.live()
+    }
+
+    /// Puts a transfer behind the others of its flow. Its number here, and whether it is a single chunk.
+    pub fn post(&mut self, order: Order) -> (OrderId, bool) {
+        self.orders.post(order, self.live())
+    }
+
+    /// What a free lane can do now: what the lanes have to tell each other, and the next chunk, of `only`
+    /// that transfer if one is named.
+    pub fn take(&mut self, only: Option<OrderId>) -> Option<Task> {
+        let task = self.choose(only)?;
+        self.ledger.begin(task.lane);
+        Some(task)
+    }
+
+    fn choose(&mut self, only: Option<OrderId>) -> Option<Task> {
+        if let Some((lane, number)) = self.ledger.take_new() {
+            return Some(Task { lane, news: vec![LaneRecord::Number(number)], chunk: None });
+        }
+        let next = self.orders.next(only);
+        let lane = self.ledger.free(next.as_ref().map_or(1, |next| next.lanes))?;
+        let news = self.ledger.take_news();
+        let chunk = next.and_then(|next| self.orders.take(next)).map(|(chunk, range)| {
+            self.ledger.put(lane, (chunk.order, range));
+            chunk
+        });
+        (!news.is_empty() || chunk.is_some()).then_some(Task { lane, news, chunk })
+    }
+
+    /// Whether [`take`](Self::take) would give something.
+    pub fn has_task(&self) -> bool {
+        self.ledger.has_free() && (self.ledger.has_news() || self.orders.next(None).is_some())
+    }
+
+    /// How many threads may send what is next. Across a network each lane needs one, which waits for room on
+    /// it. Within a host a reference is put on a lane in a fifth of the time in which the peer copies what it
+    /// refers to, so half as many serve all, and leave cores to those that copy (16 cores, 2026-11-22).
+    pub fn senders(&self) -> usize {
+        let lanes = self.live();
+        let only_refers = self.ledger.only_refers() && self.orders.next(None).is_some_and(|next| next.steady);
+        if only_refers { lanes.div_ceil(2) } else { lanes }
+    }
+
+    /// Whether a transfer came a stage further since this was last asked: nobody reads its memory, or the
+    /// peer has it.
+    pub fn take_progress(&mut self) -> bool {
+        self.orders.take_progress()
+    }
+
+    /// A task's bytes have left, or its lane has failed.
+    pub fn sent(&mut self, task: &Task, well: bool) {
+        if let Some(chunk) = task.chunk {
+            self.orders.sent(chunk.order);
+        }
+        self.ledger.sent(task.lane, well);
+    }
+
+    /// A chunk has come whole, and its transfer is not known to have it yet. So whoever completes a transfer
+    /// finds all of its chunks counted here. Tells whether the peer has to hear of the chunks that have come.
+    pub fn received(&mut self, lane: usize) -> bool {
+        self.ledger.received(lane)
+    }
+
+    /// The peer has to be told of all chunks that have come.
+    pub fn tell(&mut self) {
+        self.ledger.tell();
+    }
+
+    /// Nothing more is received on a lane; the peer has to be told.
+    pub fn ended(&mut self, lane: usize) {
+        self.ledger.ended(lane);
+    }
+
+    /// The peer has this many chunks of the lane with this number.
+    pub fn acknowledged(&mut self, number: u32, received: u64) -> Result<(), LaneError> {
+        let arrived = self.ledger.acknowledged(number, received)?;
+        self.arrived(arrived);
+        Ok(())
+    }
+
+    fn arrived(&mut self, parts: Vec<Part>) {
+        parts.into_iter().for_each(|(order, _)| self.orders.arrived(order));
+    }
+
+    /// A lane has ended for the peer, which got this many chunks on it: the others are sent again. Gives the
+    /// lane if it has to be shut down.
+    pub fn peer_report(&mut self, number: u32, received: u64, most: u32) -> Result<Option<usize>, LaneError> {
+        let report = self.ledger.peer_report(number, received, most)?;
+        self.arrived(report.arrived);
+        report.lost.into_iter().try_for_each(|(order, range)| self.orders.lost(order, range))?;
+        // What was on the lane is not at risk any more.
+        self.orders.note_progress();
+        Ok(report.lane)
+    }
+
+    /// Whether all bytes of a transfer have left, at least for the kernel. True for one that is over.
+    pub fn is_consumed(&self, order: OrderId) -> bool {
+        self.orders.is_consumed(order)
+    }
+
+    /// Whether the memory of a consumed transfer may be given back: nothing of it went over a lane that has
+    /// died, as far as is known, without the peer having said what came; and of a steady one, which the
+    /// kernel may read until then, the peer has everything.
+    pub fn may_release(&self, order: OrderId) -> bool {
+        self.is_consumed(order) && !self.orders.is_read(order) && !self.ledger.is_at_risk(order)
+    }
+
+    /// Whether memory of a transfer is being read.
+    pub fn is_in_flight(&self, order: OrderId) -> bool {
+        self.orders.is_in_flight(order)
+    }
+
+    /// The memory of a transfer is its owner's again; it must be consumed.
+    pub fn release(&mut self, order: OrderId) {
+        self.orders.release(order);
+    }
+
+    /// The link has ended: nothing more is sent, and what nobody reads is given back.
+    pub fn end(&mut self) {
+        self.ledger.end();
+        self.orders.end();
+    }
+
+    /// What is to be dropped where no lock is held.
+    pub fn take_finished(&mut self) -> Vec<Keeper> {
+        self.orders.take_finished()
+    }
+}

@@ -1,0 +1,119 @@
+//! How does a piece get into the arena of whoever receives it?
+
+use std::sync::Arc;
+
+use causeway_ibverbs::{MemoryRegion, RemoteMemory};
+use causeway_wire::chunk::ChunkHeader;
+use parking_lot::Mutex;
+
+use super::{Ends, LONG_STEP, slice_of};
+use crate::message::{Announcement, GivenBack, Offer};
+use crate::operation::{Operation, PendingOperation, Then};
+use crate::path::{Said, Work};
+use crate::state::State;
+use causeway_transport::RegionSlice;
+use causeway_transport::slots::SLOT;
+use causeway_transport::staging::{Lease, Piece};
+use causeway_transport::{Address, Keeper, LinkError, Shared, count};
+use causeway_transport::{Order, Sending};
+
+impl State {
+    /// Writes `source` to the slots of a piece in the peer's arena; `then` follows when its bytes are there.
+    pub fn write_piece(
+        &self,
+        link: &Shared,
+        piece: Piece,
+        source: RegionSlice,
+        (transfer, offset, total): (u64, u64, u64),
+        is_direct: bool,
+        then: Option<Then>,
+    ) {
+        let (first, length) = (piece.first(), piece.len());
+        let chunk = ChunkHeader { transfer, offset, total, length: length as u32 };
+        let RemoteMemory { address, key } = self.peer_arena;
+        let to = RemoteMemory { address: address + first as u64 * SLOT as u64, key };
+        // From here on the peer gives the slots back.
+        self.lent.lock().send(first);
+        piece.sent();
+        let said = |parts| Some(Said::Announcement(Announcement { chunk, first, parts, is_direct }));
+        self.carry(source, Work::Write(to), said, then);
+        count(&link.counters().transfer_bytes_sent, length);
+        if is_direct {
+            count(&link.counters().direct_bytes_sent, length);
+        }
+    }
+
+    /// Offers registered memory to the peer, which reads it into the slots of a piece. `keeper` keeps it
+    /// until it has been read.
+    fn offer(&self, piece: Piece, source: RemoteMemory, chunk: ChunkHeader, keeper: Keeper) {
+        let first = piece.first();
+        self.lent.lock().send(first);
+        piece.sent();
+        self.lendings.lock().kept.insert(first, (chunk.length.into(), keeper));
+        let announcement = Announcement { chunk, first, parts: 1, is_direct: false };
+        let nothing = RegionSlice { address: 0, key: 0, length: 0 };
+        self.carry(nothing, Work::None, |_| Some(Said::Offer(Offer { announcement, from: source })), None);
+    }
+
+    /// Reads an offer of the peer into the slots that it names.
+    pub(super) fn fetch(&self, offer: &Offer, lease: Lease) {
+        let Offer { announcement: Announcement { chunk, first, .. }, from } = *offer;
+        let region = self.arena.region();
+        let address = region.address() + first as u64 * SLOT as u64;
+        let into = slice_of(region, address, chunk.length as usize);
+        let state = self.myself();
+        let then: Then = Box::new(move |outcome| {
+            if outcome.is_err() {
+                return;
+            }
+            state.say_given_back(GivenBack::Lent { number: first, is_direct: false });
+            if let Err(error) = state.hand_over(chunk, lease) {
+                state.fail(error);
+            }
+        });
+        self.carry(into, Work::Read(from), |_| None, Some(then));
+    }
+
+    /// Sends a transfer of registered memory, without a copy of it. Waits for slots, not for the bytes.
+    pub(crate) fn send_from(
+        &self,
+        link: &Arc<Shared>,
+        order: Order,
+        region: &MemoryRegion,
+    ) -> Result<Sending, LinkError> {
+        let Order { transfer, start: Address(start), length, keeper, .. } = order;
+        let reads = self.prefers.reads(length);
+        count(&link.counters().registered_bytes_sent, length);
+        let (keeper, sending) = match keeper {
+            Some(keeper) => (keeper, Sending::done()),
+            None => {
+                let operation = Operation::new(1, Box::new(drop));
+                let (link, state) = (Arc::clone(link), self.myself());
+                let pending = PendingOperation { link, state, operation: Arc::clone(&operation) };
+                (Box::new(Ends(operation)) as Keeper, Sending::pending(pending))
+            }
+        };
+        let keeper = Arc::new(Mutex::new(keeper));
+        let longest = self.longest_piece();
+        let step = if length <= longest { length } else { LONG_STEP.min(longest) };
+        for offset in (0..length).step_by(step) {
+            link.check()?;
+            let part = step.min(length - offset);
+            let piece = self.wait_for(|| Ok(self.try_piece(part))).map_err(|error| link.lose(error))?;
+            let address = start as u64 + offset as u64;
+            let kept = Arc::clone(&keeper);
+            let (offset, total) = (offset as u64, length as u64);
+            if reads {
+                let from = RemoteMemory { address, key: region.remote_key() };
+                let chunk = ChunkHeader { transfer, offset, total, length: part as u32 };
+                self.offer(piece, from, chunk, Box::new(kept));
+                count(&link.counters().transfer_bytes_sent, part);
+            } else {
+                let source = slice_of(region, address, part);
+                let then: Then = Box::new(move |_| drop(kept));
+                self.write_piece(link, piece, source, (transfer, offset, total), false, Some(then));
+            }
+        }
+        Ok(sending)
+    }
+}

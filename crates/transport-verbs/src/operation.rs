@@ -1,0 +1,96 @@
+//! When is work done that consists of several requests, and what follows from it?
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::state::State;
+use causeway_transport::{LinkError, Pending, Shared};
+
+/// What follows when work is done, or when it never will be because the link has ended. It runs once, on some
+/// thread of the link, and must be short.
+pub type Then = Box<dyn FnOnce(Result<(), LinkError>) + Send>;
+
+/// Work of one or more requests, on whichever queue pairs.
+pub struct Operation {
+    left: AtomicU32,
+    then: Mutex<Option<Then>>,
+    is_over: AtomicBool,
+}
+
+impl Operation {
+    /// Work of so many requests.
+    pub fn new(requests: u32, then: Then) -> Arc<Self> {
+        let (left, is_over) = (AtomicU32::new(requests), AtomicBool::new(false));
+        Arc::new(Self { left, then: Mutex::new(Some(then)), is_over })
+    }
+
+    /// One of the requests is done.
+    pub fn done(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end(Ok(()));
+        }
+    }
+
+    /// The link has ended.
+    pub fn fail(&self, cause: &LinkError) {
+        self.end(Err(cause.clone()));
+    }
+
+    fn end(&self, outcome: Result<(), LinkError>) {
+        let then = self.then.lock().take();
+        if let Some(then) = then {
+            then(outcome);
+            self.is_over.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether what follows has been done.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+/// An operation that reads memory of somebody who waits for its end.
+pub struct PendingOperation {
+    pub link: Arc<Shared>,
+    pub state: Arc<State>,
+    pub operation: Arc<Operation>,
+}
+
+impl Pending for PendingOperation {
+    fn wait(&self) -> Result<(), LinkError> {
+        let waited = self.state.wait_for(|| Ok(self.operation.is_over().then_some(())));
+        // Whoever waits hears of the loss of the link after its owner has.
+        waited.map_err(|error| self.link.lose(error))
+    }
+
+    fn release(&self) {
+        // After the end of the link nothing reads the memory any more.
+        let _ = self.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn what_follows_comes_once_and_after_the_last_request() {
+        let (tell, told) = mpsc::channel();
+        let of = |requests| {
+            let tell = tell.clone();
+            Operation::new(requests, Box::new(move |outcome| tell.send(outcome.is_ok()).unwrap()))
+        };
+        let operation = of(2);
+        operation.done();
+        assert!(told.try_recv().is_err() && !operation.is_over());
+        operation.done();
+        operation.fail(&LinkError::PeerGone);
+        assert!(told.try_iter().eq([true]) && operation.is_over());
+        of(3).fail(&LinkError::PeerGone);
+        assert!(told.try_iter().eq([false]));
+    }
+}

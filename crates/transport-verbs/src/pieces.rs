@@ -1,0 +1,118 @@
+//! Which slots are lent to whom, and who is told of pieces that have come?
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use causeway_wire::chunk::ChunkHeader;
+
+use super::look::RETURNS_WAIT;
+use super::message::GivenBack;
+use super::state::State;
+use super::{Failure, Violation};
+use causeway_transport::slots::{LARGEST_PIECE, SLOT};
+use causeway_transport::staging::{Lease, Lends, Owns, Piece, deliver};
+use causeway_transport::{LinkError, Shared};
+
+/// Who is told of pieces.
+pub enum Owner {
+    /// Nobody yet.
+    Early(Vec<(ChunkHeader, Lease)>),
+    Known(Weak<Shared>),
+}
+
+/// How many slots hold `bytes`; one for none, so that there are never more pieces than slots.
+pub fn slots_for(bytes: usize) -> u32 {
+    bytes.div_ceil(SLOT).max(1) as u32
+}
+
+impl State {
+    /// A piece of `length` bytes, if there is one now.
+    pub fn try_piece(&self, length: usize) -> Option<Piece> {
+        if length > self.longest_piece() {
+            return None;
+        }
+        let first = self.lent.lock().lend(slots_for(length))?;
+        let address = self.staging.as_ptr().wrapping_add(first as usize * SLOT);
+        Some(Piece::new(self.myself(), first, address, length))
+    }
+
+    /// The longest piece that is lent: two fit into the peer's arena.
+    pub fn longest_piece(&self) -> usize {
+        LARGEST_PIECE.min(self.staging_slots as usize / 2 * SLOT).max(SLOT)
+    }
+
+    /// One more piece of the peer is here.
+    pub(super) fn count_lease(&self) -> Result<(), LinkError> {
+        if self.leases.fetch_add(1, Ordering::Relaxed) >= self.arena_slots {
+            self.leases.fetch_sub(1, Ordering::Relaxed);
+            return Err(Failure::Violation(Violation::TooManyPieces).into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn lease(&self, first: u32, length: u32) -> Result<Lease, LinkError> {
+        self.count_lease()?;
+        let address = self.arena.as_ptr().wrapping_add(first as usize * SLOT);
+        Ok(Lease::new(self.myself(), first, address, length as usize))
+    }
+
+    /// Gives a piece to the link's owner, once there is one.
+    pub(super) fn hand_over(&self, chunk: ChunkHeader, lease: Lease) -> Result<(), LinkError> {
+        let link = match &mut *self.owner.lock() {
+            Owner::Early(early) => {
+                early.push((chunk, lease));
+                return Ok(());
+            }
+            Owner::Known(link) => link.upgrade(),
+        };
+        let Some(link) = link else { return Ok(()) };
+        deliver(&link, chunk, lease, self.line.copies())
+    }
+
+    /// The link, once its owner can be told of what comes.
+    pub(super) fn link(&self) -> Option<Arc<Shared>> {
+        match &*self.owner.lock() {
+            Owner::Early(_) => None,
+            Owner::Known(link) => link.upgrade(),
+        }
+    }
+
+    /// The link's owner can be told of pieces from now on.
+    pub fn start(&self, link: &Arc<Shared>) {
+        let before = core::mem::replace(&mut *self.owner.lock(), Owner::Known(Arc::downgrade(link)));
+        if let Owner::Early(early) = before {
+            for (chunk, lease) in early {
+                if let Err(error) = self.hand_over(chunk, lease) {
+                    self.fail(error);
+                }
+            }
+        }
+    }
+}
+
+impl Lends for State {
+    fn give_up(&self, first: u32) {
+        let given_up = self.lent.lock().give_up(first);
+        debug_assert!(given_up.is_ok(), "a piece holds slots that are lent");
+    }
+}
+
+impl Owns for State {
+    fn give_back(&self, first: u32) {
+        self.leases.fetch_sub(1, Ordering::Relaxed);
+        self.say_given_back(GivenBack::Slots(first));
+    }
+}
+
+impl State {
+    /// Tells the peer that something of its own is not used any more.
+    pub(super) fn say_given_back(&self, back: GivenBack) {
+        self.returns.lock().push(back);
+        if self.is_over() || RETURNS_WAIT.get() {
+            return;
+        }
+        if let Err(failure) = self.pump_first() {
+            self.fail(failure.into());
+        }
+    }
+}

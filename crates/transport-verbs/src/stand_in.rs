@@ -1,0 +1,98 @@
+//! Who looks for completions while the receiver of frames is busy with a command?
+//!
+//! A thread that wakes every millisecond while the link is in use. Where the receiver has looked by itself
+//! for a while the thread parks, so that an idle session costs no processor time, and the receiver's next
+//! command wakes it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use causeway_sync::Parker;
+
+use super::state::State;
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_millis(1);
+
+/// Times in a row that it finds the receiver looking, after which it parks.
+const MANY_TIMES: u32 = 64;
+
+/// Whether somebody has to look in the receiver's place.
+#[derive(Default)]
+pub struct StandIn {
+    /// Whether the receiver of frames is looking, or will before it sleeps.
+    is_attended: AtomicBool,
+    parker: Parker,
+}
+
+impl StandIn {
+    /// The receiver of frames looks from here on.
+    pub fn attend(&self) {
+        self.is_attended.store(true, Ordering::Release);
+    }
+
+    /// Whether the receiver of frames is looking, or will before it sleeps.
+    pub fn is_attended(&self) -> bool {
+        self.is_attended.load(Ordering::Acquire)
+    }
+
+    /// The receiver of frames is busy from here on.
+    pub fn leave(&self) {
+        self.is_attended.store(false, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes the thread, if it is parked.
+    pub fn wake(&self) {
+        self.parker.wake();
+    }
+
+    /// Parks until the receiver is busy, or `is_over` is the case when somebody wakes it.
+    fn park(&self, is_over: impl Fn() -> bool) {
+        self.parker.park_unless(|| !self.is_attended() || is_over());
+    }
+}
+
+impl State {
+    /// Looks for completions while the receiver of frames is busy, until the link ends.
+    pub(super) fn stand_in(&self) {
+        let mut times = 0;
+        while !self.is_over() {
+            std::thread::sleep(EVERY);
+            if !self.stand_in.is_attended() {
+                times = 0;
+                while self.look() {}
+                self.give_back_the_rest();
+            } else if times < MANY_TIMES {
+                times += 1;
+            } else {
+                times = 0;
+                self.stand_in.park(|| self.is_over());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_thread_parks_only_while_the_receiver_looks() {
+        let stand_in = Arc::new(StandIn::default());
+        // Neither of these parks.
+        stand_in.park(|| false);
+        stand_in.attend();
+        stand_in.park(|| true);
+        let parking = std::thread::spawn({
+            let stand_in = Arc::clone(&stand_in);
+            move || stand_in.park(|| false)
+        });
+        while !stand_in.parker.is_parked() {
+            std::thread::yield_now();
+        }
+        stand_in.leave();
+        parking.join().unwrap();
+    }
+}

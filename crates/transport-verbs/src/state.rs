@@ -1,0 +1,290 @@
+//! What do the threads of a link over verbs have in common, and how does it end?
+//!
+//! Locks, in the order in which they may be taken: `looking`; a path's, `returns`; `incoming`, `lent`,
+//! `lendings`, `known`. Owners of the link are told of transfers under none of them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use causeway_ibverbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, RemoteMemory};
+use parking_lot::{Mutex, RwLock};
+
+use super::Failure;
+use super::ends::ReceiveLayout;
+use super::known::Known;
+use super::look::Looking;
+use super::message::GivenBack;
+use super::messages::Filled;
+use super::one_sided::Lendings;
+use super::path::Path;
+use super::pieces::Owner;
+use super::settings::Preference;
+use super::stand_in::StandIn;
+use causeway_sync::{EventCount, EventfdWake};
+use causeway_transport::LinkError;
+use causeway_transport::line::Line;
+use causeway_transport::slots::SLOT;
+use causeway_transport::slots::Slots;
+
+/// How long the end of a link waits for what has been posted.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long queue pairs that have ended may take to give their requests back before they are destroyed all
+/// the same.
+const GIVING_BACK: Duration = Duration::from_millis(200);
+
+/// What the threads of a link over verbs have in common. The paths stand first, so that their queue pairs end
+/// before the memory does.
+pub struct State {
+    pub(super) paths: Vec<Path>,
+    pub(super) completions: CompletionQueue,
+    pub(super) receives: Buffer,
+    pub(super) messages: Buffer,
+    /// Where the peer writes to.
+    pub(super) arena: Arc<Buffer>,
+    /// The slots of it that the peer uses.
+    pub(super) arena_slots: u32,
+    /// Where this side fills what it sends; its slots are those of the peer's arena.
+    pub(super) staging: Arc<Buffer>,
+    pub(super) staging_slots: u32,
+    pub(super) peer_arena: RemoteMemory,
+    /// Whose memory can be registered for these queue pairs.
+    pub(super) domain: ProtectionDomain,
+    /// Memory of this side's owner that the card knows.
+    pub(super) known: RwLock<Known<MemoryRegion>>,
+    /// What is lent to the peer to be read.
+    pub(super) lendings: Mutex<Lendings>,
+    pub(super) prefers: Preference,
+    /// Why there is less staging than there should be.
+    pub shortage: Option<String>,
+    pub(super) depth: u32,
+    me: Weak<State>,
+    pub(super) looking: Mutex<Looking>,
+    pub(super) incoming: Mutex<VecDeque<Filled>>,
+    /// Runs of the peer's arena that are lent to this side.
+    pub(super) lent: Mutex<Slots>,
+    /// What the peer is to be given back.
+    pub(super) returns: Mutex<Vec<GivenBack>>,
+    /// Pieces of the peer that have not been given back.
+    pub(super) leases: AtomicU32,
+    pub(super) owner: Mutex<Owner>,
+    pub(super) line: Line,
+    /// Which of equally loaded queue pairs gets the next piece first.
+    pub(super) turn: AtomicUsize,
+    pub(super) hellos: AtomicU32,
+    /// Receives that queue pairs have given back because they have ended.
+    pub(super) flushed: AtomicU32,
+    over: AtomicBool,
+    failure: OnceLock<LinkError>,
+    /// Polls that have found something, and the end of the link.
+    pub(super) polled: EventCount,
+    /// Wakes the receiver of frames.
+    pub(super) receiver_wake: EventfdWake,
+    /// The connection over which the session was asked for, and the one on which verbs were set up.
+    sockets: OnceLock<[TcpStream; 2]>,
+    pub(super) poll: Duration,
+    pub(super) stand_in: StandIn,
+}
+
+/// What a state is made of.
+pub struct Materials {
+    pub paths: Vec<Path>,
+    pub completions: CompletionQueue,
+    pub receives: Buffer,
+    pub messages: Buffer,
+    pub arena: Buffer,
+    pub staging: Buffer,
+    pub peer_arena: RemoteMemory,
+    pub peer_slots: u32,
+    pub domain: ProtectionDomain,
+    pub prefers: Preference,
+    pub shortage: Option<String>,
+    pub depth: u32,
+    pub poll: Duration,
+}
+
+impl State {
+    pub fn new(materials: Materials) -> io::Result<Arc<Self>> {
+        let Materials { paths, completions, receives, messages, arena, staging, .. } = materials;
+        let Materials { peer_arena, peer_slots, domain, prefers, shortage, depth, poll, .. } = materials;
+        // Either end has as much staging as arena, so neither uses more of the other's arena than it has
+        // itself.
+        let slots_of = |buffer: &Buffer| peer_slots.min((buffer.len() / SLOT) as u32);
+        let (arena_slots, staging_slots) = (slots_of(&arena), slots_of(&staging));
+        let receiver_wake = EventfdWake::new()?;
+        Ok(Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            looking: Mutex::new(Looking::new(paths.len())),
+            lent: Mutex::new(Slots::new(staging_slots)),
+            paths,
+            completions,
+            receives,
+            messages,
+            arena_slots,
+            arena: Arc::new(arena),
+            staging: Arc::new(staging),
+            staging_slots,
+            peer_arena,
+            domain,
+            known: RwLock::default(),
+            lendings: Mutex::default(),
+            prefers,
+            shortage,
+            depth,
+            incoming: Mutex::default(),
+            returns: Mutex::default(),
+            leases: AtomicU32::new(0),
+            owner: Mutex::new(Owner::Early(Vec::new())),
+            line: Line::default(),
+            turn: AtomicUsize::new(0),
+            hellos: AtomicU32::new(0),
+            flushed: AtomicU32::new(0),
+            over: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            polled: EventCount::new(),
+            receiver_wake,
+            sockets: OnceLock::new(),
+            poll,
+            stand_in: StandIn::default(),
+        }))
+    }
+
+    /// For what is lent from here and given back here.
+    pub(super) fn myself(&self) -> Arc<Self> {
+        self.me.upgrade().expect("whoever calls holds the state")
+    }
+
+    /// From here on these connections end with the link: until then the session may still stay on one of
+    /// them.
+    pub fn ends_with(&self, sockets: [TcpStream; 2]) {
+        // It is said once, by whoever makes the link.
+        let _ = self.sockets.set(sockets);
+    }
+
+    /// Whether the link has ended.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Why the link has ended, if it has.
+    pub fn check(&self) -> Result<(), LinkError> {
+        if self.is_over() { Err(self.cause()) } else { Ok(()) }
+    }
+
+    pub(super) fn cause(&self) -> LinkError {
+        self.failure.get().cloned().unwrap_or(LinkError::PeerGone)
+    }
+
+    /// Ends the link because of `error`; the first one counts.
+    pub fn fail(&self, error: LinkError) {
+        if !self.is_over() {
+            // Another thread may have been first.
+            let _ = self.failure.set(error);
+        }
+        self.finish();
+    }
+
+    /// Ends the link: whoever waits in any part of it returns.
+    pub fn finish(&self) {
+        if self.over.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        for path in &self.paths {
+            // The device stops touching our memory; one that has failed has stopped already.
+            let _ = path.pair().end();
+        }
+        for socket in self.sockets.get().into_iter().flatten() {
+            // An error means that it has ended already, which is what is wanted.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        self.line.end();
+        self.abandon();
+        self.receiver_wake.wake();
+        self.stand_in.wake();
+        self.polled.notify_all();
+    }
+
+    /// Waits until what has been posted is known to be with the peer, for a while.
+    pub fn say_last_words(&self) {
+        let deadline = Instant::now() + LAST_WORDS;
+        let Some(path) = self.paths.first().filter(|_| !self.is_over()) else { return };
+        let mut marker = None;
+        while !self.is_over() && Instant::now() < deadline {
+            match marker {
+                None => match path.post_marker(self.peer_arena) {
+                    Ok(posted) => marker = posted,
+                    Err(_) => return,
+                },
+                Some(id) if path.completed() >= id => return,
+                Some(_) => {}
+            }
+            if !self.look() {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Posts what waits for room on all paths.
+    pub fn pump(&self) {
+        self.pump_with(true);
+    }
+
+    /// The same, with or without what is given back to the peer.
+    pub(super) fn pump_with(&self, with_returns: bool) {
+        for (index, path) in self.paths.iter().enumerate() {
+            let returns = (index == 0 && with_returns).then_some(&self.returns);
+            if let Err(failure) = path.pump(&self.messages, returns, self.stand_in.is_attended()) {
+                return self.fail(failure.into());
+            }
+        }
+    }
+
+    /// The same on the first path, which carries frames, with what is given back.
+    pub(super) fn pump_first(&self) -> Result<(), Failure> {
+        let Some(path) = self.paths.first() else { return Ok(()) };
+        path.pump(&self.messages, Some(&self.returns), self.stand_in.is_attended())
+    }
+
+    /// Sends the first message on each path.
+    pub fn greet(&self) -> Result<(), LinkError> {
+        Ok(self.paths.iter().try_for_each(|path| path.post_hello(&self.messages))?)
+    }
+
+    /// Waits until the first message of the peer has come on each path.
+    pub fn wait_for_greetings(&self, deadline: Instant) -> Result<(), LinkError> {
+        let all = self.paths.len() as u32;
+        self.wait_for(|| match self.hellos.load(Ordering::Relaxed) {
+            come if come >= all => Ok(Some(())),
+            _ if Instant::now() < deadline => Ok(None),
+            _ => Err(LinkError::PeerSilent),
+        })
+    }
+}
+
+impl Drop for State {
+    /// Queue pairs are destroyed when they are idle: a device that is still at work for one that is going
+    /// away has more to get wrong (Soft-RoCE of Linux 6.1 waits for itself then, on a machine with one
+    /// processor).
+    fn drop(&mut self) {
+        for path in &self.paths {
+            // One that has failed has ended already.
+            let _ = path.pair().end();
+        }
+        self.over.store(true, Ordering::SeqCst);
+        let posted = self.paths.len() * ReceiveLayout::new(self.depth).count();
+        let deadline = Instant::now() + GIVING_BACK;
+        while Instant::now() < deadline {
+            let kept = self.incoming.lock().iter().filter(|filled| filled.is_in_receive()).count();
+            let back = self.flushed.load(Ordering::Relaxed) as usize + kept;
+            if back >= posted {
+                break;
+            }
+            if !self.look() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! How does a thread wait for something that a completion brings?
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::Failure;
+use super::state::State;
+use causeway_sync::WakeReason;
+use causeway_transport::LinkError;
+
+/// How long a thread that waits, for credits for instance, sleeps before it looks by itself: usually another
+/// one looks, and wakes it. Each time in vain is twice as long, so that a peer which stands still for a while
+/// costs no processor time.
+const SHORTEST_NAP: Duration = Duration::from_millis(1);
+const LONGEST_NAP: Duration = Duration::from_millis(64);
+/// How long the receiver of frames sleeps before it looks whether the link still is there. Whatever ends it
+/// wakes the receiver.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// Looks between two readings of the clock, which is a system call on some machines and costs more than a
+/// look.
+const LOOKS: u32 = 32;
+
+/// Looks in vain, some 200 us, after which what is owed to the peer is sent by itself.
+const MANY_LOOKS: u32 = 64 * LOOKS;
+
+/// How long a thread has looked in vain.
+#[derive(Default)]
+pub struct InVain {
+    looks: u32,
+    since: Option<Instant>,
+}
+
+impl InVain {
+    /// Whether it has just become long: whoever waits for what this thread keeps must not wait for ever.
+    pub fn is_long(&self) -> bool {
+        self.looks == MANY_LOOKS
+    }
+
+    /// Takes note of one more look; whether it is too early to sleep.
+    pub fn may_go_on(&mut self, patience: Duration) -> bool {
+        if patience.is_zero() {
+            return false;
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if !self.looks.is_multiple_of(LOOKS) {
+            core::hint::spin_loop();
+            return true;
+        }
+        // Who is to bring what is looked for may need this very processor.
+        std::thread::yield_now();
+        self.since.get_or_insert_with(Instant::now).elapsed() < patience
+    }
+}
+
+impl State {
+    /// Sends what was given back while this thread looked, if nothing else has taken it along.
+    pub fn give_back_the_rest(&self) {
+        if !self.returns.lock().is_empty() {
+            self.pump();
+        }
+    }
+
+    /// Waits until `ready` finds something, looking for completions meanwhile. An error when the link ends
+    /// first.
+    pub fn wait_for<T>(
+        &self,
+        mut ready: impl FnMut() -> Result<Option<T>, LinkError>,
+    ) -> Result<T, LinkError> {
+        let mut in_vain = InVain::default();
+        let mut has_found = false;
+        let mut nap = SHORTEST_NAP;
+        loop {
+            // Read before anything is asked for: what another thread finds from here on is not slept over.
+            let key = self.polled.key();
+            self.check()?;
+            if let Some(found) = ready()? {
+                if has_found {
+                    self.give_back_the_rest();
+                }
+                return Ok(found);
+            }
+            if self.look() {
+                has_found = true;
+                in_vain = InVain::default();
+                nap = SHORTEST_NAP;
+            } else if !in_vain.may_go_on(self.poll) {
+                self.give_back_the_rest();
+                let has_changed = self.polled.wait(key, nap);
+                nap = if has_changed { SHORTEST_NAP } else { LONGEST_NAP.min(2 * nap) };
+            }
+        }
+    }
+
+    /// How long the receiver looks before it sleeps.
+    pub fn patience(&self) -> Duration {
+        self.poll
+    }
+
+    /// Sleeps until a completion comes, the link ends or somebody calls, or for no reason; whether somebody
+    /// has called.
+    pub fn sleep(&self) -> Result<bool, LinkError> {
+        let failed = |error: io::Error| LinkError::from(Failure::Device(error.to_string()));
+        self.completions.request_event().map_err(failed)?;
+        // A completion that came before the question causes no event, and another thread may hold some that
+        // it has taken out.
+        if self.look_in_turn() || self.has_frames() || self.is_over() {
+            return Ok(false);
+        }
+        let descriptor = self.completions.descriptor();
+        let woken = self.receiver_wake.park(descriptor, LONGEST_SLEEP);
+        while self.completions.take_event().map_err(failed)? {}
+        Ok(woken == WakeReason::Woken)
+    }
+}

@@ -1,0 +1,53 @@
+//! What is the owner of a link told?
+
+use std::os::fd::OwnedFd;
+
+use causeway_memory::SealedMemory;
+
+use crate::destination::Destination;
+use crate::error::{DescriptorError, LinkError};
+use crate::staging::Lease;
+
+/// What the owner of a link is told.
+pub trait LinkEvents: Send + Sync {
+    /// The first bytes of a transfer have come that nobody expects: where shall they go? With `None` they
+    /// are read and dropped. Runs on a thread that receives and must not block; `total` is the transfer's
+    /// size in bytes, as the peer says.
+    fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
+        let _ = (transfer, total);
+        None
+    }
+
+    /// All bytes of a transfer that nobody expects lie in memory that both processes share. The owner may
+    /// take them where they lie, or give the lease back to have them copied as if they came in parts. Runs on
+    /// a thread of the link and must not block.
+    fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
+        let _ = transfer;
+        Err(lease)
+    }
+
+    /// The peer has handed over memory with `Link::send_descriptor`, or tried to. Nothing says in which order
+    /// that comes with messages and transfers.
+    fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
+        let _ = (number, memory);
+    }
+
+    /// The peer has handed over a descriptor of device memory with `Link::send_allocation`, or tried to. What
+    /// it really is only a device's driver can tell.
+    fn allocation(&self, number: u64, allocation: Result<OwnedFd, DescriptorError>) {
+        let _ = (number, allocation);
+    }
+
+    /// The link is lost; runs once, on some thread, before transfers and calls fail because of it. Not called
+    /// when the owner itself closes the link.
+    fn lost(&self, cause: &LinkError);
+}
+
+/// What somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// A message of the peer.
+    Message,
+    /// A transfer of the peer.
+    Transfer,
+}

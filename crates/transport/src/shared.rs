@@ -1,0 +1,225 @@
+//! What do a link and its transport share, and how does a link end?
+//!
+//! A link ends lost or closed; of a loss its owner is told before anybody else.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering, fence};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use causeway_sync::threads;
+
+use crate::counters::{AtomicCounters, Counters};
+use crate::error::LinkError;
+use crate::events::LinkEvents;
+use crate::transfers::Transfers;
+
+/// The link works.
+const OPEN: u8 = 0;
+/// It has failed.
+const LOST: u8 = 1;
+/// Its owner has closed it.
+const CLOSED: u8 = 2;
+
+/// How long a thread that finds the link lost waits for the owner to be told first.
+const PATIENCE_WITH_TELLER: Duration = Duration::from_secs(1);
+
+/// Marks a free place in [`Shared::descriptors`].
+const NO_DESCRIPTOR: RawFd = -1;
+
+/// The most descriptors that a link and its transport hold open.
+pub const MOST_DESCRIPTORS: usize = 128;
+
+/// What ends with a link: its transport, and whoever waits for that.
+pub trait Carrier: Send + Sync {
+    /// The link has ended. May be called more than once and from any thread.
+    fn end(&self);
+}
+
+/// What a link's threads and its transport share.
+pub struct Shared {
+    carrier: Weak<dyn Carrier>,
+    transfers: Transfers,
+    state: AtomicU8,
+    cause: OnceLock<LinkError>,
+    events: OnceLock<Arc<dyn LinkEvents>>,
+    /// The thread that tells the owner of the loss.
+    teller: OnceLock<ThreadId>,
+    /// Whether it, or [`start`](Self::start), has begun to do so.
+    telling: AtomicBool,
+    /// Whether that is done.
+    told: AtomicBool,
+    counters: AtomicCounters,
+    /// All our descriptors, for a forked child that may take no lock.
+    descriptors: [AtomicI32; MOST_DESCRIPTORS],
+}
+
+impl core::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shared").field("is_over", &self.is_over()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// For a link that `carrier` carries, and which holds these descriptors open.
+    pub fn new(carrier: Weak<dyn Carrier>, descriptors: &[RawFd]) -> Self {
+        let shared = Self {
+            carrier,
+            transfers: Transfers::default(),
+            state: AtomicU8::new(OPEN),
+            cause: OnceLock::new(),
+            events: OnceLock::new(),
+            teller: OnceLock::new(),
+            telling: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            counters: AtomicCounters::default(),
+            descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; MOST_DESCRIPTORS],
+        };
+        descriptors.iter().for_each(|descriptor| shared.note_descriptor(*descriptor));
+        shared
+    }
+
+    /// Says who is told of transfers and of the end, once.
+    ///
+    /// # Panics
+    /// When called twice.
+    pub fn start(&self, events: Arc<dyn LinkEvents>) {
+        assert!(self.events.set(events).is_ok(), "a link is started once");
+        // With the fence in `tell_loss`: either we see the loss here, or the loser sees the events.
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::SeqCst) == LOST
+            && let Some(cause) = self.cause.get()
+        {
+            self.tell_loss(cause);
+        }
+    }
+
+    /// Where the peer's transfers go.
+    #[inline]
+    pub fn transfers(&self) -> &Transfers {
+        &self.transfers
+    }
+
+    /// The owner, once it has started the link.
+    #[inline]
+    pub fn events(&self) -> Option<&dyn LinkEvents> {
+        self.events.get().map(|events| &**events)
+    }
+
+    /// What has gone over the link, for those who add to it.
+    #[inline]
+    pub fn counters(&self) -> &AtomicCounters {
+        &self.counters
+    }
+
+    /// What has gone over the link so far.
+    pub fn counted(&self) -> Counters {
+        self.counters.now()
+    }
+
+    /// Takes note of a descriptor that a forked child is to close.
+    pub fn note_descriptor(&self, descriptor: RawFd) {
+        let free = |place: &&AtomicI32| {
+            place.compare_exchange(NO_DESCRIPTOR, descriptor, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        let noted = self.descriptors.iter().find(free);
+        debug_assert!(noted.is_some(), "no transport holds more than {MOST_DESCRIPTORS} descriptors open");
+    }
+
+    /// Closes the descriptors in a forked child, so that the child does not keep its parent's session
+    /// alive. Takes no lock and allocates nothing. The parent's threads do not exist here: the child must
+    /// never use or drop the link, nor its receiver.
+    pub fn abandon_after_fork(&self) {
+        for descriptor in &self.descriptors {
+            let descriptor = descriptor.swap(NO_DESCRIPTOR, Ordering::SeqCst);
+            if descriptor != NO_DESCRIPTOR {
+                // SAFETY: the child owns its copies of the descriptors, and never uses the link that names
+                // them.
+                unsafe { libc::close(descriptor) };
+            }
+        }
+    }
+
+    /// Whether the link is lost or closed.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != OPEN
+    }
+
+    /// Ends the link because its owner wants it, unless it has ended already: all transfers fail.
+    pub fn close(&self) {
+        if self.state.compare_exchange(OPEN, CLOSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.end_carrier();
+            self.transfers.fail_all(&LinkError::Closed);
+        }
+    }
+
+    /// An error when the link has ended. The owner has been told of a loss before anybody else learns of it.
+    #[inline]
+    pub fn check(&self) -> Result<(), LinkError> {
+        if self.state.load(Ordering::SeqCst) == OPEN { Ok(()) } else { Err(self.ending()) }
+    }
+
+    /// Why the link has ended.
+    #[cold]
+    fn ending(&self) -> LinkError {
+        if self.state.load(Ordering::SeqCst) == CLOSED {
+            return LinkError::Closed;
+        }
+        // The program may end as soon as a call of it fails; what the owner says of the loss must come first.
+        // The owner may be waiting for this very thread, so this is not for ever.
+        let deadline = Instant::now() + PATIENCE_WITH_TELLER;
+        while !self.told.load(Ordering::SeqCst)
+            && self.teller.get() != Some(&std::thread::current().id())
+            && Instant::now() < deadline
+        {
+            std::thread::yield_now();
+        }
+        self.cause.get().cloned().unwrap_or(LinkError::Closed)
+    }
+
+    /// Ends the link because of `cause`, unless it has ended already; returns the error to report.
+    pub fn lose(&self, cause: LinkError) -> LinkError {
+        if self.state.load(Ordering::SeqCst) == OPEN {
+            // The first cause is kept: later ones only follow from it.
+            let _ = self.cause.set(cause);
+            if self.state.compare_exchange(OPEN, LOST, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                let cause = self.cause.get().expect("a cause was set above");
+                // Only one thread gets here, so there is no other teller.
+                let _ = self.teller.set(std::thread::current().id());
+                self.end_carrier();
+                self.tell_loss(cause);
+                self.transfers.fail_all(cause);
+            }
+        }
+        self.ending()
+    }
+
+    /// Tells the owner of a loss, once.
+    fn tell_loss(&self, cause: &LinkError) {
+        fence(Ordering::SeqCst);
+        // Without events nobody has anything to lose yet; `start` tells it.
+        if let Some(events) = self.events.get()
+            && !self.telling.swap(true, Ordering::SeqCst)
+        {
+            events.lost(cause);
+        }
+        self.told.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends what carries the link. When nobody holds the link any more there is nothing to end.
+    fn end_carrier(&self) {
+        if let Some(carrier) = self.carrier.upgrade() {
+            carrier.end();
+        }
+    }
+}
+
+/// Starts one of the link's threads, or loses the link where the system has no thread to give.
+pub fn spawn_or_lose(shared: &Arc<Shared>, name: &str, body: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+    let own = Arc::clone(shared);
+    if let Err(error) = threads::spawn(name, move || body(&own)) {
+        shared.lose(LinkError::local(&error));
+    }
+}

@@ -1,0 +1,278 @@
+//! Memory through which transfers pass, whatever transport it belongs to: pieces that are filled, leases that
+//! are read, and the regions in which they lie.
+
+use core::ops::Deref;
+use std::sync::Arc;
+
+use causeway_wire::chunk::ChunkHeader;
+use crossbeam_channel::Sender as QueueEnd;
+
+use crate::counters::count;
+use crate::destination::ChunkAddress;
+use crate::error::LinkError;
+use crate::shared::Shared;
+use crate::transfers::Place;
+use causeway_memory::copiers;
+use causeway_sync::delays;
+
+/// Copies up to this many bytes are made by the thread that finds the piece: 25 us of one thread. Another one
+/// would take longer pieces over while this one is back for the next.
+const COPIED_AT_ONCE: usize = 256 << 10;
+
+/// What lends pieces: their slots are given up when a piece is dropped without having been sent.
+pub trait Lends: Send + Sync {
+    /// Takes back the run of slots that begins with this one.
+    fn give_up(&self, first: u32);
+}
+
+/// Whom leases are given back to.
+pub trait Owns: Send + Sync {
+    /// The run of slots that begins with this one is not in use any more.
+    fn give_back(&self, first: u32);
+}
+
+/// Bytes of staging memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    address: *mut u8,
+    length: usize,
+}
+
+// SAFETY: a span gives out only its address; access to its bytes is the business of its users.
+unsafe impl Send for Span {}
+// SAFETY: as above.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// The first byte.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.address
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether these bytes lie in it.
+    pub fn holds(&self, address: *const u8, length: usize) -> bool {
+        let offset = (address as usize).wrapping_sub(self.address as usize);
+        offset < self.length && length <= self.length - offset
+    }
+}
+
+/// A span, and whom it belongs to: the memory stays mapped as long as that lives.
+struct Owned<O: ?Sized> {
+    span: Span,
+    owner: Arc<O>,
+}
+
+impl<O: ?Sized> core::fmt::Debug for Owned<O> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.span.fmt(f)
+    }
+}
+
+/// Part of staging memory, for whoever registers it with a device. It stays mapped as long as this lives.
+#[derive(Debug)]
+pub struct Region(Owned<dyn Send + Sync>);
+
+impl Region {
+    /// Memory that stays mapped as long as `memory` lives.
+    pub fn new(address: *mut u8, length: usize, memory: Arc<dyn Send + Sync>) -> Self {
+        Self(Owned { span: Span { address, length }, owner: memory })
+    }
+}
+
+impl Deref for Region {
+    type Target = Span;
+
+    #[inline]
+    fn deref(&self) -> &Span {
+        &self.0.span
+    }
+}
+
+/// A run of slots that this side fills; its bytes are writable until it is sent. Given up when it is dropped
+/// without having been sent.
+#[derive(Debug)]
+pub struct Piece {
+    memory: Owned<dyn Lends>,
+    first: u32,
+    is_sent: bool,
+}
+
+impl Piece {
+    /// The run of slots of `lender` that begins with `first`; its bytes are at `address` as long as the
+    /// lender lives.
+    pub fn new(lender: Arc<dyn Lends>, first: u32, address: *mut u8, length: usize) -> Self {
+        Self { memory: Owned { span: Span { address, length }, owner: lender }, first, is_sent: false }
+    }
+
+    /// Its first slot.
+    #[inline]
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Its slots are the peer's from here on.
+    pub fn sent(mut self) {
+        self.is_sent = true;
+    }
+
+    /// Fills the piece from memory of the program, with up to `threads` threads, for a device that reads it
+    /// next.
+    ///
+    /// # Safety
+    /// As many bytes at `source` as the piece has must be readable. Other threads may write to them; then
+    /// either value is taken.
+    pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
+        // SAFETY: the caller vouches for the source; the slots are ours until they are sent.
+        unsafe { copiers::copy_for_device(self.as_ptr(), source, self.len(), threads) };
+    }
+}
+
+impl Deref for Piece {
+    type Target = Span;
+
+    #[inline]
+    fn deref(&self) -> &Span {
+        &self.memory.span
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.memory.owner.give_up(self.first);
+        }
+    }
+}
+
+/// A piece of a transfer as it lies in staging memory. It is given back when it is dropped.
+///
+/// The peer can change the bytes at any moment: whoever interprets them copies them first.
+#[derive(Debug)]
+pub struct Lease {
+    memory: Owned<dyn Owns>,
+    first: u32,
+}
+
+impl Lease {
+    /// The run of slots of `owner` that begins with `first`; its bytes are at `address` as long as the owner
+    /// lives.
+    pub fn new(owner: Arc<dyn Owns>, first: u32, address: *mut u8, length: usize) -> Self {
+        Self { memory: Owned { span: Span { address, length }, owner }, first }
+    }
+
+    /// Copies the bytes to where they belong, with up to `threads` threads.
+    ///
+    /// # Safety
+    /// As many bytes at `destination` as the lease has must be writable.
+    pub unsafe fn empty_into(&self, destination: *mut u8, threads: usize) {
+        // SAFETY: the caller vouches for the destination; the piece was checked to lie in staging memory.
+        unsafe { copiers::copy(destination, self.as_ptr(), self.len(), threads) };
+    }
+}
+
+impl Deref for Lease {
+    type Target = Span;
+
+    #[inline]
+    fn deref(&self) -> &Span {
+        &self.memory.span
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.memory.owner.give_back(self.first);
+    }
+}
+
+/// A lease that is to be copied to its destination.
+pub struct Copy {
+    chunk: ChunkHeader,
+    lease: Option<Lease>,
+    destination: ChunkAddress,
+    /// How many threads are to copy.
+    threads: usize,
+    link: Arc<Shared>,
+}
+
+impl Copy {
+    /// Copies it, gives the lease back, and tells whoever waits for the transfer.
+    pub fn carry_out(mut self) {
+        delays::inject();
+        if let Some(lease) = self.lease.take() {
+            // SAFETY: the chunk was claimed, so the destination has room for it and stays writable until it
+            // has landed; no other chunk overlaps it.
+            unsafe { lease.empty_into(self.destination.get(), self.threads) };
+            drop(lease);
+            count(&self.link.counters().transfer_bytes_received, self.chunk.length as usize);
+            self.link.transfers().landed(&self.chunk, None);
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        if self.lease.is_some() {
+            // Nobody was left to carry it out; its transfer must end all the same.
+            self.link.transfers().landed(&self.chunk, Some(&LinkError::PeerGone));
+        }
+    }
+}
+
+/// Brings a piece of a transfer that lies in staging memory to where it belongs: it is handed to the link's
+/// owner where it lies, if that is what the owner wants, or else copied, by the thread behind `copies` unless
+/// it is short.
+pub fn deliver(
+    link: &Arc<Shared>,
+    chunk: ChunkHeader,
+    lease: Lease,
+    copies: Option<QueueEnd<Copy>>,
+) -> Result<(), LinkError> {
+    let length = chunk.length as usize;
+    delays::inject();
+    let is_whole = length > 0 && u64::from(chunk.length) == chunk.total;
+    let lease = match link.events() {
+        Some(events) if is_whole && !link.transfers().knows(chunk.transfer) => {
+            match events.open_in_place(chunk.transfer, lease) {
+                Ok(()) => {
+                    count(&link.counters().transfer_bytes_received, length);
+                    return Ok(());
+                }
+                Err(lease) => lease,
+            }
+        }
+        _ => lease,
+    };
+    match link.transfers().claim(&chunk, link.events())? {
+        Place::Nowhere => {
+            drop(lease);
+            count(&link.counters().transfer_bytes_received, length);
+            link.transfers().landed(&chunk, None);
+        }
+        Place::Memory { to: destination, threads, .. } => {
+            let copy = Copy { chunk, lease: Some(lease), destination, threads, link: Arc::clone(link) };
+            match copies.filter(|_| length > COPIED_AT_ONCE) {
+                Some(queue) => {
+                    if let Err(refused) = queue.send(copy) {
+                        refused.into_inner().carry_out();
+                    }
+                }
+                None => copy.carry_out(),
+            }
+        }
+    }
+    Ok(())
+}

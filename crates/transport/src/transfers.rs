@@ -1,0 +1,275 @@
+//! Which transfers of the peer are expected or under way, and who hears of their end?
+
+use std::collections::HashMap;
+
+use causeway_wire::chunk::{ChunkError, ChunkHeader, Spans};
+use parking_lot::{Condvar, Mutex};
+
+use crate::destination::{ChunkAddress, Destination, OnEnd};
+use crate::error::{LinkError, TransferError};
+use crate::events::LinkEvents;
+
+/// The most transfers of a peer that are kept account of.
+const MOST: usize = 1 << 16;
+
+/// What a transfer's chunks do.
+enum Fate {
+    /// The owner is being asked.
+    Asking,
+    /// They are written.
+    Kept(Destination),
+    /// They are read and dropped.
+    Dropped,
+}
+
+struct Entry {
+    fate: Fate,
+    total: u64,
+    spans: Spans,
+    /// Chunks being received right now.
+    in_flight: u32,
+    /// Why no more chunks are to be written.
+    ended: Option<TransferError>,
+}
+
+/// Where the bytes of a chunk go.
+pub enum Place {
+    /// To this address.
+    Memory {
+        /// Where.
+        to: ChunkAddress,
+        /// How many threads may copy them there, where they are copied.
+        threads: usize,
+        /// Whether they are to lie in memory, and not in the caches of a core.
+        past_caches: bool,
+    },
+    /// Nowhere.
+    Nowhere,
+}
+
+/// The transfers of the peer that are expected or under way, by their numbers.
+#[derive(Default)]
+pub struct Transfers {
+    entries: Mutex<HashMap<u64, Entry>>,
+    changed: Condvar,
+}
+
+/// What remains to be done for a transfer once the lock is released.
+struct Ending(OnEnd, Result<(), TransferError>);
+
+impl Ending {
+    fn tell(self) {
+        (self.0)(self.1);
+    }
+}
+
+/// A chunk that is in its place.
+#[must_use = "somebody waits for the end of its transfer"]
+pub struct Landed {
+    is_complete: bool,
+    is_alone: bool,
+    ending: Option<Ending>,
+}
+
+impl Landed {
+    /// Whether its transfer has ended with it, of which somebody is still to be told.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Whether no transfer is expected or under way any more.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Tells whoever waits for the transfer, if it has ended. Whether it is complete.
+    pub fn tell(self) -> bool {
+        if let Some(ending) = self.ending {
+            ending.tell();
+        }
+        self.is_complete
+    }
+}
+
+impl Entry {
+    fn new(fate: Fate, total: u64) -> Self {
+        Self { fate, total, spans: Spans::default(), in_flight: 0, ended: None }
+    }
+}
+
+impl Transfers {
+    /// Says where a transfer goes, before anything of it has come.
+    pub fn expect(&self, transfer: u64, destination: Destination) -> Result<(), TransferError> {
+        let mut entries = self.entries.lock();
+        if entries.contains_key(&transfer) {
+            return Err(TransferError::AlreadyUnderWay(transfer));
+        }
+        let total = destination.length as u64;
+        entries.insert(transfer, Entry::new(Fate::Kept(destination), total));
+        Ok(())
+    }
+
+    /// Whether somebody expects the transfer, or some of it has come.
+    pub fn knows(&self, transfer: u64) -> bool {
+        self.entries.lock().contains_key(&transfer)
+    }
+
+    /// Claims the place of a chunk that is about to be received; [`landed`](Self::landed) must follow.
+    pub fn claim(&self, chunk: &ChunkHeader, events: Option<&dyn LinkEvents>) -> Result<Place, LinkError> {
+        let mut entries = self.entries.lock();
+        if !entries.contains_key(&chunk.transfer) {
+            if entries.len() >= MOST {
+                return Err(LinkError::TooManyTransfers(MOST));
+            }
+            entries.insert(chunk.transfer, Entry::new(Fate::Asking, chunk.total));
+            // The owner is asked without the lock; other lanes wait below for its answer.
+            drop(entries);
+            let destination = events.and_then(|events| events.open_transfer(chunk.transfer, chunk.total));
+            entries = self.entries.lock();
+            if let Some(entry) = entries.get_mut(&chunk.transfer) {
+                entry.fate = match destination {
+                    Some(destination) => {
+                        if destination.length as u64 != chunk.total {
+                            entry.ended = Some(TransferError::WrongSize {
+                                expected: destination.length as u64,
+                                found: chunk.total,
+                            });
+                        }
+                        Fate::Kept(destination)
+                    }
+                    None => Fate::Dropped,
+                };
+            }
+            self.changed.notify_all();
+        }
+        while entries.get(&chunk.transfer).is_some_and(|entry| matches!(entry.fate, Fate::Asking)) {
+            self.changed.wait(&mut entries);
+        }
+        let Some(entry) = entries.get_mut(&chunk.transfer) else {
+            // Cancelled while the owner was asked.
+            return Ok(Place::Nowhere);
+        };
+        if entry.total != chunk.total {
+            match &entry.fate {
+                Fate::Kept(_) if entry.spans.is_empty() => {
+                    entry.ended =
+                        Some(TransferError::WrongSize { expected: entry.total, found: chunk.total });
+                    entry.total = chunk.total;
+                }
+                _ => {
+                    return Err(ChunkError::TotalChanged { expected: entry.total, found: chunk.total }.into());
+                }
+            }
+        }
+        entry.spans.claim(chunk)?;
+        entry.in_flight += 1;
+        Ok(match &entry.fate {
+            // The chunk lies inside the transfer, and the transfer is as long as the destination.
+            Fate::Kept(Destination { start, threads, past_caches, .. }) if entry.ended.is_none() => {
+                let to = ChunkAddress::new(start.clone(), chunk.offset as usize);
+                Place::Memory { to, threads: *threads, past_caches: *past_caches }
+            }
+            _ => Place::Nowhere,
+        })
+    }
+
+    /// Says that a claimed chunk has been received, or why its link failed. Whether the transfer is complete.
+    #[inline]
+    pub fn landed(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> bool {
+        self.land(chunk, failure).tell()
+    }
+
+    /// The same, for a caller that has something to do before whoever waits for the transfer is told.
+    pub fn land(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> Landed {
+        self.unclaim(chunk, |entry| {
+            if let Some(error) = failure {
+                entry.ended.get_or_insert_with(|| error.clone().into());
+            }
+        })
+    }
+
+    /// Says that a claimed chunk did not come whole; it may come again.
+    pub fn missed(&self, chunk: &ChunkHeader) {
+        self.unclaim(chunk, |entry| entry.spans.release(chunk)).tell();
+    }
+
+    fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> Landed {
+        let more_is_to_come = Landed { is_complete: false, is_alone: false, ending: None };
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&chunk.transfer) else {
+            return more_is_to_come;
+        };
+        entry.in_flight -= 1;
+        note(entry);
+        if entry.in_flight > 0 {
+            return more_is_to_come;
+        }
+        self.changed.notify_all();
+        let is_complete = entry.spans.covers(entry.total) && !(entry.total == 0 && entry.spans.is_empty());
+        let lost = matches!(entry.ended, Some(TransferError::Link(_)));
+        // Of a transfer that has failed the remaining chunks are still to come and to be dropped.
+        let ending = Self::end(entry, is_complete || entry.ended.is_some());
+        if is_complete || lost {
+            entries.remove(&chunk.transfer);
+        }
+        Landed { is_complete, is_alone: entries.is_empty(), ending }
+    }
+
+    /// Takes the destination out of an entry that has ended.
+    fn end(entry: &mut Entry, ended: bool) -> Option<Ending> {
+        if !ended {
+            return None;
+        }
+        match core::mem::replace(&mut entry.fate, Fate::Dropped) {
+            Fate::Kept(destination) => {
+                let outcome = entry.ended.clone().map_or(Ok(()), Err);
+                Some(Ending(destination.on_end, outcome))
+            }
+            Fate::Asking | Fate::Dropped => None,
+        }
+    }
+
+    /// Gives a transfer up: when this returns nothing writes to its destination any more, and its end has
+    /// been told.
+    pub fn cancel(&self, transfer: u64) {
+        let mut entries = self.entries.lock();
+        while let Some(entry) = entries.get_mut(&transfer) {
+            if matches!(entry.fate, Fate::Dropped) {
+                return;
+            }
+            entry.ended.get_or_insert(TransferError::Cancelled);
+            if entry.in_flight == 0 && !matches!(entry.fate, Fate::Asking) {
+                let ending = Self::end(entry, true);
+                if entry.spans.is_empty() {
+                    // Nothing came yet and perhaps nothing will, so nothing needs to be remembered.
+                    entries.remove(&transfer);
+                }
+                drop(entries);
+                if let Some(ending) = ending {
+                    ending.tell();
+                }
+                return;
+            }
+            self.changed.wait(&mut entries);
+        }
+    }
+
+    /// Fails every transfer; those being received end when their lane notices.
+    pub fn fail_all(&self, cause: &LinkError) {
+        let mut endings = Vec::new();
+        let mut entries = self.entries.lock();
+        entries.retain(|_, entry| {
+            entry.ended.get_or_insert_with(|| cause.clone().into());
+            let busy = entry.in_flight > 0 || matches!(entry.fate, Fate::Asking);
+            if !busy {
+                endings.extend(Self::end(entry, true));
+            }
+            busy
+        });
+        drop(entries);
+        self.changed.notify_all();
+        endings.into_iter().for_each(Ending::tell);
+    }
+}
