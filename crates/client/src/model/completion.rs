@@ -9,6 +9,7 @@
 use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::handles;
+use crate::model::numbers;
 use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::sys::CUresult;
@@ -119,7 +120,7 @@ impl Watermark {
         ticket: u64,
         query: impl FnOnce(u64) -> Result<bool, CUresult>,
     ) -> Result<bool, CUresult> {
-        let token = crate::model::transfers::fresh_number();
+        let token = numbers::fresh();
         // The report may come before the reply is read.
         WATCHES.lock().insert(token, Watch { server, then: Then::Reach(self.clone(), ticket) });
         match query(token) {
@@ -187,7 +188,7 @@ pub fn watch(
     call: impl FnOnce() + Send + 'static,
     send: impl FnOnce(u64) -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
-    let token = crate::model::transfers::fresh_number();
+    let token = numbers::fresh();
     WATCHES.lock().insert(token, Watch { server, then: Then::Call(Box::new(call)) });
     send(token).inspect_err(|_| {
         WATCHES.lock().remove(&token);

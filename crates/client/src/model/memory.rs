@@ -177,25 +177,16 @@ pub fn remove(base: CUdeviceptr, origin: Origin) -> Option<Piece> {
     take_if(base, |piece| piece.origin == origin)
 }
 
-/// Forgets the memory of a context that ends.
-pub fn context_ends(context: Handle<Context>) {
+/// Forgets the memory of a context that ends; gives what is of pools, which belong to the device and live on.
+pub fn context_ends(context: Handle<Context>) -> Vec<Piece> {
     let ended: Vec<Piece> = {
         let mut pieces = PIECES[context.server()].write();
         let is_ended = |piece: &Piece| piece.context == context && piece.origin != Origin::Mapping;
         let bases: Vec<_> = pieces.values().filter(|piece| is_ended(piece)).map(|piece| piece.base).collect();
         bases.iter().filter_map(|base| pieces.remove(base)).collect()
     };
-    // A pool belongs to the device and lives on.
-    let of_pools: Vec<_> = ended.iter().filter(|piece| piece.origin == Origin::Pool).collect();
-    if !of_pools.is_empty() {
-        // Its error, if there is one, ends with the context.
-        let _ = context::state(context).and_then(|state| state.synchronize());
-    }
-    for piece in of_pools {
-        if let Some(heap) = &piece.heap {
-            heap.free(piece.base, piece.size, None);
-        }
-    }
+    // Without the lock: the rest may have the last reference to its heap.
+    ended.into_iter().filter(|piece| piece.origin == Origin::Pool).collect()
 }
 
 /// Refuses a range that begins in known memory and ends outside it. A range that begins elsewhere is for the

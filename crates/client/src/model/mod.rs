@@ -7,6 +7,7 @@
 //! | [`completion`] | How far is their work known to be done? |
 //! | [`memory`], [`host_memory`], [`host_mappings`], [`region`] | What is an address? |
 //! | [`address`], [`host_window`] | Which addresses and which memory are given out without asking the server? |
+//! | [`numbers`] | Which numbers are new? |
 //! | [`transfers`], [`host_writes`], [`uploads`] | What is on its way into or out of the program's memory, and in which order? |
 //! | [`graph`] | What is a graph made of? |
 //! | [`advice`] | What was advised for managed memory? |
@@ -26,6 +27,7 @@ pub mod host_memory;
 pub mod host_window;
 pub mod host_writes;
 pub mod memory;
+pub mod numbers;
 pub mod region;
 pub mod stream;
 pub mod texture;

@@ -9,7 +9,7 @@ use crate::locks::{Mutex, MutexGuard, rank};
 use crate::log::info;
 use crate::model::completion::{self, LOST};
 use crate::model::host_writes::{self, Key, MOST_OVERLAPPING, Store, Writes};
-use crate::model::stream::{Ahead, StreamState};
+use crate::model::numbers;
 use causeway_api::sys::CUresult;
 use causeway_sync::awake;
 use core::fmt::Display;
@@ -58,22 +58,18 @@ struct Outcome {
     then: Vec<Box<dyn FnOnce() + Send>>,
 }
 
+/// Transfers by what they write to.
+pub type Table = Writes<Arc<Transfer>, Store>;
+
 /// Stands for the ticket of a command that is not posted yet.
 const UNPOSTED: u64 = u64::MAX;
 
-static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Those that are pending. No other lock is taken while this one is held.
-pub(crate) static PENDING: LazyLock<Mutex<rank::PendingWrites, Writes<Arc<Transfer>, Store>>> =
-    LazyLock::new(Mutex::default);
+pub(crate) static PENDING: LazyLock<Mutex<rank::PendingWrites, Table>> = LazyLock::new(Mutex::default);
 /// How many transfers are pending, so that the common case of none costs one load.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Threads that wait for a transfer now.
 static AWAITED: AtomicUsize = AtomicUsize::new(0);
-
-/// A number that no transfer of the session has had.
-pub fn fresh_number() -> u64 {
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// Whether any transfer is on its way.
 #[inline]
@@ -96,87 +92,42 @@ pub struct Expected {
     pub is_held: bool,
 }
 
-/// Unfinished transfers into a range of memory that lie before a stream's end, and whether the program's own code may have to run
-/// before that is reached.
-#[derive(Default)]
-pub struct Before {
-    transfers: Vec<Arc<Transfer>>,
-    is_behind_hazard: bool,
-}
-
-impl Before {
-    /// What lies before the next command of `stream` and writes to `range`.
-    pub fn of(stream: &StreamState, range: &Range<usize>) -> Self {
-        // With nothing on its way the look costs one load, and with nothing that overlaps one lock.
-        if any_pending() && PENDING.lock().overlapping(range.clone()).next().is_some() {
-            Self::among(stream, range)
-        } else {
-            Self::default()
-        }
-    }
-
-    /// The same, where there is something that writes to `range`.
-    fn among(stream: &StreamState, range: &Range<usize>) -> Self {
-        let Ahead { mut transfers, hazard } = stream.ahead();
-        transfers.retain(|transfer| transfer.overlaps(range));
-        Self { transfers, is_behind_hazard: hazard }
-    }
-
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.transfers.is_empty()
-    }
-
-    /// Waits until the bytes of all are in place. The error of one is reported by the stream that it belongs to.
-    pub fn wait(&self) {
-        for transfer in &self.transfers {
-            let _ = transfer.wait();
-        }
-    }
-}
-
-/// Takes a transfer into `range` into the table, for a copy at the end of `stream`, behind those that lie before it.
-pub fn begin(stream: &StreamState, carrier: &'static dyn Carrier, range: Range<usize>) -> Expected {
-    let mut pending = PENDING.lock();
-    let mut before = Before::default();
-    if pending.overlapping(range.clone()).next().is_some() {
-        drop(pending);
-        before = Before::among(stream, &range);
-        pending = PENDING.lock();
-    }
-    let newest = before.transfers.iter().max_by_key(|transfer| transfer.number);
-    let flow = newest.map_or(stream.handle.value(), |newest| newest.flow);
-    enter(pending, carrier, flow, &before, range)
-}
-
 /// Takes a transfer into the table that goes into memory of this library, which no copy of the program is in order with.
 pub fn begin_apart(carrier: &'static dyn Carrier, flow: u64, range: Range<usize>) -> Expected {
-    enter(PENDING.lock(), carrier, flow, &Before::default(), range)
+    enter(PENDING.lock(), carrier, flow, &[], false, range)
 }
 
-/// Takes a transfer into the table, behind those that lie before it.
-fn enter(
-    mut pending: MutexGuard<'_, rank::PendingWrites, Writes<Arc<Transfer>, Store>>,
+/// Whether any transfer on its way writes to `range`.
+pub fn any_into(range: &Range<usize>) -> bool {
+    // With nothing on its way the look costs one load, and with nothing that overlaps one lock.
+    any_pending() && PENDING.lock().overlapping(range.clone()).next().is_some()
+}
+
+/// Takes a transfer into the table, behind those that lie before it. `is_behind_hazard` says whether something lies before one of
+/// these which the program's own code has to end.
+pub fn enter(
+    mut pending: MutexGuard<'_, rank::PendingWrites, Table>,
     carrier: &'static dyn Carrier,
     flow: u64,
-    before: &Before,
+    before: &[Arc<Transfer>],
+    is_behind_hazard: bool,
     range: Range<usize>,
 ) -> Expected {
     let transfer = Arc::new(Transfer {
-        number: fresh_number(),
+        number: numbers::fresh(),
         carrier,
         start: range.start,
         end: range.end,
         flow,
         is_held: !before.is_empty(),
-        is_behind_hazard: before.is_behind_hazard,
+        is_behind_hazard,
         ticket: AtomicU64::new(UNPOSTED),
         failure: AtomicU32::new(0),
         outcome: Mutex::default(),
         over: AtomicBool::new(false),
         done: Condvar::new(),
     });
-    let keys = before.transfers.iter().map(|before| before.key());
+    let keys = before.iter().map(|before| before.key());
     let is_held = pending.begin(range, transfer.number, transfer.clone(), keys);
     drop(pending);
     COUNT.fetch_add(1, Ordering::AcqRel);
@@ -251,6 +202,11 @@ pub fn when_done(transfers: &[Arc<Transfer>], call: impl FnOnce() + Send + Sync 
 }
 
 impl Transfer {
+    /// In which flow the server sends it.
+    pub fn flow(&self) -> u64 {
+        self.flow
+    }
+
     /// Its number on the wire.
     pub fn number(&self) -> u64 {
         self.number
@@ -308,7 +264,8 @@ impl Transfer {
         (Key { start: self.start, number: self.number }, self.end - self.start)
     }
 
-    fn overlaps(&self, range: &Range<usize>) -> bool {
+    /// Whether it writes to any of `range`.
+    pub fn overlaps(&self, range: &Range<usize>) -> bool {
         self.start < range.end && range.start < self.end
     }
 

@@ -9,9 +9,9 @@ use super::integrity;
 use super::table::{Table, Word, guarded, memory_with};
 use crate::arguments::give;
 use crate::log::debug;
+use crate::model::context;
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
-use crate::model::{context, stream};
 use crate::process;
 use crate::remote::image;
 use crate::remote::session;
@@ -221,7 +221,7 @@ unsafe extern "C" fn stream_object(
 ) -> CUresult {
     in_session(|| {
         let default = if per_thread != 0 { DefaultStream::PerThread } else { DefaultStream::Legacy };
-        let id = stream::state(streams::named(raw, default)?)?.id;
+        let id = context::stream(streams::named(raw, default)?)?.id;
         // SAFETY: room for the result, or null.
         unsafe { give(object, ptr::without_provenance_mut(id as usize)) }
     })
@@ -296,7 +296,7 @@ unsafe extern "C" fn check_integrity(version: u32, seconds: u64, out: *mut [u64;
         // SAFETY: neither call has requirements.
         let (process, thread) = unsafe { (libc::getpid() as u32, libc::pthread_self() as u32) };
         let answer = integrity::answer(&integrity::Question {
-            driver_version: session::told_driver_version() as u32,
+            driver_version: session::version::told_driver_version() as u32,
             version,
             process,
             thread,

@@ -7,7 +7,8 @@
 use crate::arguments::Address;
 use crate::locks::{Mutex, rank};
 use crate::log::error;
-use crate::model::stream::{Ahead, StreamState};
+use crate::model::context::Ahead;
+use crate::model::stream::StreamState;
 use crate::remote::session;
 use crate::remote::visible;
 use crate::submit::send;

@@ -7,10 +7,12 @@ use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
 use crate::model::completion;
 use crate::model::context;
+use crate::model::context::Ahead;
 use crate::model::exchange::{self, Kind};
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
-use crate::model::stream::{Ahead, StreamState};
+use crate::model::numbers;
+use crate::model::stream::StreamState;
 use crate::model::transfers;
 use crate::remote::session;
 use crate::remote::visible;
@@ -255,7 +257,7 @@ impl EventState {
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
     pub fn query(&self) -> Result<(), CUresult> {
         if self.is_shared() {
-            let token = transfers::fresh_number();
+            let token = numbers::fresh();
             let is_pending = send::call_in(self.context, &calls::event_query { event: self.handle, token })?;
             return if is_pending { Err(CUresult::CUDA_ERROR_NOT_READY) } else { Ok(()) };
         }

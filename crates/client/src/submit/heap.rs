@@ -6,7 +6,7 @@ use crate::model::address::arena::UNIT;
 use crate::model::address::heap::{Block, BlockSource, Heap, of_device};
 use crate::model::address::window::{self, Window};
 use crate::model::stream::StreamState;
-use crate::model::{context, device, handles};
+use crate::model::{context, device, handles, memory};
 use crate::remote::session;
 use crate::submit::{loans, send};
 use causeway_api::calls;
@@ -56,6 +56,20 @@ fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
         let known = session?.snapshot.peers.get(peer * count + own? as usize)?;
         (known.can_access && Some(peer as CUdevice) != own).then_some(peer as CUdevice)
     })
+}
+
+/// Forgets the pieces of memory of a context that ends; pools get theirs back.
+pub fn end_pieces(context: Handle<Context>) {
+    let of_pools = memory::context_ends(context);
+    if !of_pools.is_empty() {
+        // Its error, if there is one, ends with the context.
+        let _ = context::state(context).and_then(|state| state.synchronize());
+    }
+    for piece in of_pools {
+        if let Some(heap) = &piece.heap {
+            heap.free(piece.base, piece.size, None);
+        }
+    }
 }
 
 /// Releases the memory of a context that ends.

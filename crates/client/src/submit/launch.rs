@@ -3,7 +3,6 @@
 use crate::arguments::list;
 use crate::log::refuse_use;
 use crate::model::context;
-use crate::model::stream;
 use crate::remote::session;
 use crate::remote::visible;
 use crate::statistics;
@@ -95,7 +94,7 @@ pub unsafe fn with_parameters<R>(
 
 /// Waits for what has just been launched, unless it went into a graph.
 fn wait(stream: Handle<Stream>) -> Result<(), CUresult> {
-    let stream = stream::state(stream)?;
+    let stream = context::stream(stream)?;
     if capture::of(&stream) == 0 { stream.synchronize() } else { Ok(()) }
 }
 

@@ -86,14 +86,17 @@ pub fn create_in(
     let priority = priority.clamp(highest.min(lowest), lowest.max(highest));
     let handle = handles::create::<Stream>();
     handles::or_drop(handle, send(handle, priority))?;
-    stream::keep(context, handle, flags, priority);
+    stream::keep(context.handle, handle, flags, priority);
     Ok(handle)
 }
 
 /// Destroys a stream; what is in it is still carried out.
 pub fn destroy(handle: Handle<Stream>) -> Result<(), CUresult> {
-    let state = stream::forget(handle)?;
+    // Before the stream is out of sight, so that whoever asks for the context finds one of both.
+    stream::get(handle)?.leave_behind()?;
+    let state = stream::take(handle)?;
     capture::stream_ends(&state);
+    handles::drop_handle(handle);
     send::post_in(state.context, &calls::stream_destroy { stream: handle })
 }
 

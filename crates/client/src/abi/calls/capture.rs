@@ -3,9 +3,10 @@
 use super::Outcome;
 use super::graph::edges;
 use crate::arguments::{give, offer};
+use crate::model::context;
 use crate::model::graph;
 use crate::model::handles::RawHandle as _;
-use crate::model::stream::{self, StreamState};
+use crate::model::stream::StreamState;
 use crate::submit::capture::{self, Info};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 /// The stream that the program asks about.
 fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
-    stream::state(streams::named(raw, default_stream)?)
+    context::stream(streams::named(raw, default_stream)?)
 }
 
 pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> Outcome {

@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use crate::arguments::give;
+use crate::model::context;
 use crate::model::handles::RawHandle as _;
-use crate::model::stream;
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
 use crate::submit::{capture, event};
@@ -28,7 +28,7 @@ pub unsafe fn cuEventRecordWithFlags(
     flags: u32,
     ds: DefaultStream,
 ) -> Outcome {
-    let stream = stream::state(streams::given(hStream, ds)?)?;
+    let stream = context::stream(streams::given(hStream, ds)?)?;
     let external = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
     let event = event::given(hEvent)?;
     if flags & !external != 0 {

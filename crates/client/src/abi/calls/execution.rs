@@ -4,7 +4,7 @@ use super::Outcome;
 use crate::arguments::Address;
 use crate::arguments::{give, offer};
 use crate::model::handles::RawHandle as _;
-use crate::model::{context, device, stream};
+use crate::model::{context, device};
 use crate::submit::callbacks::Task;
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module::{self, FunctionState, Owner};
@@ -186,6 +186,6 @@ pub unsafe fn cuLaunchHostFunc(
     default_stream: DefaultStream,
 ) -> Outcome {
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let stream = stream::state(streams::given(hStream, default_stream)?)?;
+    let stream = context::stream(streams::given(hStream, default_stream)?)?;
     task::post(&stream, Task::Function { function, data: Address(userData), after: stream.ahead() })
 }

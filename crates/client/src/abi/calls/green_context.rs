@@ -9,7 +9,6 @@ use crate::model::context::{self, ContextState};
 use crate::model::device::{device, on_server, without_context};
 use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
-use crate::model::stream;
 use crate::submit::context::lifetime;
 use crate::submit::send;
 use crate::submit::streams;
@@ -186,7 +185,7 @@ pub unsafe fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> O
 }
 
 pub unsafe fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> Outcome {
-    let stream = stream::state(streams::named(hStream, DefaultStream::Legacy)?)?;
+    let stream = context::stream(streams::named(hStream, DefaultStream::Legacy)?)?;
     // SAFETY: room for the result, or null.
     unsafe { give(phCtx, of_context(stream.context).unwrap_or(core::ptr::null_mut())) }
 }

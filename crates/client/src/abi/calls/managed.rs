@@ -3,7 +3,8 @@
 use super::Outcome;
 use crate::arguments::{give, list};
 use crate::model::advice::{self, Advice, HOST, Location, NOWHERE};
-use crate::model::{device, memory, stream};
+use crate::model::context;
+use crate::model::{device, memory};
 use crate::remote::visible;
 use crate::submit::capture;
 use crate::submit::streams;
@@ -109,7 +110,7 @@ pub unsafe fn cuMemAdvise_v2(
 /// What the program has written is sent with the next command anyway, and what kernels write comes at the next wait:
 /// so a prefetch to a device sends it now, and one to the host is only noted.
 fn prefetch(range: Range<u64>, to: Location, stream: CUstream, ds: DefaultStream) -> Outcome {
-    let stream = stream::state(streams::given(stream, ds)?)?;
+    let stream = context::stream(streams::given(stream, ds)?)?;
     if capture::of(&stream) != 0 {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
@@ -199,7 +200,7 @@ pub unsafe fn cuMemDiscardBatchAsync(
     hStream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    stream::state(streams::given(hStream, ds)?)?;
+    context::stream(streams::given(hStream, ds)?)?;
     // SAFETY: the program's lists have as many entries as it says.
     unsafe { ranges(dptrs, sizes, count, flags) }.map(drop)
 }
@@ -326,7 +327,7 @@ pub unsafe fn cuStreamAttachMemAsync(
     flags: u32,
     ds: DefaultStream,
 ) -> Outcome {
-    let stream = stream::state(streams::given(hStream, ds)?)?;
+    let stream = context::stream(streams::given(hStream, ds)?)?;
     let piece = memory::find(dptr).filter(|piece| piece.origin.is_managed()).ok_or(INVALID)?;
     let whole = length == 0 || length as u64 == piece.size;
     let known = match CUmemAttach_flags(flags) {

@@ -1,7 +1,7 @@
 //! Memsets. Those that CUDA calls synchronous are not, of device memory, so they are posted to the default stream.
 
 use super::Outcome;
-use crate::model::{context, memory, stream};
+use crate::model::{context, memory};
 use crate::remote::{session, visible};
 use crate::submit::copy;
 use crate::submit::send;
@@ -93,7 +93,9 @@ fn put(
     let elsewhere = || copy::home_of(address).filter(|home| home.server() != current.server());
     match if session::are_several() { elsewhere() } else { None } {
         None => post(current, stream),
-        Some(home) => copy::by_courier(home, &*stream::state(stream)?, |courier| post(home, courier.handle)),
+        Some(home) => {
+            copy::by_courier(home, &*context::stream(stream)?, |courier| post(home, courier.handle))
+        }
     }
 }
 
@@ -105,7 +107,7 @@ memsets! {
 
 /// Of memory that the program reads with no call in between, a memset is synchronous in truth.
 fn settle(address: CUdeviceptr, stream: Handle<Stream>) -> Outcome {
-    if visible::reaches(address) { stream::state(stream)?.synchronize() } else { Ok(()) }
+    if visible::reaches(address) { context::stream(stream)?.synchronize() } else { Ok(()) }
 }
 
 /// Refuses elements that do not lie at a multiple of their size, and known memory that is too small.

@@ -9,7 +9,7 @@ use crate::model::graph::memory::Allocation;
 use crate::model::graph::work::Work;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
-use crate::model::{context, device, graph, stream};
+use crate::model::{context, device, graph};
 use crate::submit::pool::places::{self, Place};
 use crate::submit::pool::ranges::Ranges;
 use crate::submit::pool::{self, PoolState};
@@ -321,7 +321,7 @@ unsafe fn allocate(
         // streams, was not seen there: it is so for other calls that this status refuses.
         capture::refuse_unsafe()?;
     }
-    let stream = stream::state(streams::given(hStream, default_stream)?)?;
+    let stream = context::stream(streams::given(hStream, default_stream)?)?;
     let device = context::state(stream.context)?.device;
     if capture::of(&stream) != 0 {
         if pool.is_some_and(|pool| pool.ranges.is_some()) {
@@ -344,7 +344,7 @@ unsafe fn allocate(
 }
 
 pub unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream, default_stream: DefaultStream) -> Outcome {
-    let stream = stream::state(streams::given(hStream, default_stream)?)?;
+    let stream = context::stream(streams::given(hStream, default_stream)?)?;
     if dptr == 0 {
         return Ok(());
     }

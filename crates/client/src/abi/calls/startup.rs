@@ -22,12 +22,12 @@ pub unsafe fn cuInit(Flags: u32) -> Outcome {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     lifetime::tell_ends_to(nvidia::context_ends);
-    session::open(&Submit)
+    session::connect::open(&Submit)
 }
 
 pub unsafe fn cuDriverGetVersion(driverVersion: *mut i32) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(driverVersion, session::told_driver_version()) }
+    unsafe { give(driverVersion, session::version::told_driver_version()) }
 }
 
 pub unsafe fn cuGetErrorString(error: CUresult, pStr: *mut *mut c_void) -> Outcome {

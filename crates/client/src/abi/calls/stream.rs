@@ -7,7 +7,7 @@ use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::model::stream::{self, StreamState};
+use crate::model::stream::StreamState;
 use crate::remote::visible;
 use crate::submit::callbacks::Task;
 use crate::submit::send;
@@ -27,12 +27,12 @@ use std::sync::Arc;
 
 /// The stream that the program passed to put work into it.
 fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
-    stream::state(streams::given(raw, default_stream)?)
+    context::stream(streams::given(raw, default_stream)?)
 }
 
 /// The stream that the program asks about.
 fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
-    stream::state(streams::named(raw, default_stream)?)
+    context::stream(streams::named(raw, default_stream)?)
 }
 
 pub unsafe fn cuStreamCreate(phStream: *mut CUstream, Flags: u32) -> Outcome {

@@ -8,15 +8,21 @@
 //! |---|---|
 //! | `couriers` | Which streams of ours carry copies that concern several servers? |
 //! | `current` | Which context is current to a thread? |
-//! | `work` | Is its work known to be done? |
+//! | [`ahead`] | What lies before a point of a stream, as far as the program's memory is concerned? |
+//! | [`before`] | What writes to a range of the program's memory before a stream's end? |
+//! | `work` | Is its work, and that of its streams, known to be done? |
 
+pub mod ahead;
+pub mod before;
 pub mod couriers;
 pub mod current;
 mod work;
 
 use crate::model::handles::RawHandle as _;
+pub use ahead::{Ahead, ahead_of_all};
 use couriers::Couriers;
 pub use current::{anywhere, anywhere_on, current, current_or_none, current_state, pop, push, set_current};
+pub use work::stream;
 
 use crate::locks::{Mutex, rank};
 use crate::model::completion::Watermark;

@@ -1,7 +1,11 @@
-//! Is the work of a context known to be done?
+//! Is the work of a context and of its streams known to be done?
 
-use super::ContextState;
-use crate::model::{handles, stream};
+use super::{ContextState, current_state, state};
+use crate::model::handles;
+use crate::model::stream::{self, StreamState};
+use causeway_api::handle::{Context, Handle, Stream};
+use causeway_api::sys::CUresult;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl ContextState {
@@ -18,7 +22,7 @@ impl ContextState {
         // The legacy default stream answers for all blocking ones.
         let is_done = self.legacy_stream.has_done(newest)
             && self.left_behind.load(Ordering::Acquire) <= self.watermark.done()
-            && stream::non_blocking_are_done(self.handle);
+            && non_blocking_are_done(self.handle);
         if is_done {
             self.watermark.reach(newest);
         }
@@ -44,4 +48,36 @@ impl ContextState {
     pub fn has_published(&self, ticket: u64) -> bool {
         self.published.load(Ordering::Acquire) >= ticket
     }
+}
+
+impl StreamState {
+    /// Whether everything up to a ticket is known to be done.
+    pub fn has_done(&self, ticket: u64) -> bool {
+        self.watermark.done() >= ticket
+            || state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
+    }
+
+    /// Whether everything up to a ticket is done or belongs to published copies, and some of it is not known to be done.
+    pub fn has_published(&self, ticket: u64) -> bool {
+        !self.has_done(ticket) && state(self.context).is_ok_and(|context| context.has_published(ticket))
+    }
+
+    /// How many commands may be before the stream's end and not be known to be done, those of other streams among them.
+    pub fn unfinished(&self) -> u64 {
+        let context = state(self.context).map_or(0, |context| context.watermark.done());
+        self.newest().saturating_sub(self.watermark.done().max(context))
+    }
+}
+
+/// What is kept of a stream; null means the legacy default stream of the current context.
+pub fn stream(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
+    if handle.is_null() { Ok(current_state()?.legacy_stream.clone()) } else { stream::get(handle) }
+}
+
+/// Whether all streams of a context that its legacy default stream does not wait for are known to have done their work.
+fn non_blocking_are_done(context: Handle<Context>) -> bool {
+    let is_at_work = |stream: &StreamState| {
+        stream.context == context && !stream.is_blocking() && !stream.has_done(stream.newest())
+    };
+    stream::select(is_at_work).is_empty()
 }

@@ -2,19 +2,18 @@
 //!
 //! | Module  | Question it answers |
 //! |---------|---|
-//! | `ahead` | What lies before a point of a stream, as far as the program's memory is concerned? |
+//! | [`held`] | Which copies whose bytes are not there yet does a stream hold? |
+//!
+//! What lies before a point of a stream is a question to its context: [`crate::model::context`].
 
-mod ahead;
-
-pub use ahead::{Ahead, ahead_of_all};
+pub mod held;
 
 use crate::locks::{Mutex, rank};
 use crate::model::completion::Watermark;
-use crate::model::context::{self, ContextState};
 use crate::model::handles::{self, Registry};
-use ahead::{LeftBehind, Transfers};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
+use held::{LeftBehind, Transfers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -32,13 +31,13 @@ pub struct StreamState {
     /// The capture that it takes part in, 0 when there is none.
     pub(crate) capture: AtomicU64,
     /// Transfers that its copies began, and those that other streams had begun before what it waits for.
-    transfers: Mutex<rank::StreamTransfers, Transfers>,
+    pub(crate) transfers: Mutex<rank::StreamTransfers, Transfers>,
     /// For a legacy default stream: those of streams that were destroyed.
-    left_behind: LeftBehind,
+    pub(crate) left_behind: LeftBehind,
     /// How far its work is known to be done.
     pub(crate) watermark: Arc<Watermark>,
     /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there was none.
-    hazard: AtomicU64,
+    pub(crate) hazard: AtomicU64,
 }
 
 static STREAMS: Registry<Stream, StreamState> = Registry::new();
@@ -95,24 +94,6 @@ impl StreamState {
         if self.is_legacy() { handles::ticket(self.context) } else { handles::ticket(self.handle) }
     }
 
-    /// Whether everything up to a ticket is known to be done.
-    pub fn has_done(&self, ticket: u64) -> bool {
-        self.watermark.done() >= ticket
-            || context::state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
-    }
-
-    /// Whether everything up to a ticket is done or belongs to published copies, and some of it is not known to be done.
-    pub fn has_published(&self, ticket: u64) -> bool {
-        !self.has_done(ticket)
-            && context::state(self.context).is_ok_and(|context| context.has_published(ticket))
-    }
-
-    /// How many commands may be before the stream's end and not be known to be done, those of other streams among them.
-    pub fn unfinished(&self) -> u64 {
-        let context = context::state(self.context).map_or(0, |context| context.watermark.done());
-        self.newest().saturating_sub(self.watermark.done().max(context))
-    }
-
     /// Everything in it up to `ticket` is done.
     pub fn reach(&self, ticket: u64) {
         self.watermark.reach(ticket);
@@ -120,31 +101,23 @@ impl StreamState {
 }
 
 /// Keeps a stream that was made in a context.
-pub fn keep(context: &ContextState, handle: Handle<Stream>, flags: u32, priority: i32) {
-    STREAMS.insert(handle, StreamState::new(handle, context.handle, flags, priority));
+pub fn keep(context: Handle<Context>, handle: Handle<Stream>, flags: u32, priority: i32) {
+    STREAMS.insert(handle, StreamState::new(handle, context, flags, priority));
 }
 
-/// Forgets a stream that is to be destroyed; what it was.
-pub fn forget(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
-    let state = STREAMS.get(handle)?;
-    // Before the stream is out of sight, so that whoever asks for the context finds one of both.
-    state.leave_behind()?;
-    let state = STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    handles::drop_handle(handle);
-    Ok(state)
+/// Takes out a stream that is to be destroyed; its handle stays.
+pub fn take(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
+    STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// What is kept of a stream; null means the legacy default stream of the current context.
-pub fn state(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
-    if handle.is_null() { Ok(context::current_state()?.legacy_stream.clone()) } else { STREAMS.get(handle) }
+/// What is kept of a stream that is no default stream.
+pub fn get(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
+    STREAMS.get(handle)
 }
 
-/// Whether all streams of a context that its legacy default stream does not wait for are known to have done their work.
-pub fn non_blocking_are_done(context: Handle<Context>) -> bool {
-    let is_at_work = |stream: &StreamState| {
-        stream.context == context && !stream.is_blocking() && !stream.has_done(stream.newest())
-    };
-    STREAMS.select(is_at_work).is_empty()
+/// The streams of which `is_wanted` says so, legacy default streams aside.
+pub fn select(is_wanted: impl Fn(&StreamState) -> bool) -> Vec<(Handle<Stream>, Arc<StreamState>)> {
+    STREAMS.select(is_wanted)
 }
 
 /// Every stream that takes part in a capture.

@@ -6,7 +6,7 @@
 use super::{Image, hashes};
 use crate::locks::{Mutex, rank};
 use crate::log::error;
-use crate::model::transfers;
+use crate::model::numbers;
 use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::statistics;
 use causeway_api::sys::CUresult;
@@ -102,7 +102,7 @@ fn insert(server: usize, bytes: &[u8], kept: Bytes) -> Offer {
 }
 
 fn insert_named(server: usize, length: usize, hash: blake3::Hash, kept: Bytes) -> Offer {
-    let offer = Offer { server, number: transfers::fresh_number(), length: length as u64, hash: hash.into() };
+    let offer = Offer { server, number: numbers::fresh(), length: length as u64, hash: hash.into() };
     OFFERS.lock().insert(offer.number, Some(kept));
     offer
 }
@@ -173,7 +173,7 @@ pub fn send_along<'a>(session: &Session, bytes: &'a [u8]) -> Result<Payload<'a>,
         return Ok(Payload::Inline(bytes));
     }
     let _bar = session.watch_upload(bytes.len());
-    let number = transfers::fresh_number();
+    let number = numbers::fresh();
     // SAFETY: the bytes are borrowed for the duration of the call.
     unsafe { session.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
     Ok(Payload::Transfer { number, length: bytes.len() as u64 })

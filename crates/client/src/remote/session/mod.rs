@@ -6,15 +6,12 @@
 //! in [`Session`]: link, replies, errors, tickets, plans for copies. Everything else of this library is the program's:
 //! its objects know their context, and with it their session.
 
-mod connect;
+pub mod connect;
 pub mod faults;
 mod progress;
 mod receive;
 mod replies;
-mod version;
-
-pub use connect::open;
-pub use version::told_driver_version;
+pub mod version;
 
 use crate::locks::{Mutex, rank};
 use crate::log::{error, info};

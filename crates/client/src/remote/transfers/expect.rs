@@ -2,6 +2,7 @@
 
 use super::landing::{self, Landing};
 use crate::model::completion::LOST;
+use crate::model::context::before;
 use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Carrier, Expected, Transfer};
 use crate::remote::session::{self, Session};
@@ -32,7 +33,7 @@ impl Carrier for Session {
 /// The memory that `landing` means must be valid for writes until the transfer is done.
 pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> Result<Expected, CUresult> {
     let session = session::of(stream.context)?;
-    let expected = transfers::begin(stream, session, landing.range());
+    let expected = before::begin(stream, session, landing.range());
     // SAFETY: as this function demands.
     unsafe { tell(session, &expected, landing, threads) }?;
     Ok(expected)

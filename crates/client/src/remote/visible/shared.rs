@@ -4,8 +4,8 @@
 use crate::log::info;
 use crate::model::host_memory;
 use crate::model::host_window;
+use crate::model::numbers;
 use crate::model::region::Place;
-use crate::model::transfers;
 use crate::remote::session;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
@@ -49,7 +49,7 @@ fn hand_over(
     size: usize,
     memory: &SealedMemory,
 ) -> Result<(), CUresult> {
-    let number = transfers::fresh_number();
+    let number = numbers::fresh();
     session::of(context)?.hand_over(number, memory)?;
     session::call_in(context, &calls::client_memory_map { address, size, number })
 }

@@ -2,10 +2,11 @@
 
 use super::{add, any, of, spoil};
 use crate::log::refuse_use;
+use crate::model::context;
 use crate::model::graph::work::{Copying, Filling, Kernel, Values, Work};
 use crate::model::handles::RawHandle as _;
 use crate::model::region::Place;
-use crate::model::stream::{self, StreamState};
+use crate::model::stream::StreamState;
 use causeway_api::calls::{Call, NodeRequest, Request};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUDA_MEMSET_NODE_PARAMS, CUresult, CUstreamBatchMemOpType};
@@ -47,7 +48,7 @@ fn captured<C: Call>(request: &C) -> Option<std::sync::Arc<StreamState>> {
     if stream.is_null() {
         return None;
     }
-    stream::state(stream).ok().filter(|state| of(state) != 0)
+    context::stream(stream).ok().filter(|state| of(state) != 0)
 }
 
 fn refuse_command(state: &StreamState, name: &str) -> CUresult {

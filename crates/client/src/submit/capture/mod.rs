@@ -18,6 +18,7 @@ pub use refusals::{
 };
 
 use crate::locks::{Mutex, rank};
+use crate::model::context;
 use crate::model::graph::{Edge, World, world};
 use crate::model::stream::{self, StreamState};
 use crate::remote::session;
@@ -253,7 +254,7 @@ pub fn context_ends(context: Handle<Context>) {
         return;
     }
     let of_context =
-        |capture: &Capture| stream::state(capture.origin).map_or(true, |state| state.context == context);
+        |capture: &Capture| context::stream(capture.origin).map_or(true, |state| state.context == context);
     let ended: Vec<_> =
         CAPTURES.lock().iter().filter(|(_, capture)| of_context(capture)).map(|(id, _)| *id).collect();
     ended.into_iter().filter_map(forget).for_each(Capture::abandon);

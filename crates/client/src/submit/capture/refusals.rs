@@ -2,7 +2,7 @@
 
 use super::{CAPTURES, Capture, INVALIDATED, any, of, spoil};
 use crate::model::context;
-use crate::model::stream::{self, StreamState};
+use crate::model::stream::StreamState;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstreamCaptureMode};
 use core::cell::Cell;
@@ -40,7 +40,7 @@ pub fn refuse_invalid(state: &StreamState) -> Result<(), CUresult> {
 /// and what spoiled that before counts more.
 pub fn spoil_with(stream: Handle<Stream>, outcome: Result<(), CUresult>) -> Result<(), CUresult> {
     if outcome.is_err() && any() && !stream.is_null() {
-        let state = stream::state(stream)?;
+        let state = context::stream(stream)?;
         refuse_invalid(&state)?;
         spoil(of(&state));
     }
@@ -54,7 +54,7 @@ pub fn refuse_context_wait(context: Handle<Context>) -> Result<(), CUresult> {
         return Ok(());
     }
     let is_in_it =
-        |stream: &Handle<Stream>| stream::state(*stream).is_ok_and(|state| state.context == context);
+        |stream: &Handle<Stream>| context::stream(*stream).is_ok_and(|state| state.context == context);
     let mut refused = false;
     for capture in CAPTURES.lock().values_mut() {
         let forbids = capture.tips.keys().any(is_in_it);
@@ -90,7 +90,7 @@ pub fn refuse_unsafe() -> Result<(), CUresult> {
 
 fn is_blocked_by(context: Handle<Context>, capture: &Capture) -> bool {
     let is_blocking = |stream: &Handle<Stream>| {
-        stream::state(*stream).is_ok_and(|state| state.context == context && state.is_blocking())
+        context::stream(*stream).is_ok_and(|state| state.context == context && state.is_blocking())
     };
     capture.tips.keys().any(is_blocking)
 }

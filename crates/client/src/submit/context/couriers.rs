@@ -1,9 +1,10 @@
 //! Which streams of ours in a context carry copies that concern several servers?
 
+use crate::model::context;
 use crate::model::context::ContextState;
 use crate::model::context::couriers::Whose;
 use crate::model::handles;
-use crate::model::stream::{self, StreamState};
+use crate::model::stream::StreamState;
 use crate::submit::send;
 use crate::submit::streams;
 use causeway_api::calls;
@@ -26,20 +27,20 @@ impl ContextState {
             }
         }
         if let Some((_, known)) = couriers.get(&of.id).filter(|(_, courier)| handles::is_valid(*courier)) {
-            return stream::state(*known);
+            return context::stream(*known);
         }
         let made = self.own_stream()?;
         couriers.insert(of.id, (Whose { handle: of.handle, context: of.context }, made));
-        stream::state(made)
+        context::stream(made)
     }
 
     /// The stream of ours in which other servers read: it never waits for anything.
     pub fn reader(&self) -> Result<Arc<StreamState>, CUresult> {
         let mut couriers = self.couriers.lock();
         if let Some(known) = couriers.reader.filter(|known| handles::is_valid(*known)) {
-            return stream::state(known);
+            return context::stream(known);
         }
-        stream::state(*couriers.reader.insert(self.own_stream()?))
+        context::stream(*couriers.reader.insert(self.own_stream()?))
     }
 
     fn own_stream(&self) -> Result<Handle<Stream>, CUresult> {

@@ -2,7 +2,7 @@
 
 use crate::model::context::current::{leave, push};
 use crate::model::context::{ContextState, OTHERS, next_id, primary};
-use crate::model::{array, device, handles, memory, stream, texture};
+use crate::model::{array, device, handles, stream, texture};
 use crate::remote::{session, visible};
 use crate::submit::pool::ranges;
 use crate::submit::{capture, event, heap, module, send};
@@ -145,7 +145,7 @@ fn end_of_contents(state: &ContextState) {
     module::context_ends(state.handle);
     array::context_ends(state.handle);
     texture::context_ends(state.handle);
-    memory::context_ends(state.handle);
+    heap::end_pieces(state.handle);
     visible::context_ends(state.handle);
     ranges::context_ends(state.handle);
     heap::context_ends(state.handle);

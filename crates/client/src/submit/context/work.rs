@@ -1,7 +1,7 @@
 //! Is the work of a context done, and who waits until it is?
 
 use crate::model::context::ContextState;
-use crate::model::{context, handles, stream};
+use crate::model::{context, handles};
 use crate::remote::session;
 use crate::submit::send;
 use causeway_api::calls;
@@ -22,7 +22,7 @@ impl ContextState {
 
     /// Waits until everything in it is done and its bytes are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
-        let ahead = stream::ahead_of_all(self);
+        let ahead = context::ahead_of_all(self);
         let newest = handles::ticket(self.handle);
         if self.is_idle() {
             session::of(self.handle)?.faults().take()?;

@@ -3,8 +3,9 @@
 use super::pieces::pieces;
 use super::{HostRegion, Mode};
 use crate::model::completion;
+use crate::model::context::before::Before;
 use crate::model::stream::StreamState;
-use crate::model::transfers::{self, Before, Expected, Transfer};
+use crate::model::transfers::{self, Expected, Transfer};
 use crate::remote::registered;
 use crate::remote::session::{self, INLINE_BYTES};
 use crate::remote::transfers::expect;

@@ -6,8 +6,8 @@
 use super::pieces::pieces;
 use super::{HostRegion, Mode};
 use crate::model::memory;
+use crate::model::numbers;
 use crate::model::stream::StreamState;
-use crate::model::transfers;
 use crate::model::uploads::Reading;
 use crate::remote::registered;
 use crate::remote::session::faults::LOST;
@@ -72,7 +72,7 @@ fn post(
     memory: LentMemory,
     stream: &StreamState,
 ) -> Result<(), CUresult> {
-    let data = Payload::Lent { number: transfers::fresh_number(), length: length as u64, memory };
+    let data = Payload::Lent { number: numbers::fresh(), length: length as u64, memory };
     let request = calls::copy_to_device { destination, stream: stream.handle, publish: false, data };
     send::post_in(stream.context, &request).inspect_err(|_| session.link().recall(memory))
 }

@@ -3,8 +3,8 @@
 use super::pieces::{Part, pieces};
 use super::publication::{self, Publication};
 use super::{HostRegion, Mode, lent};
+use crate::model::numbers;
 use crate::model::stream::StreamState;
-use crate::model::transfers;
 use crate::model::uploads::{self, Reading};
 use crate::remote::registered;
 use crate::remote::session::faults::LOST;
@@ -138,7 +138,7 @@ unsafe fn put_in_line(
     let is_within_a_row = ahead > 0 && plan.buffer_bytes > PAST_CACHES_UP_TO;
     let taper = (!is_within_a_row).then_some(Direction::ToDevice);
     for (place, part) in pieces(destination, source, plan.buffer_bytes, taper) {
-        let number = transfers::fresh_number();
+        let number = numbers::fresh();
         let length = part.bytes();
         let put = || {
             // SAFETY: the memory stays readable until the stream has passed the copy, for which the bytes must have come;
@@ -187,7 +187,7 @@ unsafe fn send_now(
     // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as it returns.
     let carriage =
         Carriage { steady: is_waited_for, spread: is_waited_for, ..Carriage::planned(&plan, stream.id) };
-    let numbered = parts.into_iter().map(|part| (transfers::fresh_number(), part));
+    let numbered = parts.into_iter().map(|part| (numbers::fresh(), part));
     // SAFETY: readable as this function demands, and held only as long as this function runs.
     let held = unsafe { send_pieces(session, numbered, &plan, carriage, post) }?;
     if is_waited_for {
@@ -280,7 +280,7 @@ unsafe fn read_later(
     let plan = plan(session, source.bytes());
     let carriage = Carriage::planned(&plan, stream.id);
     let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice))
-        .map(|part| (transfers::fresh_number(), part))
+        .map(|part| (numbers::fresh(), part))
         .collect();
     let later = numbered.clone();
     let send = Box::new(move || {

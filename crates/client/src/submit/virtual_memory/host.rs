@@ -9,6 +9,7 @@ use crate::locks::{Mutex, rank};
 use crate::log::info;
 use crate::model::address::window;
 use crate::model::host_mappings::{self, HostMapping};
+use crate::model::numbers;
 use crate::model::{device, transfers};
 use crate::remote::session;
 use crate::remote::visible::regions;
@@ -158,7 +159,7 @@ fn share(allocation: Handle<Allocation>, nowhere: Handle<Context>, pages: &Seale
     if !session.shares_memory() || IS_REFUSED.load(Ordering::Relaxed) {
         return false;
     }
-    let (number, size) = (transfers::fresh_number(), pages.bytes() as usize);
+    let (number, size) = (numbers::fresh(), pages.bytes() as usize);
     let shared = session
         .hand_over(number, pages)
         .and_then(|()| send::call_in(nowhere, &calls::client_allocation_create { allocation, size, number }));

@@ -2,7 +2,7 @@
 
 use super::{When, later, now, run};
 use crate::abi::calls::Outcome;
-use crate::model::{context, stream};
+use crate::model::context;
 use crate::submit::copy::{self, Contexts, Place, places};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
@@ -138,7 +138,7 @@ unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) ->
         && contexts.destination != contexts.source
         && let Some((Place::Device(destination), Place::Device(source))) = places(&copy)?
     {
-        let stream = stream::state(streams::given(when.stream, when.default_stream)?)?;
+        let stream = context::stream(streams::given(when.stream, when.default_stream)?)?;
         return copy::between_contexts(destination, source, contexts, &stream, when.mode);
     }
     // Addresses say themselves on which device they are.

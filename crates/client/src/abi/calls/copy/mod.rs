@@ -7,7 +7,7 @@ pub use boxes::*;
 pub use linear::*;
 
 use super::Outcome;
-use crate::model::stream;
+use crate::model::context;
 use crate::submit::copy::{self, Mode, Place};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
@@ -32,7 +32,7 @@ pub(super) fn later(stream: CUstream, default_stream: DefaultStream) -> When {
 /// # Safety
 /// As for [`copy::copy`].
 pub(super) unsafe fn run(destination: Place, source: Place, when: When) -> Outcome {
-    let stream = stream::state(streams::given(when.stream, when.default_stream)?)?;
+    let stream = context::stream(streams::given(when.stream, when.default_stream)?)?;
     // SAFETY: as this function demands.
     unsafe { copy::copy(destination, source, &stream, when.mode) }
 }

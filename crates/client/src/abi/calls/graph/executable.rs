@@ -2,9 +2,9 @@
 
 use super::Outcome;
 use crate::arguments::{give, offer};
+use crate::model::context;
 use crate::model::graph;
 use crate::model::handles::RawHandle as _;
-use crate::model::stream;
 use crate::submit::graph::executable::{self, Mismatch};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
@@ -75,12 +75,12 @@ pub unsafe fn cuGraphInstantiateWithParams(
 
 pub unsafe fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream, ds: DefaultStream) -> Outcome {
     let executable = executable::given(hGraph)?;
-    executable.upload(&*stream::state(streams::given(hStream, ds)?)?)
+    executable.upload(&*context::stream(streams::given(hStream, ds)?)?)
 }
 
 pub unsafe fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream, ds: DefaultStream) -> Outcome {
     let executable = executable::given(hGraph)?;
-    executable.launch(&stream::state(streams::given(hStream, ds)?)?)
+    executable.launch(&context::stream(streams::given(hStream, ds)?)?)
 }
 
 pub unsafe fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> Outcome {

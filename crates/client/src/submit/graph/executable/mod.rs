@@ -19,11 +19,11 @@ pub use update::Mismatch;
 
 use super::build::{self, Address};
 use crate::locks::{Mutex, rank};
+use crate::model::context;
 use crate::model::graph::OnServer;
 use crate::model::graph::objects::Held;
 use crate::model::graph::work::Work;
 use crate::model::handles::{self, Registry};
-use crate::model::stream;
 use crate::submit::callbacks::Task;
 use crate::submit::event::{self, EventState};
 use crate::submit::task;
@@ -116,7 +116,7 @@ pub fn destroy(raw: CUgraphExec) -> Result<(), CUresult> {
     let state = &mut *executable.state.lock();
     if let Some((stream, event)) = state.last.take() {
         let held = core::mem::take(&mut state.held);
-        if let (false, Ok(stream)) = (held.is_empty(), stream::state(stream)) {
+        if let (false, Ok(stream)) = (held.is_empty(), context::stream(stream)) {
             // The destructors of user objects come after the launches.
             let task = Task::Then { run: Box::new(move || drop(held)), after: stream.ahead() };
             let _ = task::post(&stream, task);

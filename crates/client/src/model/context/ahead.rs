@@ -4,11 +4,12 @@
 //! what it waits for. The legacy default stream of a context is in order with all blocking ones, and by way of it these are with each
 //! other: its newest command comes after what they held when it was posted, and before all that they get afterwards. Tickets say what was before it.
 
-use super::{STREAMS, StreamState};
+use super::{ContextState, state};
 use crate::locks::{Mutex, rank};
 use crate::model::completion;
-use crate::model::context::{self, ContextState};
 use crate::model::handles;
+use crate::model::stream::held::{Entry, Transfers};
+use crate::model::stream::{self, StreamState};
 use crate::model::transfers::{self, Transfer};
 use causeway_api::handle::{Handle, Stream};
 use causeway_api::sys::CUresult;
@@ -48,56 +49,6 @@ impl Ahead {
 
 /// Whether any stream ever had a hazard, so that programs without pay one load.
 static ANY_HAZARD: AtomicBool = AtomicBool::new(false);
-
-/// What streams of a context held when they were destroyed.
-#[derive(Default)]
-pub(super) struct LeftBehind {
-    /// Blocking ones, which the legacy default stream is in order with.
-    in_order: Mutex<rank::StreamTransfers, Transfers>,
-    /// Non-blocking ones.
-    apart: Mutex<rank::StreamTransfers, Transfers>,
-}
-
-/// Unfinished transfers of a stream.
-#[derive(Default)]
-pub(super) struct Transfers {
-    entries: Vec<Entry>,
-    /// For a legacy default stream: up to which ticket it has taken over those of blocking streams.
-    taken_over: u64,
-}
-
-#[derive(Clone)]
-struct Entry {
-    transfer: Arc<Transfer>,
-    /// For a transfer of another stream: a ticket that is newer than what makes it lie before this one's work.
-    inherited: Option<u64>,
-}
-
-impl Entry {
-    /// Whether it lies before the command with this ticket.
-    fn is_before(&self, ticket: u64) -> bool {
-        self.ticket() <= ticket
-    }
-
-    fn ticket(&self) -> u64 {
-        self.inherited.unwrap_or_else(|| self.transfer.ticket())
-    }
-}
-
-impl Transfers {
-    fn add(&mut self, entry: Entry) {
-        // Looked through each time that the list has no room, and so not for every transfer.
-        if self.entries.len() == self.entries.capacity() {
-            self.entries.retain(|entry| !entry.transfer.is_done());
-        }
-        self.entries.push(entry);
-    }
-
-    /// Those that lie before what is posted from now on.
-    fn ahead(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| entry.transfer.is_ahead())
-    }
-}
 
 impl StreamState {
     /// Notes a copy from the device whose command is about to be posted.
@@ -145,7 +96,7 @@ impl StreamState {
             self.others_in_order().iter().for_each(|(_, stream)| stream.add_own(&mut ahead));
             ahead.take_in(&self.left_behind.in_order);
         } else if self.is_blocking()
-            && let Ok(context) = context::state(self.context)
+            && let Ok(context) = state(self.context)
         {
             context.legacy_stream.take_over_blocking();
             context.legacy_stream.add_own(&mut ahead);
@@ -156,7 +107,7 @@ impl StreamState {
 
     /// For a legacy default stream: the streams that it is in order with.
     fn others_in_order(&self) -> Vec<(Handle<Stream>, Arc<Self>)> {
-        STREAMS.select(|stream| stream.context == self.context && stream.is_blocking())
+        stream::select(|stream| stream.context == self.context && stream.is_blocking())
     }
 
     /// For a legacy default stream: what blocking streams held when its newest command came lies before all that blocking streams get
@@ -191,13 +142,13 @@ impl StreamState {
     }
 
     /// The stream is about to be destroyed. What it holds stays in order with the legacy default stream, if it is.
-    pub(super) fn leave_behind(&self) -> Result<(), CUresult> {
+    pub fn leave_behind(&self) -> Result<(), CUresult> {
         let newest = self.newest();
         let is_done = self.has_done(newest);
         if is_done && !transfers::any_pending() {
             return Ok(());
         }
-        let context = context::state(self.context)?;
+        let context = state(self.context)?;
         let legacy = &context.legacy_stream;
         let left_behind = if self.is_blocking() {
             &legacy.left_behind.in_order
@@ -228,7 +179,7 @@ impl StreamState {
 pub fn ahead_of_all(context: &ContextState) -> Ahead {
     let mut ahead = Ahead::default();
     if transfers::any_pending() {
-        let streams = STREAMS.select(|stream| stream.context == context.handle);
+        let streams = stream::select(|stream| stream.context == context.handle);
         streams.iter().for_each(|(_, stream)| ahead.take_in(&stream.transfers));
         let legacy = &context.legacy_stream;
         for held in [&legacy.transfers, &legacy.left_behind.in_order, &legacy.left_behind.apart] {
