@@ -9,7 +9,13 @@ const READY: u8 = 1;
 const FORKED: u8 = 2;
 const ENDED: u8 = 3;
 
-static STATE: AtomicU8 = AtomicU8::new(FRESH);
+/// What belongs to the process as a whole.
+struct Process {
+    state: AtomicU8,
+    handlers: OnceLock<Handlers>,
+}
+
+static PROCESS: Process = Process { state: AtomicU8::new(FRESH), handlers: OnceLock::new() };
 
 /// Entry points that answer before `cuInit`.
 const BEFORE_INIT: &[&str] = &[
@@ -25,14 +31,14 @@ const BEFORE_INIT: &[&str] = &[
 /// Whether a session is open and usable.
 #[inline]
 pub fn is_ready() -> bool {
-    STATE.load(Ordering::Acquire) == READY
+    PROCESS.state.load(Ordering::Acquire) == READY
 }
 
 /// Decides about a call of `symbol` while no session is usable.
 #[cold]
 pub fn admit(symbol: &str) -> Result<(), CUresult> {
     let needs_session = !BEFORE_INIT.contains(&symbol);
-    match STATE.load(Ordering::Acquire) {
+    match PROCESS.state.load(Ordering::Acquire) {
         FORKED if needs_session || symbol == "cuInit" => Err(CUresult::CUDA_ERROR_NOT_INITIALIZED),
         ENDED if needs_session || symbol == "cuInit" => Err(CUresult::CUDA_ERROR_DEINITIALIZED),
         FRESH if needs_session => Err(CUresult::CUDA_ERROR_NOT_INITIALIZED),
@@ -42,7 +48,7 @@ pub fn admit(symbol: &str) -> Result<(), CUresult> {
 
 /// Whether `cuInit` has not succeeded yet, and still can.
 pub fn is_fresh() -> bool {
-    STATE.load(Ordering::Acquire) == FRESH
+    PROCESS.state.load(Ordering::Acquire) == FRESH
 }
 
 /// What is done for those who have connections.
@@ -56,16 +62,14 @@ pub struct Handlers {
     pub at_exit: fn(),
 }
 
-static HANDLERS: OnceLock<Handlers> = OnceLock::new();
-
 /// Says that the session is open.
 pub fn opened() {
-    STATE.store(READY, Ordering::Release);
+    PROCESS.state.store(READY, Ordering::Release);
 }
 
 /// Watches fork and exit from here on.
 pub fn watch(handlers: Handlers) {
-    HANDLERS.get_or_init(|| {
+    PROCESS.handlers.get_or_init(|| {
         // SAFETY: both functions stay mapped, because the library is linked with `-z nodelete`. Should the system
         // have no memory for the registration, fork and exit go unwatched; nothing else depends on it.
         unsafe {
@@ -79,10 +83,10 @@ pub fn watch(handlers: Handlers) {
 /// A child has none of our threads, and its parent goes on using the connections: it must let go of them.
 extern "C" fn in_forked_child() {
     // Nothing while another thread of the parent was about to begin watching.
-    let Some(handlers) = HANDLERS.get() else { return };
-    match STATE.load(Ordering::Acquire) {
+    let Some(handlers) = PROCESS.handlers.get() else { return };
+    match PROCESS.state.load(Ordering::Acquire) {
         READY => {
-            STATE.store(FORKED, Ordering::Release);
+            PROCESS.state.store(FORKED, Ordering::Release);
             (handlers.forked)();
         }
         FRESH => (handlers.forked_early)(),
@@ -92,8 +96,8 @@ extern "C" fn in_forked_child() {
 
 /// Runs before the destructors of the program and of the runtime, whose calls then get "deinitialised".
 extern "C" fn at_exit() {
-    let Some(handlers) = HANDLERS.get() else { return };
-    if STATE.compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    let Some(handlers) = PROCESS.handlers.get() else { return };
+    if PROCESS.state.compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         (handlers.at_exit)();
     }
 }

@@ -15,18 +15,33 @@ use std::time::Instant;
 /// How often one entry point was called, by how the call was carried out.
 struct Counts([AtomicU64; 3]);
 
-static CALLS: [Counts; FUNCTIONS.len()] =
-    [const { Counts([const { AtomicU64::new(0) }; 3]) }; FUNCTIONS.len()];
-/// The waits before the first launch; until then [`NONE_YET`].
-static WAITS_BEFORE_LAUNCH: AtomicU64 = AtomicU64::new(NONE_YET);
-const NONE_YET: u64 = u64::MAX;
-static WAIT_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
-static MODULE_BYTES: AtomicU64 = AtomicU64::new(0);
-static BYTES_NOT_SENT: AtomicU64 = AtomicU64::new(0);
-static WAITS: AtomicU64 = AtomicU64::new(0);
-/// What the program waited for, and how often.
-static WAITED_FOR: Mutex<rank::WaitStatistics, BTreeMap<&'static str, Waited>> = Mutex::new(BTreeMap::new());
+/// What has been counted.
+struct AllCounts {
+    calls: [Counts; FUNCTIONS.len()],
+    /// The waits before the first launch; until then [`NONE_YET`].
+    waits_before_launch: AtomicU64,
+    wait_nanoseconds: AtomicU64,
+    module_bytes: AtomicU64,
+    bytes_not_sent: AtomicU64,
+    waits: AtomicU64,
+    /// What the program waited for, and how often.
+    waited_for: Mutex<rank::WaitStatistics, BTreeMap<&'static str, Waited>>,
+    /// What has been found out about ways between servers, a sentence each.
+    between_servers: Mutex<rank::PeerAddresses, Vec<String>>,
+}
 
+static COUNTS: AllCounts = AllCounts {
+    calls: [const { Counts([const { AtomicU64::new(0) }; 3]) }; FUNCTIONS.len()],
+    waits_before_launch: AtomicU64::new(NONE_YET),
+    wait_nanoseconds: AtomicU64::new(0),
+    module_bytes: AtomicU64::new(0),
+    bytes_not_sent: AtomicU64::new(0),
+    waits: AtomicU64::new(0),
+    waited_for: Mutex::new(BTreeMap::new()),
+    between_servers: Mutex::new(Vec::new()),
+};
+
+const NONE_YET: u64 = u64::MAX;
 /// How often something was waited for.
 #[derive(Clone, Copy, Default)]
 struct Waited {
@@ -36,17 +51,14 @@ struct Waited {
 
 const NAMES: [&str; 3] = ["local", "posted", "called"];
 
-/// What has been found out about ways between servers, a sentence each.
-static BETWEEN_SERVERS: Mutex<rank::PeerAddresses, Vec<String>> = Mutex::new(Vec::new());
-
 /// Notes what has been found out about a way between servers, for the report.
 pub fn note_between_servers(sentence: String) {
-    BETWEEN_SERVERS.lock().push(sentence);
+    COUNTS.between_servers.lock().push(sentence);
 }
 
 /// What has been noted so far of ways between servers.
 pub fn between_servers() -> Vec<String> {
-    BETWEEN_SERVERS.lock().clone()
+    COUNTS.between_servers.lock().clone()
 }
 
 /// How a call was carried out; the later ones outweigh the earlier ones.
@@ -85,7 +97,7 @@ pub fn mark(carried: Carried) {
 /// Counts a call of the entry point with this index.
 #[inline]
 pub fn count_call(index: usize, carried: Carried) {
-    CALLS[index].0[carried as usize].fetch_add(1, Relaxed);
+    COUNTS.calls[index].0[carried as usize].fetch_add(1, Relaxed);
 }
 
 /// A wait for the server; it ends when this is dropped.
@@ -94,11 +106,11 @@ pub struct Wait(Instant);
 /// Counts a wait for the server's answer to `what`, a round trip at least, that begins now: while the server is at it, this
 /// takes no time.
 pub fn begin_wait(what: &'static str) -> Wait {
-    WAITS.fetch_add(1, Relaxed);
-    let mut waited_for = WAITED_FOR.lock();
+    COUNTS.waits.fetch_add(1, Relaxed);
+    let mut waited_for = COUNTS.waited_for.lock();
     let waited = waited_for.entry(what).or_default();
     waited.all += 1;
-    waited.before_first_launch += u64::from(WAITS_BEFORE_LAUNCH.load(Relaxed) == NONE_YET);
+    waited.before_first_launch += u64::from(COUNTS.waits_before_launch.load(Relaxed) == NONE_YET);
     drop(waited_for);
     Wait(Instant::now())
 }
@@ -106,31 +118,31 @@ pub fn begin_wait(what: &'static str) -> Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         let time = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        WAIT_NANOSECONDS.fetch_add(time, Relaxed);
+        COUNTS.wait_nanoseconds.fetch_add(time, Relaxed);
     }
 }
 
 /// Notes a launch, of which the first is of interest: what came before it is the program's start.
 #[inline]
 pub fn note_launch() {
-    if WAITS_BEFORE_LAUNCH.load(Relaxed) == NONE_YET {
-        WAITS_BEFORE_LAUNCH.store(WAITS.load(Relaxed), Relaxed);
+    if COUNTS.waits_before_launch.load(Relaxed) == NONE_YET {
+        COUNTS.waits_before_launch.store(COUNTS.waits.load(Relaxed), Relaxed);
     }
 }
 
 /// Counts bytes of an image sent.
 pub fn count_module(bytes: usize) {
-    MODULE_BYTES.fetch_add(bytes as u64, Relaxed);
+    COUNTS.module_bytes.fetch_add(bytes as u64, Relaxed);
 }
 
 /// Counts bytes copied to a device that the server had already.
 pub fn count_not_sent(bytes: usize) {
-    BYTES_NOT_SENT.fetch_add(bytes as u64, Relaxed);
+    COUNTS.bytes_not_sent.fetch_add(bytes as u64, Relaxed);
 }
 
 /// The waits by what was waited for, without those that there were none of.
 fn waits(count: impl Fn(&Waited) -> u64) -> BTreeMap<&'static str, u64> {
-    let waited_for = WAITED_FOR.lock();
+    let waited_for = COUNTS.waited_for.lock();
     let counted = waited_for.iter().map(|(what, waited)| (*what, count(waited)));
     counted.filter(|(_, count)| *count > 0).collect()
 }
@@ -210,7 +222,7 @@ pub fn report(device: &str, servers: &[Way<'_>], between: &[String]) -> String {
     let Some(first) = servers.first() else { return "{}\n".to_owned() };
     let mut totals = [0_u64; 3];
     let mut calls = BTreeMap::new();
-    for (function, counts) in FUNCTIONS.iter().zip(CALLS.iter()) {
+    for (function, counts) in FUNCTIONS.iter().zip(COUNTS.calls.iter()) {
         let mut by_kind = BTreeMap::new();
         for ((name, count), total) in NAMES.into_iter().zip(&counts.0).zip(&mut totals) {
             let count = count.load(Relaxed);
@@ -231,18 +243,18 @@ pub fn report(device: &str, servers: &[Way<'_>], between: &[String]) -> String {
         local,
         posted,
         called,
-        waits: WAITS.load(Relaxed),
-        waits_before_first_launch: WAITS_BEFORE_LAUNCH.load(Relaxed).min(WAITS.load(Relaxed)),
+        waits: COUNTS.waits.load(Relaxed),
+        waits_before_first_launch: COUNTS.waits_before_launch.load(Relaxed).min(COUNTS.waits.load(Relaxed)),
         round_trips: RoundTrips {
             opening: first.opening,
             before_first_launch: waits(|waited| waited.before_first_launch),
             all: waits(|waited| waited.all),
         },
-        wait_seconds: WAIT_NANOSECONDS.load(Relaxed) as f64 / 1e9,
+        wait_seconds: COUNTS.wait_nanoseconds.load(Relaxed) as f64 / 1e9,
         bytes_to_device: copies::bytes(Direction::ToDevice),
-        bytes_not_sent: BYTES_NOT_SENT.load(Relaxed),
+        bytes_not_sent: COUNTS.bytes_not_sent.load(Relaxed),
         bytes_from_device: copies::bytes(Direction::FromDevice),
-        module_bytes: MODULE_BYTES.load(Relaxed),
+        module_bytes: COUNTS.module_bytes.load(Relaxed),
         copies: copies::report(first.via, &first.link),
         between_servers: between,
         seconds: first.started.elapsed().as_secs_f64(),

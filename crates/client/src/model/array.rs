@@ -29,8 +29,15 @@ pub struct MipmappedState {
     pub levels: Mutex<rank::ArrayLevels, HashMap<u32, Handle<Array>>>,
 }
 
-static ARRAYS: Registry<Array, ArrayState> = Registry::new();
-static MIPMAPPED: Registry<MipmappedArray, MipmappedState> = Registry::new();
+/// The arrays of the program.
+struct Arrays {
+    /// Plain ones, levels and planes.
+    arrays: Registry<Array, ArrayState>,
+    /// Mipmapped ones.
+    mipmapped: Registry<MipmappedArray, MipmappedState>,
+}
+
+static ARRAYS: Arrays = Arrays { arrays: Registry::new(), mipmapped: Registry::new() };
 
 /// Bytes of an element with this format and so many channels, for the formats whose elements lie side by side.
 fn size_of_element(format: Format, channels: u32) -> Option<u64> {
@@ -49,7 +56,7 @@ fn size_of_element(format: Format, channels: u32) -> Option<u64> {
 
 /// The context that an array belongs to, as far as it is known.
 pub fn context_of(array: Handle<Array>) -> Option<Handle<Context>> {
-    ARRAYS.get(array).ok().map(|state| state.context)
+    ARRAYS.arrays.get(array).ok().map(|state| state.context)
 }
 
 impl ArrayState {
@@ -81,7 +88,7 @@ impl ArrayState {
 
 /// Bytes of an element of an array that the client knows, where elements lie side by side.
 pub fn element_bytes(array: Handle<Array>) -> Option<u64> {
-    ARRAYS.get(array).ok()?.element_bytes()
+    ARRAYS.arrays.get(array).ok()?.element_bytes()
 }
 
 /// Notes a new array.
@@ -91,12 +98,12 @@ pub fn add(
     descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     is_part: bool,
 ) {
-    ARRAYS.insert(handle, Arc::new(ArrayState { handle, context, descriptor, is_part }));
+    ARRAYS.arrays.insert(handle, Arc::new(ArrayState { handle, context, descriptor, is_part }));
 }
 
 /// The array that the program passed.
 pub fn given(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
-    ARRAYS.get(Handle::from_raw(raw))
+    ARRAYS.arrays.get(Handle::from_raw(raw))
 }
 
 /// Takes out an array that the program destroys; levels and planes cannot be.
@@ -110,23 +117,23 @@ pub fn take(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
 }
 
 fn forget(array: Handle<Array>) {
-    ARRAYS.remove(array);
+    ARRAYS.arrays.remove(array);
     handles::drop_handle(array);
 }
 
 /// Notes a new mipmapped array.
 pub fn add_mipmapped(handle: Handle<MipmappedArray>, context: Handle<Context>) {
-    MIPMAPPED.insert(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
+    ARRAYS.mipmapped.insert(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
 }
 
 /// What is kept of a mipmapped array.
 pub fn mipmapped(handle: Handle<MipmappedArray>) -> Result<Arc<MipmappedState>, CUresult> {
-    MIPMAPPED.get(handle)
+    ARRAYS.mipmapped.get(handle)
 }
 
 /// Takes out a mipmapped array that the program destroys, and its levels with it; gives its context.
 pub fn take_mipmapped(handle: Handle<MipmappedArray>) -> Result<Handle<Context>, CUresult> {
-    let state = MIPMAPPED.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let state = ARRAYS.mipmapped.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(handle);
     state.levels.lock().values().for_each(|level| forget(*level));
     Ok(state.context)
@@ -134,11 +141,11 @@ pub fn take_mipmapped(handle: Handle<MipmappedArray>) -> Result<Handle<Context>,
 
 /// Forgets the arrays of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
-    for (handle, _) in ARRAYS.select(|array| array.context == context) {
+    for (handle, _) in ARRAYS.arrays.select(|array| array.context == context) {
         forget(handle);
     }
-    for (handle, _) in MIPMAPPED.select(|array| array.context == context) {
-        MIPMAPPED.remove(handle);
+    for (handle, _) in ARRAYS.mipmapped.select(|array| array.context == context) {
+        ARRAYS.mipmapped.remove(handle);
         handles::drop_handle(handle);
     }
 }

@@ -44,8 +44,16 @@ impl Slot {
     }
 }
 
-static SLOTS: [OnceLock<Box<[Slot; SEGMENT]>>; SEGMENTS] = [const { OnceLock::new() }; SEGMENTS];
-static FREE: Mutex<rank::FreeHandles, Free> = Mutex::new(Free { next: 0, resting: VecDeque::new() });
+/// All handles.
+struct Handles {
+    slots: [OnceLock<Box<[Slot; SEGMENT]>>; SEGMENTS],
+    free: Mutex<rank::FreeHandles, Free>,
+}
+
+static HANDLES: Handles = Handles {
+    slots: [const { OnceLock::new() }; SEGMENTS],
+    free: Mutex::new(Free { next: 0, resting: VecDeque::new() }),
+};
 
 struct Free {
     next: u32,
@@ -54,19 +62,20 @@ struct Free {
 
 fn slot(index: u32) -> Option<&'static Slot> {
     let index = index as usize;
-    SLOTS.get(index / SEGMENT)?.get().map(|segment| &segment[index % SEGMENT])
+    HANDLES.slots.get(index / SEGMENT)?.get().map(|segment| &segment[index % SEGMENT])
 }
 
 fn slot_or_new(index: u32) -> &'static Slot {
     let index = index as usize;
-    let segment = SLOTS[index / SEGMENT].get_or_init(|| Box::new([const { Slot::unused() }; SEGMENT]));
+    let segment =
+        HANDLES.slots[index / SEGMENT].get_or_init(|| Box::new([const { Slot::unused() }; SEGMENT]));
     &segment[index % SEGMENT]
 }
 
 /// Keeps the slot of a handle for an object that is always called so, and of which the program may know before it
 /// exists. Only before any handle is made.
 pub fn fix<K: Kind>(handle: Handle<K>) {
-    let mut free = FREE.lock();
+    let mut free = HANDLES.free.lock();
     free.next = free.next.max(handle.index() + 1);
     slot_or_new(handle.index()).named.store(handle.value(), Ordering::Release);
 }
@@ -117,7 +126,7 @@ pub fn create_context(server: usize) -> Handle<Context> {
 
 fn create_of<K: Kind>(server: usize) -> Handle<K> {
     let index = {
-        let mut free = FREE.lock();
+        let mut free = HANDLES.free.lock();
         if free.resting.len() > REST
             && let Some(index) = free.resting.pop_front()
         {
@@ -202,7 +211,7 @@ pub fn retire<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
 pub fn drop_handle<K: Kind>(handle: Handle<K>) -> bool {
     let valid = suspend(handle);
     if valid {
-        FREE.lock().resting.push_back(handle.index());
+        HANDLES.free.lock().resting.push_back(handle.index());
     }
     valid
 }

@@ -21,41 +21,47 @@ pub struct HostMapping {
     pub device_access: u32,
 }
 
-/// By first address.
-static MAPPINGS: RwLock<rank::HostMappings, BTreeMap<usize, HostMapping>> = RwLock::new(BTreeMap::new());
-/// Whether there ever was one, so that programs without pay one load.
-static ANY: AtomicBool = AtomicBool::new(false);
+/// Host memory that is mapped for devices at addresses of the program's.
+struct Mappings {
+    /// By first address.
+    by_address: RwLock<rank::HostMappings, BTreeMap<usize, HostMapping>>,
+    /// Whether there ever was one, so that programs without pay one load.
+    any: AtomicBool,
+}
+
+static MAPPINGS: Mappings =
+    Mappings { by_address: RwLock::new(BTreeMap::new()), any: AtomicBool::new(false) };
 
 const READ_AND_WRITE: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE.0;
 
 /// Notes a mapping, or what has changed about it.
 pub fn note(base: usize, mapping: HostMapping) {
-    ANY.store(true, Ordering::Relaxed);
-    MAPPINGS.write().insert(base, mapping);
+    MAPPINGS.any.store(true, Ordering::Relaxed);
+    MAPPINGS.by_address.write().insert(base, mapping);
 }
 
 /// Forgets the mapping that begins at an address.
 pub fn forget(base: usize) {
-    MAPPINGS.write().remove(&base);
+    MAPPINGS.by_address.write().remove(&base);
 }
 
 /// The mapping in which an address lies.
 #[inline]
 pub fn find(address: usize) -> Option<HostMapping> {
-    if !ANY.load(Ordering::Relaxed) {
+    if !MAPPINGS.any.load(Ordering::Relaxed) {
         return None;
     }
-    let mappings = MAPPINGS.read();
+    let mappings = MAPPINGS.by_address.read();
     let (base, mapping) = mappings.range(..=address).next_back()?;
     (address - base < mapping.size).then_some(*mapping)
 }
 
 /// Whether devices of a server may read and write all addresses from `start` to before `end`: mappings without a gap.
 pub fn is_devices(server: usize, start: usize, end: usize) -> bool {
-    if !ANY.load(Ordering::Relaxed) {
+    if !MAPPINGS.any.load(Ordering::Relaxed) {
         return false;
     }
-    let mappings = MAPPINGS.read();
+    let mappings = MAPPINGS.by_address.read();
     let mut next = start;
     while let Some((base, mapping)) = mappings.range(..=next).next_back() {
         let is_open = mapping.device_access == READ_AND_WRITE && mapping.server == server;

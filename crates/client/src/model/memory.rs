@@ -68,18 +68,22 @@ pub struct Piece {
 
 type Pieces = BTreeMap<CUdeviceptr, Piece>;
 
-/// By server.
-static PIECES: [RwLock<rank::DeviceMemory, Pieces>; MOST_SERVERS] =
-    [const { RwLock::new(BTreeMap::new()) }; MOST_SERVERS];
+/// Device memory of the program.
+struct Memory {
+    /// By server.
+    pieces: [RwLock<rank::DeviceMemory, Pieces>; MOST_SERVERS],
+    /// The highest number of a server that has memory, so that no map is looked into for nothing.
+    highest: AtomicUsize,
+}
 
-/// The highest number of a server that has memory, so that no map is looked into for nothing.
-static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+static MEMORY: Memory =
+    Memory { pieces: [const { RwLock::new(BTreeMap::new()) }; MOST_SERVERS], highest: AtomicUsize::new(0) };
 
 /// Looks into the maps one after the other, the current context's server first, until `look` finds something.
 fn search<T>(look: impl Fn(&RwLock<rank::DeviceMemory, Pieces>) -> Option<T>) -> Option<T> {
     let here = context::current_or_none().server();
-    let others = (0..=HIGHEST.load(Ordering::Relaxed)).filter(|server| *server != here);
-    look(&PIECES[here]).or_else(|| others.into_iter().find_map(|server| look(&PIECES[server])))
+    let others = (0..=MEMORY.highest.load(Ordering::Relaxed)).filter(|server| *server != here);
+    look(&MEMORY.pieces[here]).or_else(|| others.into_iter().find_map(|server| look(&MEMORY.pieces[server])))
 }
 
 /// The piece in which an address lies.
@@ -109,8 +113,8 @@ pub fn add(
 /// As [`add`].
 pub fn insert(piece: Piece) -> Result<(), CUresult> {
     let server = piece.context.server();
-    HIGHEST.fetch_max(server, Ordering::Relaxed);
-    let mut pieces = PIECES[server].write();
+    MEMORY.highest.fetch_max(server, Ordering::Relaxed);
+    let mut pieces = MEMORY.pieces[server].write();
     let end = piece.base.saturating_add(piece.size);
     if let Some((_, other)) = pieces.range(..end.max(1)).next_back()
         && other.base + other.size > piece.base
@@ -161,7 +165,7 @@ fn take_if(base: CUdeviceptr, wanted: impl Fn(&Piece) -> bool) -> Option<Piece> 
 
 /// Forgets a variable of a module that is unloaded, on a server.
 pub fn forget_variable(server: usize, base: CUdeviceptr) {
-    let mut pieces = PIECES[server].write();
+    let mut pieces = MEMORY.pieces[server].write();
     if pieces.get(&base).is_some_and(|piece| piece.origin.is_variable()) {
         pieces.remove(&base);
     }
@@ -180,7 +184,7 @@ pub fn remove(base: CUdeviceptr, origin: Origin) -> Option<Piece> {
 /// Forgets the memory of a context that ends; gives what is of pools, which belong to the device and live on.
 pub fn context_ends(context: Handle<Context>) -> Vec<Piece> {
     let ended: Vec<Piece> = {
-        let mut pieces = PIECES[context.server()].write();
+        let mut pieces = MEMORY.pieces[context.server()].write();
         let is_ended = |piece: &Piece| piece.context == context && piece.origin != Origin::Mapping;
         let bases: Vec<_> = pieces.values().filter(|piece| is_ended(piece)).map(|piece| piece.base).collect();
         bases.iter().filter_map(|base| pieces.remove(base)).collect()

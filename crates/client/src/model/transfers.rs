@@ -64,22 +64,31 @@ pub type Table = Writes<Arc<Transfer>, Store>;
 /// Stands for the ticket of a command that is not posted yet.
 const UNPOSTED: u64 = u64::MAX;
 
-/// Those that are pending. No other lock is taken while this one is held.
-pub(crate) static PENDING: LazyLock<Mutex<rank::PendingWrites, Table>> = LazyLock::new(Mutex::default);
-/// How many transfers are pending, so that the common case of none costs one load.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Threads that wait for a transfer now.
-static AWAITED: AtomicUsize = AtomicUsize::new(0);
+/// The transfers that are expected.
+pub(crate) struct Transfers {
+    /// Those that are pending. No other lock is taken while this one is held.
+    pub pending: LazyLock<Mutex<rank::PendingWrites, Table>>,
+    /// How many transfers are pending, so that the common case of none costs one load.
+    count: AtomicUsize,
+    /// Threads that wait for a transfer now.
+    awaited: AtomicUsize,
+}
+
+pub(crate) static TRANSFERS: Transfers = Transfers {
+    pending: LazyLock::new(Mutex::default),
+    count: AtomicUsize::new(0),
+    awaited: AtomicUsize::new(0),
+};
 
 /// Whether any transfer is on its way.
 #[inline]
 pub fn any_pending() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+    TRANSFERS.count.load(Ordering::Acquire) != 0
 }
 
 /// Whether any thread waits for a transfer.
 pub fn are_awaited() -> bool {
-    AWAITED.load(Ordering::Relaxed) != 0
+    TRANSFERS.awaited.load(Ordering::Relaxed) != 0
 }
 
 /// A transfer that is expected.
@@ -94,13 +103,13 @@ pub struct Expected {
 
 /// Takes a transfer into the table that goes into memory of this library, which no copy of the program is in order with.
 pub fn begin_apart(carrier: &'static dyn Carrier, flow: u64, range: Range<usize>) -> Expected {
-    enter(PENDING.lock(), carrier, flow, &[], false, range)
+    enter(TRANSFERS.pending.lock(), carrier, flow, &[], false, range)
 }
 
 /// Whether any transfer on its way writes to `range`.
 pub fn any_into(range: &Range<usize>) -> bool {
     // With nothing on its way the look costs one load, and with nothing that overlaps one lock.
-    any_pending() && PENDING.lock().overlapping(range.clone()).next().is_some()
+    any_pending() && TRANSFERS.pending.lock().overlapping(range.clone()).next().is_some()
 }
 
 /// Takes a transfer into the table, behind those that lie before it. `is_behind_hazard` says whether something lies before one of
@@ -130,7 +139,7 @@ pub fn enter(
     let keys = before.iter().map(|before| before.key());
     let is_held = pending.begin(range, transfer.number, transfer.clone(), keys);
     drop(pending);
-    COUNT.fetch_add(1, Ordering::AcqRel);
+    TRANSFERS.count.fetch_add(1, Ordering::AcqRel);
     Expected { transfer, flow, is_held }
 }
 
@@ -139,7 +148,7 @@ pub fn enter(
 pub fn make_room() {
     loop {
         let oldest = {
-            let pending = PENDING.lock();
+            let pending = TRANSFERS.pending.lock();
             if pending.held_bytes() < MOST_OVERLAPPING {
                 return;
             }
@@ -157,7 +166,7 @@ pub fn make_room() {
 
 /// The server cannot send a transfer.
 pub fn failed(number: u64, status: CUresult) {
-    let found = PENDING.lock().owners().find(|transfer| transfer.number == number).cloned();
+    let found = TRANSFERS.pending.lock().owners().find(|transfer| transfer.number == number).cloned();
     if let Some(transfer) = found {
         transfer.failure.store(status.0, Ordering::Release);
         // Runs the callback; only then is it certain that nothing writes to the program's memory any more.
@@ -176,7 +185,7 @@ pub fn wait_for_writes(start: usize, end: usize) {
     if !any_pending() {
         return;
     }
-    let overlapping: Vec<_> = PENDING.lock().overlapping(start..end).cloned().collect();
+    let overlapping: Vec<_> = TRANSFERS.pending.lock().overlapping(start..end).cloned().collect();
     for transfer in overlapping {
         // Its error is reported by the stream that it belongs to.
         let _ = transfer.wait();
@@ -235,10 +244,10 @@ impl Transfer {
     /// Waits for its bytes.
     pub fn wait(&self) -> Result<(), CUresult> {
         if !self.is_done() {
-            AWAITED.fetch_add(1, Ordering::Relaxed);
+            TRANSFERS.awaited.fetch_add(1, Ordering::Relaxed);
             self.carrier.rouse();
             awake::look(awake::while_waited_for(), || self.is_done());
-            AWAITED.fetch_sub(1, Ordering::Relaxed);
+            TRANSFERS.awaited.fetch_sub(1, Ordering::Relaxed);
         }
         let mut outcome = self.outcome.lock();
         loop {
@@ -287,7 +296,7 @@ impl Transfer {
             store();
             self.finish(Ok(()));
         });
-        let now = PENDING.lock().arrived(number, store);
+        let now = TRANSFERS.pending.lock().arrived(number, store);
         now.into_iter().for_each(host_writes::later);
     }
 
@@ -308,8 +317,8 @@ impl Transfer {
         };
         self.done.notify_all();
         let (key, length) = self.key();
-        let next = PENDING.lock().finish(key, length);
-        COUNT.fetch_sub(1, Ordering::AcqRel);
+        let next = TRANSFERS.pending.lock().finish(key, length);
+        TRANSFERS.count.fetch_sub(1, Ordering::AcqRel);
         next.into_iter().for_each(host_writes::later);
         then.into_iter().for_each(|call| call());
     }

@@ -9,11 +9,24 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// First address and size of what is read, by number.
 type Ranges = HashMap<u64, (usize, usize)>;
 
-static RANGES: LazyLock<Mutex<rank::Uploads, Ranges>> = LazyLock::new(Mutex::default);
-static CHANGED: Condvar = Condvar::new();
-static NEXT: AtomicU64 = AtomicU64::new(0);
-/// The bytes of all, so that the common case of none costs one load.
-static BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Memory that is being read for copies.
+struct Uploads {
+    /// By number.
+    ranges: LazyLock<Mutex<rank::Uploads, Ranges>>,
+    /// One has ended.
+    changed: Condvar,
+    /// The next number.
+    next: AtomicU64,
+    /// The bytes of all, so that the common case of none costs one load.
+    bytes: AtomicUsize,
+}
+
+static UPLOADS: Uploads = Uploads {
+    ranges: LazyLock::new(Mutex::default),
+    changed: Condvar::new(),
+    next: AtomicU64::new(0),
+    bytes: AtomicUsize::new(0),
+};
 
 /// A range that is being read, as long as this lives.
 pub struct Reading(u64);
@@ -21,25 +34,25 @@ pub struct Reading(u64);
 impl Reading {
     /// The addresses from `start` to before `end`.
     pub fn of(start: usize, end: usize) -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        RANGES.lock().insert(number, (start, end));
-        BYTES.fetch_add(end - start, Ordering::AcqRel);
+        let number = UPLOADS.next.fetch_add(1, Ordering::Relaxed);
+        UPLOADS.ranges.lock().insert(number, (start, end));
+        UPLOADS.bytes.fetch_add(end - start, Ordering::AcqRel);
         Self(number)
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        if let Some((start, end)) = RANGES.lock().remove(&self.0) {
-            BYTES.fetch_sub(end - start, Ordering::AcqRel);
+        if let Some((start, end)) = UPLOADS.ranges.lock().remove(&self.0) {
+            UPLOADS.bytes.fetch_sub(end - start, Ordering::AcqRel);
         }
-        CHANGED.notify_all();
+        UPLOADS.changed.notify_all();
     }
 }
 
 /// How many bytes are being read.
 pub fn bytes() -> usize {
-    BYTES.load(Ordering::Acquire)
+    UPLOADS.bytes.load(Ordering::Acquire)
 }
 
 /// Waits until nothing reads in this range, which is about to be freed.
@@ -47,9 +60,9 @@ pub fn wait_for_range(start: usize, end: usize) {
     if bytes() == 0 {
         return;
     }
-    let mut ranges = RANGES.lock();
+    let mut ranges = UPLOADS.ranges.lock();
     while ranges.values().any(|range| range.0 < end && start < range.1) {
-        ranges.wait(&CHANGED);
+        ranges.wait(&UPLOADS.changed);
     }
 }
 

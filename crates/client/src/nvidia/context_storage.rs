@@ -26,10 +26,14 @@ struct Value {
 /// Context and key of a value.
 type Key = (u64, usize);
 
-static VALUES: LazyLock<RwLock<rank::ContextStorage, HashMap<Key, Value>>> = LazyLock::new(RwLock::default);
+/// What the runtime keeps with contexts.
+struct Storage {
+    values: LazyLock<RwLock<rank::ContextStorage, HashMap<Key, Value>>>,
+    /// Counts the changes of [`values`](Self::values); what a thread remembers is good for one count.
+    changes: AtomicU64,
+}
 
-/// Counts the changes of [`VALUES`]; what a thread remembers is good for one count.
-static CHANGES: AtomicU64 = AtomicU64::new(1);
+static STORAGE: Storage = Storage { values: LazyLock::new(RwLock::default), changes: AtomicU64::new(1) };
 
 /// A program has a handful of copies of the runtime, each with a key of its own.
 const REMEMBERED: usize = 16;
@@ -63,21 +67,21 @@ pub fn put(context: CUcontext, name: *mut c_void, value: *mut c_void, destructor
         Ok(key) => key,
         Err(status) => return status,
     };
-    let mut values = VALUES.write();
+    let mut values = STORAGE.values.write();
     if values.contains_key(&key) {
         return CUresult::CUDA_ERROR_INVALID_HANDLE;
     }
     values.insert(key, Value { value: value as usize, destructor });
-    CHANGES.fetch_add(1, Ordering::Release);
+    STORAGE.changes.fetch_add(1, Ordering::Release);
     CUresult::CUDA_SUCCESS
 }
 
 /// Forgets a value without calling its destructor.
 pub fn delete(context: CUcontext, name: *mut c_void) -> CUresult {
     match key(context, name) {
-        Ok(key) => match VALUES.write().remove(&key) {
+        Ok(key) => match STORAGE.values.write().remove(&key) {
             Some(_) => {
-                CHANGES.fetch_add(1, Ordering::Release);
+                STORAGE.changes.fetch_add(1, Ordering::Release);
                 CUresult::CUDA_SUCCESS
             }
             None => CUresult::CUDA_ERROR_INVALID_HANDLE,
@@ -89,7 +93,7 @@ pub fn delete(context: CUcontext, name: *mut c_void) -> CUresult {
 /// The value under a key.
 pub fn get(context: CUcontext, name: *mut c_void) -> Result<*mut c_void, CUresult> {
     let key = key(context, name)?;
-    let changes = CHANGES.load(Ordering::Acquire);
+    let changes = STORAGE.changes.load(Ordering::Acquire);
     // Keys are addresses of objects of some size, contexts are small numbers in the lower bits.
     let place = (key.1 >> 6 ^ key.0 as usize) % REMEMBERED;
     let remembered = READ.try_with(|read| read[place].get()).ok();
@@ -98,7 +102,7 @@ pub fn get(context: CUcontext, name: *mut c_void) -> Result<*mut c_void, CUresul
     {
         return Ok(remembered.value as *mut c_void);
     }
-    let value = VALUES.read().get(&key).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.value;
+    let value = STORAGE.values.read().get(&key).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.value;
     // A thread that is ending remembers nothing.
     let _ = READ.try_with(|read| read[place].set(Remembered { changes, key, value }));
     Ok(value as *mut c_void)
@@ -107,14 +111,14 @@ pub fn get(context: CUcontext, name: *mut c_void) -> Result<*mut c_void, CUresul
 /// Forgets the values of a context that ends, and calls their destructors.
 pub fn context_ends(context: Handle<Context>) {
     let mut ended = Vec::new();
-    VALUES.write().retain(|(owner, name), value| {
+    STORAGE.values.write().retain(|(owner, name), value| {
         let ends = *owner == context.value();
         if ends {
             ended.push((*name, *value));
         }
         !ends
     });
-    CHANGES.fetch_add(1, Ordering::Release);
+    STORAGE.changes.fetch_add(1, Ordering::Release);
     for (name, value) in ended {
         if let Some(destructor) = value.destructor {
             // SAFETY: the runtime gave the function to be called with these three once the context ends. No lock is

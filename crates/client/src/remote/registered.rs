@@ -26,9 +26,14 @@ enum State {
 /// By the range's number and by server.
 type States = HashMap<(u64, usize), State>;
 
-static RANGES: Mutex<rank::RegisteredMemory, Option<States>> = Mutex::new(None);
-/// Whether anything was ever entered there.
-static IS_USED: AtomicBool = AtomicBool::new(false);
+/// Memory that network cards know.
+struct Registered {
+    ranges: Mutex<rank::RegisteredMemory, Option<States>>,
+    /// Whether anything was ever entered there.
+    is_used: AtomicBool,
+}
+
+static REGISTERED: Registered = Registered { ranges: Mutex::new(None), is_used: AtomicBool::new(false) };
 
 /// Whether a copy of so many bytes makes it worth while to register memory of `size` bytes, of which `before` have been copied.
 fn is_worth_while(size: usize, before: usize, bytes: usize) -> bool {
@@ -44,8 +49,8 @@ pub fn note(session: &Session, memory: &HostRegion) {
     // A pool gives its memory out again, in other pieces.
     let is_whole = |range: &Range| end <= range.base + range.size && !range.is_pooled;
     let Some(range) = host_memory::find(start).filter(is_whole) else { return };
-    let mut ranges = RANGES.lock();
-    IS_USED.store(true, Ordering::Release);
+    let mut ranges = REGISTERED.ranges.lock();
+    REGISTERED.is_used.store(true, Ordering::Release);
     let ranges = ranges.get_or_insert_default();
     let state = ranges.entry((range.id, session.server())).or_insert(State::Unknown(0));
     let State::Unknown(before) = *state else { return };
@@ -66,10 +71,10 @@ pub fn note(session: &Session, memory: &HostRegion) {
 
 /// The range is about to end, and nothing is on its way from or to it: cards do not reach it any more.
 pub fn forget(range: &Range) {
-    if !IS_USED.load(Ordering::Acquire) {
+    if !REGISTERED.is_used.load(Ordering::Acquire) {
         return;
     }
-    let mut ranges = RANGES.lock();
+    let mut ranges = REGISTERED.ranges.lock();
     let Some(ranges) = ranges.as_mut() else { return };
     for session in session::all() {
         if let Some(State::Known) = ranges.remove(&(range.id, session.server())) {

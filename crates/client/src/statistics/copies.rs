@@ -63,21 +63,30 @@ impl Count {
     }
 }
 
-/// By direction, then by what carried them.
-static CARRIED: [[Count; 3]; 2] = [const { [const { Count::zero() }; 3] }; 2];
-/// Those from or into memory that is not pinned, by direction.
-static PAGEABLE: [Count; 2] = [const { Count::zero() }; 2];
-/// Those between devices of two servers, in the order of [`Between::ALL`].
-static BETWEEN: [Count; Between::ALL.len()] = [const { Count::zero() }; Between::ALL.len()];
+/// Copies that have been counted.
+struct Counts {
+    /// By direction, then by what carried them.
+    carried: [[Count; 3]; 2],
+    /// Those from or into memory that is not pinned, by direction.
+    pageable: [Count; 2],
+    /// Those between devices of two servers, in the order of [`Between::ALL`].
+    between: [Count; Between::ALL.len()],
+}
+
+static COPIES: Counts = Counts {
+    carried: [const { [const { Count::zero() }; 3] }; 2],
+    pageable: [const { Count::zero() }; 2],
+    between: [const { Count::zero() }; Between::ALL.len()],
+};
 
 /// Counts a copy, if anybody wants to know.
 pub fn count(direction: Direction, by: By, host: &HostRegion) {
     if !is_wanted() {
         return;
     }
-    CARRIED[direction as usize][by as usize].add(host.bytes());
+    COPIES.carried[direction as usize][by as usize].add(host.bytes());
     if by != By::Common && !host.is_pinned() {
-        PAGEABLE[direction as usize].add(host.bytes());
+        COPIES.pageable[direction as usize].add(host.bytes());
     }
 }
 
@@ -85,7 +94,7 @@ pub fn count(direction: Direction, by: By, host: &HostRegion) {
 pub fn count_between(between: Between, bytes: u64) {
     let place = Between::ALL.iter().position(|(known, _)| *known == between);
     if let Some(place) = place.filter(|_| is_wanted()) {
-        BETWEEN[place].add(bytes as usize);
+        COPIES.between[place].add(bytes as usize);
     }
 }
 
@@ -96,7 +105,7 @@ fn is_wanted() -> bool {
 
 /// Bytes of all copies of a direction.
 pub fn bytes(direction: Direction) -> u64 {
-    CARRIED[direction as usize].iter().map(|count| count.bytes.load(Relaxed)).sum()
+    COPIES.carried[direction as usize].iter().map(|count| count.bytes.load(Relaxed)).sum()
 }
 
 /// How many, and how many bytes.
@@ -139,7 +148,7 @@ pub struct Copies {
 /// transfer at a time.
 pub fn report(via: TransportKind, link: &Counters) -> Copies {
     let directed = |direction: Direction, direct: u64, registered: u64| {
-        let counts = &CARRIED[direction as usize];
+        let counts = &COPIES.carried[direction as usize];
         let transferred = counts[By::Transfers as usize].now();
         let others = match transferred.bytes.saturating_sub(direct + registered) {
             0 => Counted { copies: 0, bytes: 0 },
@@ -152,7 +161,7 @@ pub fn report(via: TransportKind, link: &Counters) -> Copies {
             with_commands: counts[By::Command as usize].now(),
             tcp: via.has_lanes().then_some(others),
             staged: (!via.has_lanes()).then_some(others),
-            pageable: PAGEABLE[direction as usize].now(),
+            pageable: COPIES.pageable[direction as usize].now(),
         }
     };
     Copies {
@@ -164,7 +173,7 @@ pub fn report(via: TransportKind, link: &Counters) -> Copies {
         ),
         between_servers: Between::ALL
             .iter()
-            .zip(&BETWEEN)
+            .zip(&COPIES.between)
             .map(|((_, name), count)| (*name, count.now()))
             .collect(),
     }

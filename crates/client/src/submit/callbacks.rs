@@ -64,10 +64,21 @@ pub enum Task {
     },
 }
 
-static NEXT: AtomicU64 = AtomicU64::new(1);
-static TASKS: LazyLock<Mutex<rank::Callbacks, HashMap<u64, Task>>> = LazyLock::new(Mutex::default);
-static FUNCTIONS: LazyLock<Sender<Due>> = LazyLock::new(|| start("host functions"));
-static ACCESSES: LazyLock<Sender<Due>> = LazyLock::new(|| start("host copies"));
+/// What is to be done here when streams reach points.
+struct Callbacks {
+    /// The next token.
+    next: AtomicU64,
+    tasks: LazyLock<Mutex<rank::Callbacks, HashMap<u64, Task>>>,
+    functions: LazyLock<Sender<Due>>,
+    accesses: LazyLock<Sender<Due>>,
+}
+
+static CALLBACKS: Callbacks = Callbacks {
+    next: AtomicU64::new(1),
+    tasks: LazyLock::new(Mutex::default),
+    functions: LazyLock::new(|| start("host functions")),
+    accesses: LazyLock::new(|| start("host copies")),
+};
 
 /// A task whose time has come.
 struct Due {
@@ -78,14 +89,14 @@ struct Due {
 
 /// Keeps a task until a server names the token that this returns.
 pub fn register(task: Task) -> u64 {
-    let token = NEXT.fetch_add(1, Ordering::Relaxed);
-    TASKS.lock().insert(token, task);
+    let token = CALLBACKS.next.fetch_add(1, Ordering::Relaxed);
+    CALLBACKS.tasks.lock().insert(token, task);
     token
 }
 
 /// Forgets a task whose command could not be sent.
 pub fn forget(token: u64) {
-    TASKS.lock().remove(&token);
+    CALLBACKS.tasks.lock().remove(&token);
 }
 
 /// Puts a task into a stream.
@@ -121,7 +132,11 @@ pub fn let_go_behind(server: usize, token: u64, after: Ahead, other: usize) {
         // An error means a lost link, which has been reported.
         let _ = visible::fetch(other);
     });
-    if ACCESSES.send(Due { task: Task::Access { run, after }, waiting: Some((server, token)) }).is_err() {
+    if CALLBACKS
+        .accesses
+        .send(Due { task: Task::Access { run, after }, waiting: Some((server, token)) })
+        .is_err()
+    {
         error!("a stream cannot go on, because no thread for copies could be started");
     }
 }
@@ -129,7 +144,8 @@ pub fn let_go_behind(server: usize, token: u64, after: Ahead, other: usize) {
 /// Runs a function of the program soon, after those that wait to be run.
 pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
     if crate::process::is_ready()
-        && FUNCTIONS
+        && CALLBACKS
+            .functions
             .send(Due { task: Task::Function { function, data, after: Ahead::default() }, waiting: None })
             .is_err()
     {
@@ -139,14 +155,14 @@ pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
 
 /// A stream of a server has reached the point of this token.
 pub fn reached(server: usize, token: u64) {
-    let Some(task) = TASKS.lock().remove(&token) else {
+    let Some(task) = CALLBACKS.tasks.lock().remove(&token) else {
         error!("the server names a host function that does not exist");
         return;
     };
     if matches!(task, Task::Hold) {
         return;
     }
-    let queue = if matches!(task, Task::Access { .. }) { &ACCESSES } else { &FUNCTIONS };
+    let queue = if matches!(task, Task::Access { .. }) { &CALLBACKS.accesses } else { &CALLBACKS.functions };
     if queue.send(Due { task, waiting: Some((server, token)) }).is_err() {
         error!("a host function cannot run, because its thread could not be started");
     }

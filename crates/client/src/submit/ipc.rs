@@ -50,10 +50,15 @@ impl Imported {
     }
 }
 
-static IMPORTED: LazyLock<Mutex<rank::Imported, HashMap<ExportToken, Imported>>> =
-    LazyLock::new(Mutex::default);
-/// Pieces that were freed in a stream and are closed when it has got there.
-static CLOSING: Mutex<rank::ClosingImports, Vec<(CUdeviceptr, heap::Stamp)>> = Mutex::new(Vec::new());
+/// Memory of other processes.
+struct Imports {
+    imported: LazyLock<Mutex<rank::Imported, HashMap<ExportToken, Imported>>>,
+    /// Pieces that were freed in a stream and are closed when it has got there.
+    closing: Mutex<rank::ClosingImports, Vec<(CUdeviceptr, heap::Stamp)>>,
+}
+
+static IMPORTS: Imports =
+    Imports { imported: LazyLock::new(Mutex::default), closing: Mutex::new(Vec::new()) };
 
 /// The handle by which another process can open a piece of memory, which has to be of this origin.
 pub fn export(address: CUdeviceptr, origin: Origin) -> Result<[c_char; 64], CUresult> {
@@ -82,7 +87,7 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
     let token = ExportToken(core::array::from_fn(|index| content[index]));
     let (offset, size) = (number(16), number(24));
     let context = context::current_state()?;
-    let mut imported = IMPORTED.lock();
+    let mut imported = IMPORTS.imported.lock();
     let block = match imported.entry(token) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(place) => place.insert(import(token, context.device)?),
@@ -159,14 +164,14 @@ pub fn close(address: CUdeviceptr, origin: Origin) -> Result<(), CUresult> {
 
 /// Closes a piece when a stream gets here.
 pub fn close_in(address: CUdeviceptr, stream: &Arc<StreamState>) {
-    CLOSING.lock().push((address, heap::stamp(stream)));
+    IMPORTS.closing.lock().push((address, heap::stamp(stream)));
     sweep();
 }
 
 /// Closes what streams have passed.
 fn sweep() {
     let past: Vec<_> =
-        CLOSING.lock().extract_if(.., |(_, stamp)| stamp.stream.has_done(stamp.ticket)).collect();
+        IMPORTS.closing.lock().extract_if(.., |(_, stamp)| stamp.stream.has_done(stamp.ticket)).collect();
     for (address, _) in past {
         // Its address was checked when it was freed.
         let _ = drop_piece(address);
@@ -174,7 +179,7 @@ fn sweep() {
 }
 
 fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
-    let mut imported = IMPORTED.lock();
+    let mut imported = IMPORTS.imported.lock();
     let found = imported.iter_mut().find(|(_, block)| block.pieces.contains_key(&address));
     let (token, block) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let token = *token;

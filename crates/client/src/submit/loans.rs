@@ -48,10 +48,17 @@ struct Loans {
     reaching: HashMap<(CUdevice, CUdevice), bool>,
 }
 
-static LOANS: LazyLock<Mutex<rank::Loans, Loans>> = LazyLock::new(Mutex::default);
-/// Whether anything has ever been lent.
-static IS_ANY: AtomicBool = AtomicBool::new(false);
-static NEXT: AtomicU64 = AtomicU64::new(1);
+/// What is lent.
+struct AllLoans {
+    made: LazyLock<Mutex<rank::Loans, Loans>>,
+    /// Whether anything has ever been lent.
+    is_any: AtomicBool,
+    /// The next loan's number.
+    next: AtomicU64,
+}
+
+static LOANS: AllLoans =
+    AllLoans { made: LazyLock::new(Mutex::default), is_any: AtomicBool::new(false), next: AtomicU64::new(1) };
 
 /// Makes sure that the device of a context copies from `region`, which lies in an allocation of another server's, by itself; nothing where it cannot. `ticket` is
 /// that with which the context's worker has come to the place's, and `peer` how that one is known there.
@@ -64,7 +71,7 @@ pub fn source(
     let device = context::state(carrier)?.device;
     let owner = whole.device;
     let Some(inside) = region.moved(whole.base, whole.size, 0) else { return Ok(None) };
-    let mut loans = LOANS.lock();
+    let mut loans = LOANS.made.lock();
     let loan = match loans.made.get(&(whole.handle, device)) {
         Some(known) => *known,
         None if loans.reaching.get(&(device, owner)) == Some(&false) => None,
@@ -87,7 +94,7 @@ pub fn source(
                 peers::note(sentence);
             }
             loans.made.insert((whole.handle, device), loan);
-            IS_ANY.store(true, Ordering::Release);
+            LOANS.is_any.store(true, Ordering::Release);
             loan
         }
     };
@@ -108,7 +115,7 @@ fn lend(
     ticket: PeerTicket,
     device: CUdevice,
 ) -> Result<Result<u64, Refusal>, CUresult> {
-    let loan = NEXT.fetch_add(1, Ordering::Relaxed);
+    let loan = LOANS.next.fetch_add(1, Ordering::Relaxed);
     let lend = calls::peer_lend { allocation: whole.handle, ticket, loan };
     let trouble = call_in(Handle::null_of(peer as usize), &lend)?;
     if !trouble.is_empty() {
@@ -122,10 +129,10 @@ fn lend(
 
 /// An allocation ends: whoever has borrowed it gives it back when the copies from it are done.
 pub fn end(allocation: Handle<Allocation>) {
-    if !IS_ANY.load(Ordering::Acquire) {
+    if !LOANS.is_any.load(Ordering::Acquire) {
         return;
     }
-    let ended: Vec<_> = LOANS.lock().made.extract_if(|(lent, _), _| *lent == allocation).collect();
+    let ended: Vec<_> = LOANS.made.lock().made.extract_if(|(lent, _), _| *lent == allocation).collect();
     for ((_, device), loan) in ended {
         let (Some(loan), Ok(nowhere)) = (loan, device::without_context(device)) else { continue };
         // An error means that the session is lost, and its mappings with it.

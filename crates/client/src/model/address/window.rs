@@ -21,11 +21,16 @@ pub struct Window {
 /// them give out the same address.
 type Known = ((u64, u64), &'static Window);
 
-/// The windows of all sessions.
-static WINDOWS: Mutex<rank::AddressWindows, Vec<Known>> = Mutex::new(Vec::new());
+/// The windows of the process.
+struct Windows {
+    /// The windows of all sessions.
+    reserved: Mutex<rank::AddressWindows, Vec<Known>>,
+    /// What is known of the window of the session with each server.
+    of_servers: [OfServer; MOST_SERVERS],
+}
 
-/// What is known of the window of the session with each server.
-static OF_SERVERS: [OfServer; MOST_SERVERS] = [const { OfServer::new() }; MOST_SERVERS];
+static WINDOWS: Windows =
+    Windows { reserved: Mutex::new(Vec::new()), of_servers: [const { OfServer::new() }; MOST_SERVERS] };
 
 /// What is known of the window of the session with a server.
 struct OfServer {
@@ -50,12 +55,12 @@ impl OfServer {
 
 /// A server offers a window, as its session is being opened.
 pub fn offer(server: usize, offered: snapshot::Window) {
-    OF_SERVERS[server].offered.get_or_init(|| offered);
+    WINDOWS.of_servers[server].offered.get_or_init(|| offered);
 }
 
 /// The window of the session with a server; nothing where server or client cannot reserve one.
 pub fn window(server: usize) -> Option<&'static Window> {
-    let own = &OF_SERVERS[server];
+    let own = &WINDOWS.of_servers[server];
     let offered = *own.offered.get()?;
     own.window.get_or_init(|| find(offered)).filter(|_| !own.is_lost.load(Ordering::Relaxed))
 }
@@ -66,7 +71,7 @@ fn find(offered: snapshot::Window) -> Option<&'static Window> {
         return None;
     }
     let place = (offered.address, offered.size);
-    let mut windows = WINDOWS.lock();
+    let mut windows = WINDOWS.reserved.lock();
     if let Some((_, known)) = windows.iter().find(|(known, _)| *known == place) {
         return Some(known);
     }
@@ -93,12 +98,12 @@ pub fn opened(
     open: impl FnOnce() -> Result<(), CUresult>,
 ) -> Result<&'static Window, CUresult> {
     let window = window(server).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-    OF_SERVERS[server].opened.get_or_init(open).map(|()| window)
+    WINDOWS.of_servers[server].opened.get_or_init(open).map(|()| window)
 }
 
 /// Notes that a server cannot reserve the window.
 pub fn lose(server: usize) {
-    if !OF_SERVERS[server].is_lost.swap(true, Ordering::Relaxed) {
+    if !WINDOWS.of_servers[server].is_lost.swap(true, Ordering::Relaxed) {
         info!("the server's driver cannot reserve the window of addresses; every allocation asks the server");
     }
 }

@@ -42,12 +42,12 @@ impl Before {
 
 /// Takes a transfer into `range` into the table, for a copy at the end of `stream`, behind those that lie before it.
 pub fn begin(stream: &StreamState, carrier: &'static dyn Carrier, range: Range<usize>) -> Expected {
-    let mut pending = transfers::PENDING.lock();
+    let mut pending = transfers::TRANSFERS.pending.lock();
     let mut before = Before::default();
     if pending.overlapping(range.clone()).next().is_some() {
         drop(pending);
         before = Before::among(stream, &range);
-        pending = transfers::PENDING.lock();
+        pending = transfers::TRANSFERS.pending.lock();
     }
     let newest = before.transfers.iter().max_by_key(|transfer| transfer.number());
     let flow = newest.map_or(stream.handle.value(), |newest| newest.flow());

@@ -31,12 +31,17 @@ impl Drop for Object {
 #[derive(Clone, Default)]
 pub struct Held(HashMap<Handle<UserObject>, (Arc<Object>, u32)>);
 
-/// The references that the program itself holds.
-static OWN: LazyLock<Mutex<rank::ProgramReferences, Held>> = LazyLock::new(Mutex::default);
+/// User objects.
+struct Objects {
+    /// The references that the program itself holds.
+    own: LazyLock<Mutex<rank::ProgramReferences, Held>>,
+    all: LazyLock<Mutex<rank::UserObjects, ByName>>,
+}
+
+static OBJECTS: Objects = Objects { own: LazyLock::new(Mutex::default), all: LazyLock::new(Mutex::default) };
+
 /// Every object that exists, whoever refers to it.
 type ByName = HashMap<Handle<UserObject>, std::sync::Weak<Object>>;
-
-static ALL: LazyLock<Mutex<rank::UserObjects, ByName>> = LazyLock::new(Mutex::default);
 
 /// Makes an object to which the program holds `count` references; `run_later` calls its destructor.
 pub fn create(
@@ -48,14 +53,14 @@ pub fn create(
     let destroy = destroy.filter(|_| count > 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let name = handles::create();
     let object = Arc::new(Object { name, destroy, data: Address(data), run_later });
-    ALL.lock().insert(name, Arc::downgrade(&object));
-    OWN.lock().0.insert(name, (object, count));
+    OBJECTS.all.lock().insert(name, Arc::downgrade(&object));
+    OBJECTS.own.lock().0.insert(name, (object, count));
     Ok(name)
 }
 
 /// The object that the program names.
 fn given(name: Handle<UserObject>) -> Result<Arc<Object>, CUresult> {
-    let mut all = ALL.lock();
+    let mut all = OBJECTS.all.lock();
     let object = all.get(&name).and_then(std::sync::Weak::upgrade);
     if object.is_none() {
         all.remove(&name);
@@ -65,13 +70,13 @@ fn given(name: Handle<UserObject>) -> Result<Arc<Object>, CUresult> {
 
 /// Adds references of the program.
 pub fn retain(name: Handle<UserObject>, count: u32) -> Result<(), CUresult> {
-    OWN.lock().add(name, count)
+    OBJECTS.own.lock().add(name, count)
 }
 
 /// Gives references of the program back.
 pub fn release(name: Handle<UserObject>, count: u32) -> Result<(), CUresult> {
     // Dropped without the lock.
-    let given_back = OWN.lock().take(name, count)?;
+    let given_back = OBJECTS.own.lock().take(name, count)?;
     drop(given_back);
     Ok(())
 }

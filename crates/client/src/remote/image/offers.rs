@@ -33,11 +33,19 @@ enum Bytes {
     Data(usize, usize),
 }
 
-/// Offers by the number of the transfer as which the bytes would be sent, which no two of the program have in common.
-static OFFERS: LazyLock<Mutex<rank::ImageOffers, HashMap<u64, Option<Bytes>>>> =
-    LazyLock::new(Mutex::default);
-static SETTLED: Condvar = Condvar::new();
-static SENDER: LazyLock<Sender<(usize, u64)>> = LazyLock::new(start_sender);
+/// The offers of the process.
+struct Offers {
+    /// Offers by the number of the transfer as which the bytes would be sent, which no two of the program have in common.
+    by_number: LazyLock<Mutex<rank::ImageOffers, HashMap<u64, Option<Bytes>>>>,
+    settled: Condvar,
+    sender: LazyLock<Sender<(usize, u64)>>,
+}
+
+static OFFERS: Offers = Offers {
+    by_number: LazyLock::new(Mutex::default),
+    settled: Condvar::new(),
+    sender: LazyLock::new(start_sender),
+};
 
 /// An image that has been offered to a server.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +64,9 @@ impl Offer {
 
     /// Waits until the server has the image or has been told everything of it: its bytes may go then.
     pub fn wait(&self) {
-        let mut offers = OFFERS.lock();
+        let mut offers = OFFERS.by_number.lock();
         while offers.contains_key(&self.number) {
-            offers.wait_for(&SETTLED, PATIENCE);
+            offers.wait_for(&OFFERS.settled, PATIENCE);
             let lost = session::with(self.server).map_or(true, |session| session.faults().check().is_err());
             // One that is being sent is waited for all the same: sending ends with the link.
             if lost && offers.get(&self.number).is_some_and(Option::is_some) {
@@ -69,12 +77,12 @@ impl Offer {
 
     /// Takes back an offer whose command was not sent, or was answered.
     pub fn withdraw(&self) {
-        let mut offers = OFFERS.lock();
+        let mut offers = OFFERS.by_number.lock();
         while let Some(bytes) = offers.get(&self.number) {
             if bytes.is_some() {
                 offers.remove(&self.number);
             } else {
-                offers.wait_for(&SETTLED, PATIENCE);
+                offers.wait_for(&OFFERS.settled, PATIENCE);
             }
         }
     }
@@ -103,15 +111,15 @@ fn insert(server: usize, bytes: &[u8], kept: Bytes) -> Offer {
 
 fn insert_named(server: usize, length: usize, hash: blake3::Hash, kept: Bytes) -> Offer {
     let offer = Offer { server, number: numbers::fresh(), length: length as u64, hash: hash.into() };
-    OFFERS.lock().insert(offer.number, Some(kept));
+    OFFERS.by_number.lock().insert(offer.number, Some(kept));
     offer
 }
 
 /// The server has the image.
 pub fn known(number: u64) {
     // Its bytes are freed here, after the lock.
-    let settled = OFFERS.lock().remove(&number);
-    SETTLED.notify_all();
+    let settled = OFFERS.by_number.lock().remove(&number);
+    OFFERS.settled.notify_all();
     if let Some(Some(Bytes::Data(_, length))) = settled {
         statistics::count_not_sent(length);
     }
@@ -119,7 +127,7 @@ pub fn known(number: u64) {
 
 /// A server wants the image. Sending takes long, and the thread that calls this must not.
 pub fn wanted(server: usize, number: u64) {
-    if SENDER.send((server, number)).is_err() {
+    if OFFERS.sender.send((server, number)).is_err() {
         error!("an image cannot be sent, because the thread for it could not be started");
     }
 }
@@ -129,7 +137,7 @@ fn start_sender() -> Sender<(usize, u64)> {
     let started = threads::spawn("images", move || {
         for (server, number) in numbers {
             // The entry stays while its bytes are being read, so that whoever lent them waits.
-            let taken = OFFERS.lock().get_mut(&number).and_then(Option::take);
+            let taken = OFFERS.by_number.lock().get_mut(&number).and_then(Option::take);
             match taken {
                 Some(bytes) => send(server, number, &bytes),
                 None => error!("the server asks for image {number}, which it was not offered"),

@@ -1,7 +1,7 @@
 //! Where are the bytes of a transfer received, and how do they get to where they belong?
 
 use crate::model::host_writes::Bounce;
-use crate::model::transfers::{PENDING, Transfer};
+use crate::model::transfers::{TRANSFERS, Transfer};
 use causeway_link::{ChooseMemory, Destination, TransferError};
 use causeway_memory::copiers;
 use causeway_sync::delays;
@@ -106,7 +106,7 @@ impl InTurn {
 impl ChooseMemory for InTurn {
     fn memory(&self) -> *mut u8 {
         let bounce = self.bounce.get_or_init(|| {
-            let is_next = PENDING.lock().is_next(self.number);
+            let is_next = TRANSFERS.pending.lock().is_next(self.number);
             delays::inject();
             (!is_next).then(|| Bounce::of(self.length))
         });

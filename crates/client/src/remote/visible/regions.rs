@@ -59,12 +59,18 @@ struct Regions {
     scratch: Scratch,
 }
 
-static REGIONS: Mutex<rank::MirroredRegions, Option<Regions>> = Mutex::new(None);
-static ANY: AtomicBool = AtomicBool::new(false);
+/// Memory of which servers have mirrors.
+struct Mirrored {
+    regions: Mutex<rank::MirroredRegions, Option<Regions>>,
+    any: AtomicBool,
+}
+
+static MIRRORED: Mirrored = Mirrored { regions: Mutex::new(None), any: AtomicBool::new(false) };
+
 /// Whether any memory has a mirror.
 #[inline]
 pub fn is_any() -> bool {
-    ANY.load(Ordering::Relaxed)
+    MIRRORED.any.load(Ordering::Relaxed)
 }
 
 /// To be called before each command is sent to a server: one that the device may use memory for comes after what the
@@ -155,7 +161,7 @@ pub fn remove_view(host: usize, start: usize) {
 }
 
 fn with_views(host: usize, change: impl FnOnce(&mut Views, &mut bool)) {
-    let mut regions = REGIONS.lock();
+    let mut regions = MIRRORED.regions.lock();
     let region = regions.as_mut().and_then(|regions| regions.by_device.get_mut(&(host as u64)));
     if let Some(Region { views: Some(views), is_watched, .. }) = region {
         change(views, is_watched);
@@ -209,7 +215,7 @@ pub fn device_address(host: usize) -> Option<u64> {
     if !is_any() {
         return None;
     }
-    REGIONS.lock().as_ref()?.device_of(host, host).map(|(_, address)| address)
+    MIRRORED.regions.lock().as_ref()?.device_of(host, host).map(|(_, address)| address)
 }
 
 /// The address in this process of an address of the device that lies in a mirror.
@@ -217,7 +223,7 @@ pub fn host_address(device: u64) -> Option<usize> {
     if !is_any() {
         return None;
     }
-    let regions = REGIONS.lock();
+    let regions = MIRRORED.regions.lock();
     let (start, region) = regions.as_ref()?.region(device)?;
     Some(region.host + (device - start) as usize)
 }
@@ -229,7 +235,7 @@ pub fn place(server: usize, place: Place) -> Place {
     if !is_any() {
         return place;
     }
-    let regions = REGIONS.lock();
+    let regions = MIRRORED.regions.lock();
     let Some(regions) = regions.as_ref() else { return place };
     let (start, end) = host.span();
     let inside = regions.device_of(start, end.saturating_sub(1)).map(|(_, address)| address);
@@ -243,7 +249,7 @@ pub fn place(server: usize, place: Place) -> Place {
 }
 
 fn with<T>(work: impl FnOnce(&mut Regions) -> Result<T, CUresult>) -> Result<T, CUresult> {
-    work(REGIONS.lock().get_or_insert_default())
+    work(MIRRORED.regions.lock().get_or_insert_default())
 }
 
 impl Regions {
@@ -266,7 +272,7 @@ impl Regions {
         let known = stretches::zeroed(size);
         self.by_device.insert(device, Region { context, host, known, is_watched, made: 0, views: None });
         self.by_host.insert(host, device);
-        ANY.store(true, Ordering::Relaxed);
+        MIRRORED.any.store(true, Ordering::Relaxed);
     }
 
     fn remove(&mut self, host: usize) -> Option<(Handle<Context>, u64)> {
@@ -275,7 +281,7 @@ impl Regions {
         if region.is_watched {
             written::unwatch(host..host + region.known.len());
         }
-        ANY.store(!self.by_device.is_empty(), Ordering::Relaxed);
+        MIRRORED.any.store(!self.by_device.is_empty(), Ordering::Relaxed);
         Some((region.context, device))
     }
 

@@ -14,14 +14,19 @@ use causeway_memory::SealedMemory;
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether there ever was such memory, so that sessions without pay one load.
-static ANY: AtomicBool = AtomicBool::new(false);
-/// Whether the server has refused such memory: it would again.
-static REFUSED: AtomicBool = AtomicBool::new(false);
+/// Memory that servers of this host have, too.
+struct Shared {
+    /// Whether there ever was such memory, so that sessions without pay one load.
+    any: AtomicBool,
+    /// Whether the server has refused such memory: it would again.
+    refused: AtomicBool,
+}
+
+static SHARED: Shared = Shared { any: AtomicBool::new(false), refused: AtomicBool::new(false) };
 
 /// New zeroed memory for a context, which both processes have; nothing where that cannot be.
 pub fn allocate(context: Handle<Context>, size: usize) -> Option<*mut c_void> {
-    if REFUSED.load(Ordering::Relaxed) || !session::of(context).ok()?.shares_memory() {
+    if SHARED.refused.load(Ordering::Relaxed) || !session::of(context).ok()?.shares_memory() {
         return None;
     }
     let length = host_window::length(size)?;
@@ -31,12 +36,12 @@ pub fn allocate(context: Handle<Context>, size: usize) -> Option<*mut c_void> {
     let address = host_window::allocate(size, Some(&made))?;
     match hand_over(context, address as u64, length, &made) {
         Ok(()) => {
-            ANY.store(true, Ordering::Relaxed);
+            SHARED.any.store(true, Ordering::Relaxed);
             Some(address)
         }
         Err(status) => {
             info!("the server does not take memory of this process ({status:?}); pinned memory is copied");
-            REFUSED.store(true, Ordering::Relaxed);
+            SHARED.refused.store(true, Ordering::Relaxed);
             host_window::release(address as usize, size);
             None
         }
@@ -68,7 +73,7 @@ pub fn holds(start: usize, end: usize) -> bool {
 /// The server that has all addresses from `start` to before `end` in one piece of such memory.
 #[inline]
 fn holder(start: usize, end: usize) -> Option<usize> {
-    if !ANY.load(Ordering::Relaxed) || !host_window::contains(start) {
+    if !SHARED.any.load(Ordering::Relaxed) || !host_window::contains(start) {
         return None;
     }
     let range = host_memory::find(start)?;

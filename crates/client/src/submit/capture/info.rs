@@ -38,7 +38,7 @@ pub fn info(state: &StreamState) -> Result<Info, CUresult> {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
     let id = of(state);
-    let mut captures = CAPTURES.lock();
+    let mut captures = CAPTURES.by_id.lock();
     let none = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let (nodes, edges) = (core::ptr::null(), core::ptr::null());
     let mut info = Info { status: none, id, graph: Handle::NULL, nodes, edges, count: 0, has_data: false };

@@ -52,10 +52,17 @@ struct Capture {
 // SAFETY: the handles of nodes in it are names, not addresses.
 unsafe impl Send for Capture {}
 
-static CAPTURES: LazyLock<Mutex<rank::Captures, HashMap<u64, Capture>>> = LazyLock::new(Mutex::default);
-/// How many captures there are, so that the common case of none costs one load.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static NEXT: AtomicU64 = AtomicU64::new(1);
+/// The stream captures of the process.
+struct Captures {
+    by_id: LazyLock<Mutex<rank::Captures, HashMap<u64, Capture>>>,
+    /// How many captures there are, so that the common case of none costs one load.
+    count: AtomicUsize,
+    /// The next one's number.
+    next: AtomicU64,
+}
+
+static CAPTURES: Captures =
+    Captures { by_id: LazyLock::new(Mutex::default), count: AtomicUsize::new(0), next: AtomicU64::new(1) };
 
 const INVALIDATED: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 
@@ -76,8 +83,8 @@ pub fn begin(
     if let Some((graph, tips)) = &existing {
         require_nodes(&world(), *graph, tips)?;
     }
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut captures = CAPTURES.lock();
+    let id = CAPTURES.next.fetch_add(1, Ordering::Relaxed);
+    let mut captures = CAPTURES.by_id.lock();
     let is_taken = |graph: Handle<Graph>| captures.values().any(|capture| capture.graph == graph);
     if existing.as_ref().is_some_and(|(graph, _)| is_taken(*graph)) {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
@@ -103,7 +110,7 @@ pub fn begin(
             is_invalid: false,
         },
     );
-    COUNT.fetch_add(1, Ordering::AcqRel);
+    CAPTURES.count.fetch_add(1, Ordering::AcqRel);
     Ok(())
 }
 
@@ -125,7 +132,7 @@ pub fn end(state: &StreamState) -> Result<Handle<Graph>, CUresult> {
     }
     let id = state.capture.load(Ordering::Acquire);
     {
-        let mut captures = CAPTURES.lock();
+        let mut captures = CAPTURES.by_id.lock();
         let capture = captures.get_mut(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         if capture.origin != state.handle {
             capture.is_invalid = true;
@@ -169,8 +176,8 @@ impl Capture {
 }
 
 fn forget(id: u64) -> Option<Capture> {
-    let capture = CAPTURES.lock().remove(&id)?;
-    COUNT.fetch_sub(1, Ordering::AcqRel);
+    let capture = CAPTURES.by_id.lock().remove(&id)?;
+    CAPTURES.count.fetch_sub(1, Ordering::AcqRel);
     for stream in stream::in_capture(id) {
         stream.capture.store(0, Ordering::Release);
     }
@@ -189,7 +196,7 @@ pub fn stream_ends(state: &StreamState) {
     if id == 0 {
         return;
     }
-    let began_here = CAPTURES.lock().get(&id).is_some_and(|capture| capture.origin == state.handle);
+    let began_here = CAPTURES.by_id.lock().get(&id).is_some_and(|capture| capture.origin == state.handle);
     if began_here && let Some(capture) = forget(id) {
         capture.abandon();
     }
@@ -214,7 +221,7 @@ fn change<T>(
     state: &StreamState,
     work: impl FnOnce(&mut Capture, &mut World) -> Result<T, CUresult>,
 ) -> Result<T, CUresult> {
-    let mut captures = CAPTURES.lock();
+    let mut captures = CAPTURES.by_id.lock();
     let capture = captures.get_mut(&of(state)).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     if capture.is_invalid {
         return Err(INVALIDATED);
@@ -225,19 +232,19 @@ fn change<T>(
 /// Whether commands may be for captured streams.
 #[inline]
 pub fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+    CAPTURES.count.load(Ordering::Acquire) != 0
 }
 
 /// Makes a capture end without a graph.
 pub fn spoil(id: u64) {
-    if let Some(capture) = CAPTURES.lock().get_mut(&id) {
+    if let Some(capture) = CAPTURES.by_id.lock().get_mut(&id) {
         capture.is_invalid = true;
     }
 }
 
 /// Refuses to take a graph or a node of it away while a capture adds to that graph.
 pub fn refuse_to_remove(graph: Handle<Graph>) -> Result<(), CUresult> {
-    if any() && CAPTURES.lock().values().any(|capture| capture.graph == graph) {
+    if any() && CAPTURES.by_id.lock().values().any(|capture| capture.graph == graph) {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     Ok(())
@@ -245,7 +252,7 @@ pub fn refuse_to_remove(graph: Handle<Graph>) -> Result<(), CUresult> {
 
 /// Whether a capture can still end with a graph.
 pub fn is_good(id: u64) -> bool {
-    CAPTURES.lock().get(&id).is_some_and(|capture| !capture.is_invalid)
+    CAPTURES.by_id.lock().get(&id).is_some_and(|capture| !capture.is_invalid)
 }
 
 /// The captures of a context end with it.
@@ -256,6 +263,6 @@ pub fn context_ends(context: Handle<Context>) {
     let of_context =
         |capture: &Capture| context::stream(capture.origin).map_or(true, |state| state.context == context);
     let ended: Vec<_> =
-        CAPTURES.lock().iter().filter(|(_, capture)| of_context(capture)).map(|(id, _)| *id).collect();
+        CAPTURES.by_id.lock().iter().filter(|(_, capture)| of_context(capture)).map(|(id, _)| *id).collect();
     ended.into_iter().filter_map(forget).for_each(Capture::abandon);
 }

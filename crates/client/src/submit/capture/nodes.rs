@@ -70,7 +70,7 @@ pub fn record(state: &StreamState, event: Handle<Event>, external: bool) -> Resu
 
 /// A stream waits for an event that was recorded in the capture `id`, and with that takes part in it.
 pub fn join(state: &StreamState, id: u64, event: Handle<Event>) -> Result<(), CUresult> {
-    let mut captures = CAPTURES.lock();
+    let mut captures = CAPTURES.by_id.lock();
     let own = of(state);
     if captures.get(&id).is_none_or(|capture| capture.is_invalid) {
         if let Some(capture) = captures.get_mut(&own) {

@@ -31,7 +31,7 @@ pub fn refuse_wait(state: &StreamState) -> Result<(), CUresult> {
 pub fn refuse_invalid(state: &StreamState) -> Result<(), CUresult> {
     match of(state) {
         0 => Ok(()),
-        id if CAPTURES.lock().get(&id).is_some_and(|capture| capture.is_invalid) => Err(INVALIDATED),
+        id if CAPTURES.by_id.lock().get(&id).is_some_and(|capture| capture.is_invalid) => Err(INVALIDATED),
         _ => Ok(()),
     }
 }
@@ -56,7 +56,7 @@ pub fn refuse_context_wait(context: Handle<Context>) -> Result<(), CUresult> {
     let is_in_it =
         |stream: &Handle<Stream>| context::stream(*stream).is_ok_and(|state| state.context == context);
     let mut refused = false;
-    for capture in CAPTURES.lock().values_mut() {
+    for capture in CAPTURES.by_id.lock().values_mut() {
         let forbids = capture.tips.keys().any(is_in_it);
         capture.is_invalid |= forbids;
         refused |= forbids;
@@ -74,7 +74,7 @@ pub fn refuse_unsafe() -> Result<(), CUresult> {
         return Ok(());
     }
     let thread = std::thread::current().id();
-    let mut captures = CAPTURES.lock();
+    let mut captures = CAPTURES.by_id.lock();
     let mut refused = false;
     for capture in captures.values_mut() {
         let forbids = match capture.mode {
@@ -97,7 +97,7 @@ fn is_blocked_by(context: Handle<Context>, capture: &Capture) -> bool {
 
 /// Whether a stream is being captured for which the legacy default stream of a context would have to wait.
 pub(super) fn blocks_legacy(context: Handle<Context>) -> bool {
-    any() && CAPTURES.lock().values().any(|capture| is_blocked_by(context, capture))
+    any() && CAPTURES.by_id.lock().values().any(|capture| is_blocked_by(context, capture))
 }
 
 /// Refuses work in the legacy default stream that would have to wait for a stream that is being captured.
@@ -106,7 +106,7 @@ pub fn refuse_implicit() -> Result<(), CUresult> {
         return Ok(());
     }
     let context = context::current()?;
-    let blocked = CAPTURES.lock().values_mut().fold(false, |blocked, capture| {
+    let blocked = CAPTURES.by_id.lock().values_mut().fold(false, |blocked, capture| {
         let blocks = is_blocked_by(context, capture);
         capture.is_invalid |= blocks;
         blocked | blocks
