@@ -22,7 +22,7 @@ help:
 	@echo 'make apps        compile the applications of bench/apps into build/apps; python3 tools/gpu_test/apps measures them'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
 	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python, the yardstick and the applications'
-	@echo '                 natively and through Causeway; PARTS="programs model servers python counts yardstick apps" picks parts'
+	@echo '                 natively and through Causeway; PARTS="programs model servers mpi python counts yardstick apps" picks parts'
 	@echo 'make net-test    measure copies and launches over networks of known rate and length, beside iperf3; needs root'
 	@echo 'make verbs-test  test InfiniBand verbs between two hosts with software RDMA devices, in a guest with a kernel of its own; needs root'
 	@echo '                 for what it installs; the kernel is built once, some 8 minutes. make verbs-guest builds it and runs nothing'
@@ -30,7 +30,8 @@ help:
 	@echo '                 (fuzz/README.md). make fuzz-bundle packs build/fuzz-bin, to run them on a machine without Rust or network'
 	@echo 'make check-concurrency'
 	@echo '                 every order of the steps of each protocol of waiting, by loom; Miri and ThreadSanitizer where the toolchain has them'
-	@echo 'make mpi         build build/mpi/libcauseway_mpi.so, for MPI programs that send memory on GPUs, with the mpicc that is there'
+	@echo 'make mpi         build build/mpi/libcauseway_mpi.so, for MPI programs that send memory on GPUs, with the mpicc that is there,'
+	@echo '                 and the program that `causeway bench mpi` starts'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:
@@ -75,7 +76,7 @@ bench: programs
 	cargo bench --locked -p causeway-wire
 
 gpu-bundle: programs
-	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs -p causeway-model -p causeway-fabric-perf
+	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-comm -p causeway-nvml -p causeway-stubs -p causeway-model -p causeway-fabric-perf
 	@scripts/gpu-bundle.sh
 
 net-test: programs

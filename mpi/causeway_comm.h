@@ -35,6 +35,9 @@ int causeway_comm_copy(void *to, const void *from, uint64_t bytes);
 int causeway_comm_is_offered(uint32_t peer, uint64_t bytes);
 // Counts a message of which the call keeps a copy.
 void causeway_comm_count_copied(uint32_t peer, uint64_t bytes);
+// How many messages of a GPU's memory have gone one way so far: those that were received by a channel (ipc,
+// vmm, staged), or those whose bytes were sent with the MPI (mpi).
+uint64_t causeway_comm_messages(const char *way);
 // Offers memory on a GPU to a peer, and writes what the peer has to be told. The offer's number, or 0
 // where no channel takes such memory: then the bytes are to be sent, and are counted so.
 uint64_t causeway_comm_offer(uint32_t peer, const void *address, uint64_t bytes,

@@ -3,7 +3,8 @@
 use causeway_tests::built::causeway;
 use causeway_tests::mpi::{Mpi, new_nonce};
 use causeway_tests::process::run;
-use causeway_tests::server::Server;
+use causeway_tests::server::{Server, forget_environment};
+use std::path::Path;
 use std::time::Duration;
 
 #[test]
@@ -167,5 +168,98 @@ fn a_setting_that_makes_no_sense_ends_the_job_and_is_named() {
         let outcome = run(&mut command, Duration::from_secs(120));
         let said = outcome.stdout.clone() + &outcome.stderr;
         assert!(outcome.code() != Some(0) && said.contains(name), "{outcome}");
+    }
+}
+
+/// What `causeway bench mpi` has written.
+fn bench(words: &[&str], out: &Path) -> serde_json::Value {
+    let mut command = std::process::Command::new(causeway());
+    forget_environment(&mut command);
+    let libraries = causeway().parent().expect("the program is in a folder");
+    command.env("LD_LIBRARY_PATH", libraries).env("CAUSEWAY_CACHE_DIR", "");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command
+        .args(["bench", "mpi", "--iterations", "3", "--window", "2", "--budget", "0.01", "--out"])
+        .arg(out)
+        .args(words);
+    command.arg("--library").arg(Mpi::OpenMpi.interposer());
+    command.args(["--", "mpirun.openmpi", "--oversubscribe", "--bind-to", "none"]);
+    let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
+    assert!(outcome.stdout.contains("latency in us, memory: gpu"), "{outcome}");
+    let text = std::fs::read_to_string(out.join("mpi.json")).expect("the results are written");
+    serde_json::from_str(&text).expect("the results are JSON")
+}
+
+#[test]
+fn messages_are_measured_by_every_channel_and_size() {
+    let out = tempfile::tempdir().expect("a temporary folder can be made");
+    let channels = ["--runs", "2", "--channel", "auto,ipc,vmm,staged"];
+    let words = [&channels[..], &["--memory", "gpu,pageable", "--sizes", "8,64K"]].concat();
+    let results = bench(&words, out.path());
+    let records = results["records"].as_array().expect("there are records");
+    // Latency, bandwidth, rate and both directions of two kinds of memory, and two figures of copies on the GPU.
+    assert_eq!(records.len(), (4 * 2 + 2) * 2 * 4, "{results:#}");
+    for record in records {
+        let channel = ["auto", "ipc", "vmm", "staged"][record["target"].as_u64().unwrap_or(9) as usize];
+        let ways = record["ways"].as_str().unwrap_or_default();
+        let is_copy = record["quantity"].as_str().is_some_and(|quantity| quantity.starts_with("copy"));
+        let expected = match (record["bytes"].as_u64(), record["memory"].as_str()) {
+            _ if is_copy => "copy 100",
+            (Some(8), _) | (_, Some("pageable")) => "mpi 100",
+            _ if channel == "auto" => "ipc 100",
+            _ => &format!("{channel} 100"),
+        };
+        assert_eq!(ways, expected, "{record:#}");
+        assert_eq!(record["samples"].as_array().map(Vec::len), Some(2), "{record:#}");
+    }
+    let picture = std::fs::read_to_string(out.path().join("mpi-latency.svg")).expect("there is a plot");
+    assert!(picture.contains("memory: gpu") && picture.contains("staged"), "{picture}");
+}
+
+#[test]
+fn several_pairs_are_measured_and_the_mpi_by_itself() {
+    let out = tempfile::tempdir().expect("a temporary folder can be made");
+    let words = [
+        "--channel",
+        "vmm",
+        "--pairs",
+        "1,2",
+        "--memory",
+        "gpu",
+        "--sizes",
+        "4K",
+        "--kind",
+        "latency,bandwidth",
+    ];
+    let results = bench(&words, out.path());
+    assert_eq!(results["records"].as_array().map(Vec::len), Some(3 * 2), "{results:#}");
+    assert_eq!(results["targets"][1]["name"], "2 pairs vmm");
+    // Without the interposer an MPI that knows nothing of GPUs moves memory of the host alone.
+    let mut command = std::process::Command::new(causeway());
+    forget_environment(&mut command);
+    command.args(["bench", "mpi", "--quick", "--native", "--channel", "none", "--memory", "pageable"]);
+    command.args(["--sizes", "8", "--kind", "latency", "--runs", "1", "--program"]);
+    command.arg(Mpi::Mpich.folder().join("causeway_mpi_bench")).args(["--", "mpirun.mpich"]);
+    let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+    assert!(outcome.stdout.contains("latency in us, memory: pageable"), "{outcome}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_told() {
+    for (words, said) in [
+        (&["--library", "/no/such.so"][..], "/no/such.so"),
+        (&["--program", "/no/such", "--channel", "none"], "no measuring program at /no/such"),
+        (&["--program", "/bin/false", "--channel", "none", "--native"], "the job ended with"),
+    ] {
+        let mut command = std::process::Command::new(causeway());
+        forget_environment(&mut command);
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.args(["bench", "mpi", "--quick"]).args(words).args([
+            "--",
+            "mpirun.openmpi",
+            "--oversubscribe",
+        ]);
+        let outcome = run(&mut command, Duration::from_secs(120));
+        assert!(outcome.code() == Some(1) && outcome.stderr.contains(said), "{outcome}");
     }
 }

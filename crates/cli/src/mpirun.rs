@@ -77,7 +77,8 @@ impl MpirunError {
 
 /// A family of launchers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+pub enum Family {
+    /// Open MPI's.
     OpenMpi,
     /// MPICH's Hydra, and Intel MPI's.
     Hydra,
@@ -129,12 +130,7 @@ impl Family {
 /// When there is no interposer for the MPI, or the launcher does not start.
 pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
     let launcher = &arguments.command[0];
-    let family = family(launcher)?;
-    let library = match &arguments.library {
-        Some(named) if named.is_file() => named.clone(),
-        Some(named) => return Err(no_library(family, vec![named.clone()])),
-        None => find(family)?,
-    };
+    let (family, library) = interposer(launcher, arguments.library.as_deref())?;
     let mut preload = library.into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
         preload.push(":");
@@ -144,6 +140,20 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
     command.args(family.options(&preload)).args(&arguments.command[1..]);
     command.env("CAUSEWAY_COMM_JOB", nonce().map_err(MpirunError::Random)?);
     Err(launch::become_program(command).into())
+}
+
+/// The interposer for a launcher's MPI: the one that is named, or the one in the usual place.
+///
+/// # Errors
+/// When the launcher is of no MPI that is known, or there is no interposer.
+pub fn interposer(launcher: &OsStr, named: Option<&Path>) -> Result<(Family, PathBuf), MpirunError> {
+    let family = family(launcher)?;
+    let library = match named {
+        Some(named) if named.is_file() => named.to_owned(),
+        Some(named) => return Err(no_library(family, vec![named.to_owned()])),
+        None => find(family)?,
+    };
+    Ok((family, library))
 }
 
 fn family(launcher: &OsStr) -> Result<Family, MpirunError> {

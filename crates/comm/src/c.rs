@@ -8,6 +8,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, judge};
 use crate::report::Inline;
@@ -126,6 +127,23 @@ pub extern "C" fn causeway_comm_is_offered(peer: u32, bytes: u64) -> c_int {
 pub extern "C" fn causeway_comm_count_copied(peer: u32, bytes: u64) {
     if let Some(world) = world() {
         world.count_inline(peer, bytes, Inline::Buffered);
+    }
+}
+
+/// How many messages of a GPU's memory have gone one way so far: those that were received by the channel of
+/// this name, or those that were sent with the MPI where it is `mpi`. 0 for other names.
+///
+/// # Safety
+/// `way` is text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_messages(way: *const c_char) -> u64 {
+    // SAFETY: as promised.
+    let way = unsafe { CStr::from_ptr(way) }.to_str().unwrap_or_default();
+    let Some(world) = world() else { return 0 };
+    match way.parse::<Channel>() {
+        Ok(channel) => world.messages(Some(channel)),
+        Err(_) if way == "mpi" => world.messages(None),
+        Err(_) => 0,
     }
 }
 

@@ -72,6 +72,16 @@ impl Report {
         *self.sizes.entry(u64::BITS - bytes.leading_zeros()).or_default() += 1;
     }
 
+    /// How many messages were received by a channel, or sent with the MPI where there is none.
+    pub fn messages(&self, channel: Option<Channel>) -> u64 {
+        let is_meant = |way: &Way| match (way, channel) {
+            (Way::Fetched(by, _), Some(channel)) => *by == channel,
+            (Way::Inline(_), None) => true,
+            _ => false,
+        };
+        self.ways.iter().filter(|((_, way), _)| is_meant(way)).map(|(_, count)| count.messages).sum()
+    }
+
     /// The lines that are printed for a rank.
     pub fn lines(&self, rank: u32) -> Vec<String> {
         let mut lines = Vec::new();
@@ -104,12 +114,16 @@ mod tests {
         report.count(1, way, 5000);
         report.count(1, way, 8191);
         report.count(2, Way::Inline(Inline::Short), 0);
+        report.count(2, Way::Offered, 1);
+        let messages = [Some(Channel::Staged), Some(Channel::Vmm), None].map(|way| report.messages(way));
+        assert_eq!(messages, [2, 0, 1]);
         assert_eq!(
             report.lines(0),
             [
                 "rank 0 and 1: 2 messages, 13191 bytes received by staged: there is no other",
+                "rank 0 and 2: 1 messages, 1 bytes sent, for the receiver to fetch (its report says how)",
                 "rank 0 and 2: 1 messages, 0 bytes sent with the MPI: shorter than CAUSEWAY_COMM_THRESHOLD",
-                "rank 0: sizes in bytes: 1 below 1, 2 below 8192",
+                "rank 0: sizes in bytes: 1 below 1, 1 below 2, 2 below 8192",
             ]
         );
     }

@@ -311,6 +311,11 @@ impl World {
         lock(&self.shared.report).count(peer, Way::Inline(why), bytes);
     }
 
+    /// How many messages were received by a channel so far, or sent with the MPI where there is none.
+    pub fn messages(&self, channel: Option<Channel>) -> u64 {
+        lock(&self.shared.report).messages(channel)
+    }
+
     /// Leaves nothing behind in the folders of the boards. To be called when all ranks have joined.
     pub fn forget_names(&self) {
         // What cannot be removed is another rank's to remove.

@@ -21,12 +21,14 @@
 //! | [`table`]      | How does a person read it in a terminal?                                     |
 //! | [`files`]      | How is it written as CSV, JSON and pictures?                                 |
 //! | [`plot`]       | How is it drawn?                                                             |
+//! | [`mpi`]        | How long do messages between the GPUs of an MPI program's ranks take?        |
 //! | [`machine`]    | Which machine is this, and what time is it?                                  |
 
 pub mod case;
 pub mod child;
 pub mod files;
 pub mod machine;
+pub mod mpi;
 pub mod pipeline;
 pub mod plan;
 pub mod plot;

@@ -4,8 +4,10 @@
 //! |-------------|-----------------------------------------------------------|
 //! | `arguments` | What can be asked, and which cases follow?                |
 //! | `targets`   | Which processes measure what?                             |
+//! | `mpi`       | How are messages between GPUs measured, in an MPI program? |
 
 mod arguments;
+mod mpi;
 mod targets;
 
 use std::io::{self, Write as _};
@@ -18,7 +20,7 @@ use causeway_measure::protocol::MessageError;
 use causeway_measure::results::Run;
 use causeway_measure::run::{Order, run};
 use causeway_measure::table;
-use clap::Args;
+use clap::{Args, Subcommand};
 use thiserror::Error;
 
 use crate::embedded::EmbeddedError;
@@ -26,6 +28,7 @@ use crate::keys::HandOverError;
 use crate::library::LibraryError;
 use crate::report::ReportError;
 use arguments::Arguments;
+use mpi::{MpiArguments, MpiError};
 use targets::{Targets, command_line};
 
 /// Measure copies, launches and waits, on servers and on this machine's own GPU, in turns.
@@ -33,11 +36,18 @@ use targets::{Targets, command_line};
 /// Each target gets a process of its own, which calls the CUDA driver as a program does; what differs in plans alone shares one. Repetition i is
 /// measured on every target before repetition i + 1 on any, so that what disturbs the machine disturbs all alike. The content of copies is
 /// compared before they are timed. When no target is named, a private server with the software GPU is measured. Network cards are measured
-/// without GPUs by the program fabric-perf.
+/// without GPUs by the program fabric-perf, and messages between the GPUs of an MPI program's ranks by `mpi`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     #[command(subcommand)]
-    what: Arguments,
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    #[command(flatten)]
+    Gpu(Arguments),
+    Mpi(MpiArguments),
 }
 
 /// The arguments of the process that measures one target.
@@ -84,6 +94,9 @@ pub enum BenchError {
     /// Nobody reads the tables.
     #[error("the results cannot be printed: {0}")]
     Print(io::Error),
+    /// Messages cannot be measured.
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
     /// The system does not say where this program is.
     #[error("the system does not say where the program causeway is: {0}")]
     Executable(io::Error),
@@ -91,7 +104,13 @@ pub enum BenchError {
 
 /// Measures; the exit code says whether all targets were measured to the end and every byte was right.
 pub fn bench(arguments: &BenchArguments) -> Result<ExitCode, BenchError> {
-    let arguments = &arguments.what;
+    match &arguments.what {
+        What::Gpu(arguments) => bench_gpus(arguments),
+        What::Mpi(arguments) => Ok(mpi::mpi(arguments)?),
+    }
+}
+
+fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
     let cases = arguments.cases();
     if cases.is_empty() {
         return Err(BenchError::Nothing);

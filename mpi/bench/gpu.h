@@ -1,4 +1,5 @@
-// What the MPI test programs do with the GPU, through the driver that the environment gives them.
+// What the MPI benchmark and the MPI test programs do with the GPU, through the driver that the environment
+// gives them.
 #ifndef GPU_H
 #define GPU_H
 
@@ -10,6 +11,8 @@ enum memory { HOST, DEVICE, POOL, EXPORTABLE, MAPPED, MANAGED, PINNED, MEMORIES 
 
 // Loads the driver and makes a context on the first device. Ends the program where there is none.
 void gpu_start(void);
+// The same on the device of this number, counted round where there are fewer.
+void gpu_start_on(int number);
 // Takes the context for another thread.
 void gpu_use(void);
 // Memory of a kind, of so many bytes.
@@ -17,6 +20,9 @@ void *gpu_take(enum memory memory, size_t bytes);
 void gpu_give_back(enum memory memory, void *address, size_t bytes);
 // Copies between any two places.
 void gpu_copy(void *to, const void *from, size_t bytes);
+// Begins a copy in the legacy stream, and waits for all that has begun there.
+void gpu_begin_copy(void *to, const void *from, size_t bytes);
+void gpu_wait(void);
 // The name of a kind.
 const char *gpu_name(enum memory memory);
 

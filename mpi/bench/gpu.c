@@ -16,6 +16,7 @@ typedef struct {
 } access_descriptor;
 
 static void *library, *context;
+static int device;
 
 #define CALL(name, types, ...)                                      \
     do {                                                            \
@@ -28,13 +29,20 @@ static void *library, *context;
     } while (0)
 
 void gpu_start(void) {
+    gpu_start_on(0);
+}
+
+void gpu_start_on(int number) {
+    int count = 0;
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (library == NULL) {
         fprintf(stderr, "%s\n", dlerror());
         exit(2);
     }
     CALL(cuInit, (unsigned), 0);
-    CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0);
+    CALL(cuDeviceGetCount, (int *), &count);
+    device = count > 0 ? number % count : 0;
+    CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, device);
     gpu_use();
 }
 
@@ -49,8 +57,8 @@ static size_t rounded(const properties *wanted, size_t bytes) {
 }
 
 static properties wanted(enum memory memory) {
-    // Pinned, on the first device; a descriptor can be had of what is exportable.
-    return (properties){1, memory == EXPORTABLE ? 1 : 0, 1, 0, NULL, {0}};
+    // Pinned, on this process's device; a descriptor can be had of what is exportable.
+    return (properties){1, memory == EXPORTABLE ? 1 : 0, 1, device, NULL, {0}};
 }
 
 void *gpu_take(enum memory memory, size_t bytes) {
@@ -68,7 +76,7 @@ void *gpu_take(enum memory memory, size_t bytes) {
     case EXPORTABLE:
     case MAPPED: {
         size_t size = rounded(&kind, bytes);
-        access_descriptor access = {1, 0, 3};
+        access_descriptor access = {1, device, 3};
         CALL(cuMemCreate, (uint64_t *, size_t, const properties *, uint64_t), &allocation, size, &kind, 0);
         CALL(cuMemAddressReserve, (uint64_t *, size_t, size_t, uint64_t, uint64_t), &address, size, 0, 0, 0);
         CALL(cuMemMap, (uint64_t, size_t, size_t, uint64_t, uint64_t), address, size, 0, allocation, 0);
@@ -103,6 +111,26 @@ void gpu_give_back(enum memory memory, void *address, size_t bytes) {
 
 void gpu_copy(void *to, const void *from, size_t bytes) {
     if (bytes > 0) CALL(cuMemcpy, (uint64_t, uint64_t, size_t), (uint64_t)to, (uint64_t)from, bytes);
+}
+
+void gpu_begin_copy(void *to, const void *from, size_t bytes) {
+    static int (*function)(uint64_t, uint64_t, size_t, void *);
+    if (function == NULL) *(void **)&function = dlsym(library, "cuMemcpyAsync");
+    int status = function == NULL ? -1 : function((uint64_t)to, (uint64_t)from, bytes, NULL);
+    if (status != 0) {
+        fprintf(stderr, "cuMemcpyAsync ended with %d\n", status);
+        exit(2);
+    }
+}
+
+void gpu_wait(void) {
+    static int (*function)(void *);
+    if (function == NULL) *(void **)&function = dlsym(library, "cuStreamSynchronize");
+    int status = function == NULL ? -1 : function(NULL);
+    if (status != 0) {
+        fprintf(stderr, "cuStreamSynchronize ended with %d\n", status);
+        exit(2);
+    }
 }
 
 const char *gpu_name(enum memory memory) {

@@ -1,0 +1,141 @@
+//! How is a job run, and ended when it hangs?
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::row::{BadRow, Row};
+
+/// The lines of a job's standard error that are told of when it fails.
+const LAST_LINES: usize = 8;
+
+/// Why a job brought no figures.
+#[derive(Debug, Error)]
+pub enum JobError {
+    /// It does not start.
+    #[error("{program} cannot be started: {cause}")]
+    Start {
+        /// The program.
+        program: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// It fails.
+    #[error("the job ended with {status}: {said}")]
+    Failed {
+        /// How.
+        status: ExitStatus,
+        /// Its last lines.
+        said: String,
+    },
+    /// It does not end.
+    #[error("the job was still running after {} seconds and was ended: {said}", limit.as_secs())]
+    Hangs {
+        /// How long it was waited for.
+        limit: Duration,
+        /// Its last lines.
+        said: String,
+    },
+    /// What it says makes no sense.
+    #[error(transparent)]
+    Row(#[from] BadRow),
+    /// It says nothing.
+    #[error("the job ended well and printed no row")]
+    Nothing,
+}
+
+/// Runs a job until it ends, and gives its rows.
+///
+/// # Errors
+/// When it does not start, fails, takes longer than `limit`, or prints what makes no sense.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Vec<Row>, JobError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let failed = |cause| JobError::Start { program: program.clone(), cause };
+    // Files, since nobody reads while it is waited for.
+    let (mut out, mut errors) =
+        (tempfile::tempfile().map_err(failed)?, tempfile::tempfile().map_err(failed)?);
+    command.stdin(Stdio::null());
+    command.stdout(out.try_clone().map_err(failed)?).stderr(errors.try_clone().map_err(failed)?);
+    // SAFETY: between fork and exec one async-signal-safe call is made. Whoever ends this process ends the job.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            Ok(())
+        });
+    }
+    // A group of its own, so that nothing of it outlives its time.
+    let mut child = command.process_group(0).spawn().map_err(failed)?;
+    let until = Instant::now() + limit;
+    let status = loop {
+        match child.try_wait().map_err(failed)? {
+            Some(status) => break Some(status),
+            None if Instant::now() > until => break None,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    if let Ok(group) = i32::try_from(child.id()) {
+        // SAFETY: it is the group of a child that this process has started; none is there any more where all has ended.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
+    }
+    // It has ended, or does so now.
+    let _ = child.wait();
+    let mut said = || last_lines(&text(&mut errors));
+    match status {
+        Some(status) if status.success() => {}
+        Some(status) => return Err(JobError::Failed { status, said: said() }),
+        None => return Err(JobError::Hangs { limit, said: said() }),
+    }
+    let rows =
+        text(&mut out).lines().filter_map(|line| Row::of(line).transpose()).collect::<Result<Vec<_>, _>>()?;
+    if rows.is_empty() { Err(JobError::Nothing) } else { Ok(rows) }
+}
+
+fn text(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    // What cannot be read was not said.
+    let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join(" / ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration) -> Result<Vec<Row>, JobError> {
+        run(Command::new("sh").args(["-c", script]), limit)
+    }
+
+    #[test]
+    fn rows_of_a_job_are_read() {
+        let line = r"row\tlatency\tgpu\t8\t1.5\tus\tmpi 100\n";
+        let rows = shell(&format!("echo hello; printf '{line}{line}'"), Duration::from_secs(60)).unwrap();
+        assert_eq!((rows.len(), rows[0].figure), (2, 1.5));
+    }
+
+    #[test]
+    fn what_a_job_said_last_is_told() {
+        let limit = Duration::from_secs(60);
+        let error = shell("echo first >&2; echo last >&2; exit 3", limit).unwrap_err().to_string();
+        assert!(error.contains("first / last") && error.contains('3'), "{error}");
+        assert!(matches!(shell("true", limit), Err(JobError::Nothing)));
+        assert!(matches!(shell(r"printf 'row\tx'", limit), Err(JobError::Row(_))));
+        let missing = run(&mut Command::new("/no/such/launcher"), limit).unwrap_err().to_string();
+        assert!(missing.contains("/no/such/launcher"), "{missing}");
+    }
+
+    #[test]
+    fn a_job_that_hangs_ends_with_all_that_it_has_started() {
+        let limit = Duration::from_millis(200);
+        let error = shell("echo waiting >&2; sleep 1000 & wait", limit).unwrap_err();
+        assert!(matches!(&error, JobError::Hangs { said, .. } if said == "waiting"), "{error}");
+    }
+}

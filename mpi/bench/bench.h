@@ -1,0 +1,60 @@
+// What the files of the benchmark share.
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "gpu.h"
+
+// The most messages of a window.
+enum { MOST_WINDOW = 1024 };
+
+// What is asked for.
+struct plan {
+    // Round trips of short messages; other loops take a part of them, as OSU's do.
+    int iterations;
+    // Messages under way in the loops of bandwidth.
+    int window;
+    // The seconds that a loop may take.
+    double budget;
+};
+
+// A pair of ranks, and the memory between which messages go.
+struct pair {
+    int rank, pairs, peer;
+    // Whether this rank is the pair's first.
+    bool is_first;
+    char *out, *in;
+    enum memory memory;
+};
+
+// loops.c
+
+// How many messages of this size are under way at once.
+int window_of(const struct plan *plan, size_t bytes);
+
+// Microseconds of one round of each loop, at this rank.
+
+typedef double loop(const struct pair *pair, const struct plan *plan, size_t bytes);
+// Half a round trip of blocking calls, as in osu_latency and osu_multi_lat.
+loop latency;
+// A window of messages in one direction and an answer, as in osu_bw and osu_mbw_mr.
+loop bandwidth;
+// A window in each direction, as in osu_bibw.
+loop bidirectional;
+// A copy within the first rank's GPU and the wait for its end, without any message.
+loop one_copy;
+// A window of such copies.
+loop many_copies;
+// Exchanges one message in each direction and compares the bytes.
+bool is_right(const struct pair *pair, size_t bytes);
+
+// ways.c: by which ways this rank's messages have gone so far.
+
+enum { WAYS = 4 };
+extern const char *const WAY_NAMES[WAYS];
+void count_ways(double counts[WAYS]);
+
+#endif

@@ -1,0 +1,160 @@
+// How long do messages between ranks take? An ordinary MPI program, which `causeway bench mpi` starts:
+//
+//   mpirun -n 2 causeway_mpi_bench KINDS MEMORIES SIZES ITERATIONS WINDOW BUDGET
+//   mpirun -n 2 causeway_mpi_bench latency,bandwidth gpu 8,65536 1000 64 0.5
+//
+// With N ranks, rank r and rank r + N/2 are a pair, and all pairs send at once (osu_mbw_mr). Rank 0 prints a
+// line for each figure, of words with tabs between them:
+//
+//   row KIND MEMORY BYTES FIGURE UNIT WAYS
+//
+// WAYS says by which ways the messages went, each with its share in percent; `copy 100` where none went. Bytes
+// are compared before they are timed; where one is wrong, the program says so and ends.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+static const struct {
+    const char *name;
+    enum memory memory;
+} MEMORY_NAMES[] = {{"gpu", DEVICE},      {"exportable", EXPORTABLE}, {"pool", POOL},
+                    {"managed", MANAGED}, {"pinned", PINNED},         {"pageable", HOST}};
+
+enum { MOST_WORDS = 64 };
+
+static struct plan plan;
+static struct pair pair;
+
+static void give_up(const char *what, const char *word) {
+    if (pair.rank == 0) fprintf(stderr, "causeway_mpi_bench: %s %s\n", what, word);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+    exit(2);
+}
+
+// The words of a list with commas, which is cut up.
+static int words_of(char *list, char *words[MOST_WORDS]) {
+    int count = 0;
+    for (char *word; (word = strsep(&list, ",")) != NULL; words[count++] = word)
+        if (count == MOST_WORDS) give_up("there are too many words in a list, the last being", word);
+    return count;
+}
+
+// The ways that messages went since `before`, of all ranks.
+static void print_ways(const double before[WAYS]) {
+    double now[WAYS], all[WAYS], sum = 0;
+    count_ways(now);
+    for (int way = 0; way < WAYS; way++) now[way] -= before[way];
+    MPI_Reduce(now, all, WAYS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (pair.rank != 0) return;
+    for (int way = 0; way < WAYS; way++) sum += all[way];
+    // Nothing was counted: the messages are the MPI's affair.
+    if (sum == 0) printf("mpi 100");
+    const char *between = "";
+    for (int way = 0; way < WAYS; way++) {
+        if (all[way] <= 0) continue;
+        printf("%s%s %.0f", between, WAY_NAMES[way], 100 * all[way] / sum);
+        between = ", ";
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void print_row(const char *kind, const char *memory, size_t bytes, double figure, const char *unit) {
+    if (pair.rank == 0) printf("row\t%s\t%s\t%zu\t%.6g\t%s\t", kind, memory, bytes, figure, unit);
+}
+
+static void measure(const char *kind, const char *memory, size_t bytes) {
+    bool is_copy = strcmp(kind, "copy") == 0;
+    loop *of_kind = strcmp(kind, "latency") == 0         ? latency
+                    : strcmp(kind, "bandwidth") == 0     ? bandwidth
+                    : strcmp(kind, "bidirectional") == 0 ? bidirectional
+                    : is_copy                            ? one_copy
+                                                         : NULL;
+    if (of_kind == NULL) give_up("there is no kind of measurement called", kind);
+    // A copy within the GPU is compared with messages between its memory.
+    if (is_copy && (pair.memory == HOST || pair.memory == PINNED)) return;
+    int right = is_right(&pair, bytes), all_right = 0;
+    MPI_Allreduce(&right, &all_right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (!all_right) give_up("bytes of a message are wrong, in memory of the kind", memory);
+    double before[WAYS], mean = 0, longest = 0;
+    count_ways(before);
+    double own = of_kind(&pair, &plan, bytes);
+    MPI_Reduce(&own, &mean, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&own, &longest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (is_copy) {
+        print_row("copy_latency", memory, bytes, own, "us");
+        if (pair.rank == 0) printf("copy 100\n");
+        own = many_copies(&pair, &plan, bytes);
+        print_row("copy_bandwidth", memory, bytes, (double)bytes * window_of(&plan, bytes) / own / 1e3, "GB/s");
+        if (pair.rank == 0) printf("copy 100\n");
+    } else if (of_kind == latency) {
+        print_row(kind, memory, bytes, mean / (2 * pair.pairs), "us");
+        print_ways(before);
+    } else {
+        double messages = (double)window_of(&plan, bytes) * pair.pairs * (of_kind == bidirectional ? 2 : 1);
+        print_row(kind, memory, bytes, (double)bytes * messages / longest / 1e3, "GB/s");
+        print_ways(before);
+        if (of_kind != bandwidth) return;
+        print_row("rate", memory, bytes, messages / longest, "M/s");
+        print_ways(before);
+    }
+}
+
+static enum memory memory_of(const char *name) {
+    for (size_t at = 0; at < sizeof MEMORY_NAMES / sizeof *MEMORY_NAMES; at++)
+        if (strcmp(MEMORY_NAMES[at].name, name) == 0) return MEMORY_NAMES[at].memory;
+    give_up("there is no kind of memory called", name);
+    return HOST;
+}
+
+static size_t size_of(const char *word) {
+    char *end;
+    size_t bytes = strtoull(word, &end, 10);
+    if (*end != 0 || bytes == 0 || bytes > 1 << 30) give_up("messages have from 1 byte to 1 GiB, not", word);
+    return bytes;
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    int ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &pair.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc != 7) give_up("usage:", "KINDS MEMORIES SIZES ITERATIONS WINDOW BUDGET");
+    if (ranks % 2 != 0) give_up("ranks are paired, so there must be", "an even number of them");
+    pair.pairs = ranks / 2;
+    pair.is_first = pair.rank < pair.pairs;
+    pair.peer = (pair.rank + pair.pairs) % ranks;
+    char *kinds[MOST_WORDS], *memories[MOST_WORDS], *sizes[MOST_WORDS];
+    int kind_count = words_of(argv[1], kinds);
+    int memory_count = words_of(argv[2], memories);
+    int size_count = words_of(argv[3], sizes);
+    plan = (struct plan){atoi(argv[4]), atoi(argv[5]), atof(argv[6])};
+    if (plan.iterations < 1 || !(plan.budget > 0)) give_up("the last words must be", "positive numbers");
+    if (plan.window < 1 || plan.window > MOST_WINDOW) give_up("a window has 1 to 1024 messages, not", argv[5]);
+
+    size_t largest = 0;
+    bool needs_gpu = false;
+    for (int at = 0; at < size_count; at++)
+        if (size_of(sizes[at]) > largest) largest = size_of(sizes[at]);
+    for (int at = 0; at < memory_count; at++) needs_gpu |= memory_of(memories[at]) != HOST;
+    if (needs_gpu) gpu_start_on(pair.rank);
+    for (int memory = 0; memory < memory_count; memory++) {
+        pair.memory = memory_of(memories[memory]);
+        // For all sizes the same, as in OSU's.
+        pair.out = gpu_take(pair.memory, largest);
+        pair.in = gpu_take(pair.memory, largest);
+        if (pair.out == NULL || pair.in == NULL) give_up("there is no memory of the kind", memories[memory]);
+        for (int kind = 0; kind < kind_count; kind++)
+            for (int size = 0; size < size_count; size++)
+                measure(kinds[kind], memories[memory], size_of(sizes[size]));
+        // Nobody frees what a peer may still have open.
+        MPI_Barrier(MPI_COMM_WORLD);
+        gpu_give_back(pair.memory, pair.out, largest);
+        gpu_give_back(pair.memory, pair.in, largest);
+    }
+    MPI_Finalize();
+    return 0;
+}
