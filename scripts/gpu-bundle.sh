@@ -51,9 +51,28 @@ mv "$bundle/gpu_test/gpu-test.sh" "$bundle/"
 rm -rf "$bundle"/gpu_test/{tests,__pycache__,*/__pycache__}
 cp -r tests/python "$bundle/"
 
+# Two ranks need an MPI, which a machine with a GPU may not have: Open MPI 5, with a UCX that knows CUDA to compare with.
+scripts/openmpi.sh
+openmpi=${CAUSEWAY_CACHE:-$HOME/.cache/causeway}/openmpi-5
+ucx=${CAUSEWAY_CACHE:-$HOME/.cache/causeway}/ucx-cuda
+mkdir -p "$bundle/mpi/openmpi/lib"
+for part in mpi tests/mpi; do
+    make --silent --no-print-directory -C $part MPICC="$openmpi/bin/mpicc" BUILD="$PWD/build/mpi/openmpi-5" COMM="$release"
+done
+install -s "$release/libcauseway_comm.so" build/mpi/openmpi-5/{libcauseway_mpi.so,causeway_mpi_bench,random_messages,scenes} \
+    "$bundle/mpi/"
+cp -r "$openmpi"/{bin,etc,share} "$bundle/mpi/openmpi/"
+cp -r "$openmpi"/lib/* "$bundle/mpi/openmpi/lib/"
+# The modules for network cards, of which there are none.
+rm -r "$bundle"/mpi/openmpi/lib/openmpi/{libfabric,ucx}
+mkdir "$bundle/mpi/ucx"
+cp -r "$ucx"/lib* "$ucx/ucx" "$bundle/mpi/ucx/"
+
 # Most of the programs hold a runtime of their own, the same in each of them: packed together they are a tenth.
-tar -C "$bundle" -cJf "$bundle/programs.tar.xz" programs
-rm -r "$bundle/programs"
+for folder in programs mpi; do
+    tar -C "$bundle" -cJf "$bundle/$folder.tar.xz" $folder
+    rm -r "${bundle:?}/$folder"
+done
 
 size=$(du -sm "$bundle" | cut -f 1)
 echo "gpu-bundle: $bundle holds $size MiB"

@@ -20,15 +20,15 @@ CAUSEWAY = BUNDLE / "bin" / "causeway"
 RUNTIME = {"LD_LIBRARY_PATH": str(BUNDLE / "lib")}
 
 
-def unpack_programs():
-    """The folder of the test programs, unpacked from the bundle by whoever comes first."""
-    folder = BUNDLE / "programs"
+def unpack(name):
+    """A folder of the bundle, such as the test programs, unpacked by whoever comes first."""
+    folder = BUNDLE / name
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=BUNDLE) as beside:
-            with tarfile.open(BUNDLE / "programs.tar.xz") as packed:
+            with tarfile.open(BUNDLE / f"{name}.tar.xz") as packed:
                 packed.extractall(beside)
             try:
-                os.rename(pathlib.Path(beside) / "programs", folder)
+                os.rename(pathlib.Path(beside) / name, folder)
             except OSError:
                 if not folder.exists():  # else another run of this script was faster
                     raise

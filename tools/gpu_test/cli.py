@@ -10,6 +10,7 @@ run: a title must contain one of them.
     gpu-test.sh model                         random programs of asynchronous work (seeds: model 5000..90000)
     gpu-test.sh python torch_graphs jax nvml  some files of tests/python, then NVML
     gpu-test.sh servers                       two servers: copies between devices of both
+    gpu-test.sh mpi                           two ranks on one GPU: messages, by each channel, beside UCX
     gpu-test.sh --quick yardstick gpt conv    fewer repetitions of some pieces of the yardstick
     gpu-test.sh --quick apps cublas cufft     overhead of some of the applications of bench/apps
     gpu-test.sh bench                         causeway bench over each module, beside what is required
@@ -25,11 +26,12 @@ import signal
 import sys
 import time
 
-from gpu_test.bundle import BUNDLE, CAUSEWAY, machine, now, unpack_programs
+from gpu_test.bundle import BUNDLE, CAUSEWAY, machine, now, unpack
 from gpu_test.parts.apps import run_apps
 from gpu_test.parts.bench import run_bench
 from gpu_test.parts.counts import run_counts
 from gpu_test.parts.model import run_model
+from gpu_test.parts.mpi import run_mpi
 from gpu_test.parts.nvml import run_nvml
 from gpu_test.parts.programs import run_programs
 from gpu_test.parts.python import run_python
@@ -45,6 +47,7 @@ PARTS = {
     "python": run_python,
     "nvml": run_nvml,
     "servers": run_servers,
+    "mpi": run_mpi,
     "counts": run_counts,
     "yardstick": run_yardstick,
     "apps": run_apps,
@@ -110,7 +113,7 @@ def read_arguments():
 def main():
     """Runs the parts; the exit status says whether anything has failed."""
     arguments = read_arguments()
-    unpack_programs()
+    unpack("programs")
     report = Report(pathlib.Path(os.environ.get("OUT") or BUNDLE.parent))
     via = os.environ.get("CAUSEWAY_VIA") or "auto"
     where = f"Client and server on this machine; --via {via} where nothing else is said."

@@ -9,6 +9,7 @@ import unittest
 from gpu_test import requirements
 from gpu_test.cli import read_parts
 from gpu_test.commands import Outcome
+from gpu_test.parts import mpi
 from gpu_test.parts.bench import MIB, Judge, Results, judge_all
 from gpu_test.parts.counts import waiting_calls
 from gpu_test.parts.programs import differing, matches, parse_programs
@@ -126,3 +127,41 @@ class Bench(unittest.TestCase):
         self.assertEqual(verdicts["pinned copy to the device, 16 MiB"], "met")
         self.assertEqual(verdicts["pinned copy to the device, 64 MiB"], "MISSED")
         self.assertEqual(verdicts["launch, synchronise"], "unknown")
+
+
+class Messages(unittest.TestCase):
+    def figures(self, rows):
+        figures = mpi.Figures()
+        figures.medians = {("native", *key): value for key, value in rows.items()}
+        return figures
+
+    def verdicts(self, figures):
+        return {text: misses for text, compared, misses in mpi.requirements(figures) if compared}
+
+    def test_the_choice_is_compared_with_the_best_channel_alone(self):
+        alone = {("same", channel, "latency", "gpu", 8): value for channel, value in (("vmm", 9), ("ipc", 5))}
+        for chosen, missed in ((5.29, 0), (5.31, 1)):
+            figures = self.figures(alone | {("same", "auto", "latency", "gpu", 8): chosen})
+            self.assertEqual(mpi.judge_choice(figures, "native", "same", "gpu", "latency")[0], 1)
+            self.assertEqual(len(mpi.judge_choice(figures, "native", "same", "gpu", "latency")[1]), missed)
+
+    def test_rates_and_times_are_judged_the_right_way_round(self):
+        size = 16 * MIB
+        rows = {
+            ("same", "auto", "copy_bandwidth", "exportable", size): 1000,
+            ("same", "auto", "bandwidth", "exportable", size): 960,
+            ("isolated", "auto", "bandwidth", "exportable", size): 900,
+            ("same", "auto", "latency", "gpu", 8): 3,
+            ("same", "none", "latency", "gpu", 8): 4,
+            ("same", "auto", "copy_latency", "gpu", 8): 2,
+        }
+        verdicts = self.verdicts(self.figures(rows))
+        text = "native, {}, exportable, from 16 MiB: at least 0.95 of bare copies"
+        self.assertEqual(verdicts[text.format("same")], [])
+        self.assertEqual(len(verdicts[text.format("isolated")]), 1)
+        self.assertEqual(
+            verdicts["native, exportable, bandwidth: isolated within 5 % of one place"],
+            ["16777216 B: 900, and in one place 960"],
+        )
+        self.assertEqual(verdicts["native, same, gpu: latency below UCX's"], [])
+        self.assertEqual(len(verdicts["native, gpu: 8 B take at most 1.3 x a bare copy"]), 1)

