@@ -132,6 +132,8 @@ static void reset() {
 
 static void launch_and_tell(cudaGraph_t graph, size_t bytes) {
     cudaGraphExec_t executable;
+    // Nodes have addresses; memory comes later.
+    require_nothing("made");
     SAY(cudaGraphInstantiate(&executable, graph, 0));
     SAY(cudaGraphUpload(executable, stream));
     SAY(cudaStreamSynchronize(stream));
@@ -241,6 +243,8 @@ static void unfreed() {
     SAY(cudaFree(memory));
     SAY(cudaDeviceGraphMemTrim(0));
     SAY(cudaGraphExecDestroy(executable));
+    SAY(cudaDeviceGraphMemTrim(0));
+    require_nothing("without an executable graph");
     SAY(cudaGraphInstantiate(&automatic, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));
     for (int i = 0; i < 3; i++) SAY(cudaGraphLaunch(automatic, stream));
     SAY(cudaStreamSynchronize(stream));

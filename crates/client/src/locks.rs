@@ -147,6 +147,8 @@ ranks! {
     UserObjects,
     /// All graphs and their nodes.
     Graphs,
+    /// Memory of graphs that is given back when launches are done.
+    RetiredGraphMemory,
     /// The making of an event on the server.
     EventMaking,
     /// Memory of which a server has a mirror.
@@ -155,6 +157,8 @@ ranks! {
     GraphAllocations,
     /// Memory that launches of graphs have allocated.
     LiveGraphMemory,
+    /// Who needs the memory at the addresses of a graph.
+    GraphReservation,
     /// How much memory graphs hold.
     GraphMemoryUsage,
     /// Buffers that wait for their next use.

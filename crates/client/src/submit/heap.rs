@@ -48,7 +48,7 @@ pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap
 
 /// The devices (the server's numbers) that reach memory of a device. They get access from the beginning: the driver
 /// copies memory of its own from any device, with or without peer access, and must be able to do so with ours.
-fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
+pub fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
     let session = device::without_context(device).and_then(session::of).ok();
     let own = device::on_server(device).ok();
     let count = session.map_or(0, |session| session.snapshot.devices.len());

@@ -10,6 +10,7 @@ use crate::model::graph::work::Work;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
 use crate::model::{context, device, graph};
+use crate::submit::graph::memory::Servers;
 use crate::submit::pool::places::{self, Place};
 use crate::submit::pool::ranges::Ranges;
 use crate::submit::pool::{self, PoolState};
@@ -329,7 +330,7 @@ unsafe fn allocate(
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         let (graph, tips) = capture::place(&stream)?;
-        let allocation = Allocation::on(graph, &tips, device, size)?;
+        let allocation = Allocation::on(graph, &tips, device, size, &Servers)?;
         let address = allocation.address;
         capture::add(&stream, Work::Allocate(allocation))?;
         // SAFETY: not null, so there is room for the result.

@@ -1,14 +1,15 @@
 //! Memory of allocation nodes.
 //!
 //! The address of such memory is known when the node is made and stays what it is for as long as the graph and its
-//! executable graphs live, so the memory is allocated once, with the node, and freed with the last of them. What is
-//! in it between two launches is nobody's business. Nodes of one graph share memory where one comes after the end of
-//! the other ([`sharing`](super::sharing)).
+//! executable graphs live. The memory itself is there while an executable graph needs it, or the program
+//! ([`reservation`](super::reservation)). What is in it between two launches is nobody's business. Nodes of one graph share
+//! memory where one comes after the end of the other ([`sharing`](super::sharing)).
 
+use super::reservation::{self, Addresses, Backing, Hold, Reservation, Usage};
 use super::{Edge, world};
 use crate::locks::{Mutex, rank};
+use crate::model::memory::{self, Origin};
 use crate::model::{context, device};
-use crate::submit::allocation;
 use causeway_api::handle::{Graph, Handle};
 use causeway_api::sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemAllocationType,
@@ -26,6 +27,8 @@ pub struct Block {
     pub size: usize,
     /// The program's number of its device.
     pub device: CUdevice,
+    /// What it is a part of.
+    reservation: Arc<Reservation>,
 }
 
 /// The memory of one allocation node.
@@ -42,46 +45,50 @@ pub struct Allocation {
     has_free_node: AtomicBool,
 }
 
-/// Bytes of blocks of a device, now and at most since each of the two attributes was set back. All that is held belongs
-/// to graphs, so that what is used and what is reserved are the same.
-#[derive(Clone, Copy, Default)]
-struct Usage {
-    held: u64,
-    most_used: u64,
-    most_reserved: u64,
-}
-
 /// The memory that begins at each address; several nodes may have the same.
 type ByAddress = HashMap<CUdeviceptr, Vec<Weak<Allocation>>>;
+/// What the program has, by its address.
+type Live = HashMap<CUdeviceptr, (Arc<Allocation>, Hold)>;
 
 static ALLOCATIONS: LazyLock<Mutex<rank::GraphAllocations, ByAddress>> = LazyLock::new(Mutex::default);
 /// What launches have allocated and nothing has freed since, by its address. It outlives its graph.
-static LIVE: LazyLock<Mutex<rank::LiveGraphMemory, HashMap<CUdeviceptr, Arc<Allocation>>>> =
-    LazyLock::new(Mutex::default);
-static USAGE: LazyLock<Mutex<rank::GraphMemoryUsage, HashMap<CUdevice, Usage>>> =
-    LazyLock::new(Mutex::default);
+static LIVE: LazyLock<Mutex<rank::LiveGraphMemory, Live>> = LazyLock::new(Mutex::default);
 
 impl Block {
-    fn new(device: CUdevice, size: usize) -> Result<Arc<Self>, CUresult> {
+    fn new(
+        graph: Handle<Graph>,
+        device: CUdevice,
+        size: usize,
+        backing: &'static dyn Backing,
+    ) -> Result<Arc<Self>, CUresult> {
         let context = context::current_state()?;
         if context.device != device {
             return Err(crate::log::refuse_use!("memory of graphs on another device than the current one"));
         }
-        let address = allocation::allocate(size)?;
-        let mut usage = USAGE.lock();
-        let usage = usage.entry(device).or_default();
-        usage.held += size as u64;
-        usage.most_used = usage.most_used.max(usage.held);
-        usage.most_reserved = usage.most_reserved.max(usage.held);
-        Ok(Arc::new(Self { address, size, device }))
+        let room = world().graph_mut(graph)?.blocks.room(device, size);
+        let (reservation, address) = match room {
+            Some(room) => room,
+            None => {
+                // Without the lock, since the server may have to be asked.
+                let reservation = Reservation::new(device, size as u64, backing)?;
+                let address = world().graph_mut(graph)?.blocks.open(&reservation, size);
+                (reservation, address)
+            }
+        };
+        let Addresses { context, is_of_window, .. } = *reservation.addresses();
+        if is_of_window {
+            memory::add(address, size as u64, context, device, Origin::Allocation)?;
+        }
+        Ok(Arc::new(Self { address, size, device, reservation }))
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        USAGE.lock().entry(self.device).or_default().held -= self.size as u64;
-        // An error of the work before is reported by the stream; the context may be gone, and its memory with it.
-        let _ = allocation::free(self.address);
+        if self.reservation.addresses().is_of_window {
+            // A context that has ended took it out.
+            memory::remove(self.address, Origin::Allocation);
+        }
     }
 }
 
@@ -94,6 +101,7 @@ impl Allocation {
         graph: Handle<Graph>,
         before: &[Edge],
         parameters: &CUDA_MEM_ALLOC_NODE_PARAMS,
+        backing: &'static dyn Backing,
     ) -> Result<Arc<Self>, CUresult> {
         let properties = &parameters.poolProps;
         let is_on_device = properties.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
@@ -107,7 +115,7 @@ impl Allocation {
         if others.iter().any(|access| access.location.id != device) {
             return Err(crate::log::refuse_use!("memory of graphs that other devices reach"));
         }
-        Self::on(graph, before, device, parameters.bytesize)
+        Self::on(graph, before, device, parameters.bytesize, backing)
     }
 
     /// Memory on a device, for a node of a graph that comes after others: what earlier nodes had, if it suffices.
@@ -116,6 +124,7 @@ impl Allocation {
         before: &[Edge],
         device: CUdevice,
         size: usize,
+        backing: &'static dyn Backing,
     ) -> Result<Arc<Self>, CUresult> {
         device::on_server(device)?;
         let shared = world().take_memory(graph, before, device, size)?;
@@ -123,7 +132,7 @@ impl Allocation {
         let (block, address) = match shared {
             Some(part) => part,
             None => {
-                let block = Block::new(device, size)?;
+                let block = Block::new(graph, device, size, backing)?;
                 let address = block.address;
                 (block, address)
             }
@@ -157,8 +166,15 @@ impl Allocation {
         if live.contains_key(&self.address) {
             return if frees_itself { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
         }
-        live.insert(self.address, Arc::clone(self));
+        // The executable graph that is launched has it, so that the server is not asked.
+        let hold = self.hold()?;
+        live.insert(self.address, (Arc::clone(self), hold));
         Ok(())
+    }
+
+    /// Sees to it that there is memory, as long as the result lives.
+    pub fn hold(&self) -> Result<Hold, CUresult> {
+        self.block.reservation.hold()
     }
 }
 
@@ -182,7 +198,7 @@ pub fn free(address: CUdeviceptr) -> Option<Result<(), CUresult>> {
     let freed = LIVE.lock().remove(&address);
     match freed {
         // Dropped without the lock, since this may be the end of the memory.
-        Some(_allocation) => Some(Ok(())),
+        Some(_freed) => Some(Ok(())),
         None if ALLOCATIONS.lock().contains_key(&address) => Some(Err(CUresult::CUDA_ERROR_INVALID_VALUE)),
         None => None,
     }
@@ -210,10 +226,10 @@ fn select(address: CUdeviceptr) -> Vec<Arc<Allocation>> {
 
 /// Bytes of nodes of a device, as an attribute says.
 pub fn attribute(device: CUdevice, attribute: CUgraphMem_attribute) -> Result<u64, CUresult> {
-    let usage = USAGE.lock().get(&device).copied().unwrap_or_default();
+    let usage = reservation::usage(device);
     match attribute {
-        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT
-        | CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT => Ok(usage.held),
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT => Ok(usage.used),
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT => Ok(usage.reserved),
         CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => Ok(usage.most_used),
         CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => Ok(usage.most_reserved),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -226,17 +242,15 @@ pub fn reset_attribute(
     attribute: CUgraphMem_attribute,
     value: u64,
 ) -> Result<(), CUresult> {
-    let mut usage = USAGE.lock();
-    let usage = usage.entry(device).or_default();
-    let most = match attribute {
-        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => &mut usage.most_used,
-        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => &mut usage.most_reserved,
+    let reset = match attribute {
+        _ if value != 0 => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => |usage: &mut Usage| usage.most_used = 0,
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => {
+            |usage: &mut Usage| usage.most_reserved = 0
+        }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
-    if value != 0 {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    *most = usage.held;
+    reservation::count(device, reset);
     Ok(())
 }
 
@@ -244,7 +258,7 @@ pub fn reset_attribute(
 impl Block {
     /// A block of which nothing is allocated.
     pub fn for_test(address: CUdeviceptr, size: usize) -> Arc<Self> {
-        USAGE.lock().entry(0).or_default().held += size as u64;
-        Arc::new(Self { address, size, device: 0 })
+        let reservation = Reservation::for_test(address, size as u64);
+        Arc::new(Self { address, size, device: 0, reservation })
     }
 }

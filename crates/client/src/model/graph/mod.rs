@@ -7,6 +7,7 @@
 //! | in which order are nodes carried out, and by whom | [`order`] |
 //! | what is launched, and what may change of it | [`executable`], [`build`] |
 //! | where does memory of allocation nodes come from | [`memory`] |
+//! | when is there memory at its addresses | [`reservation`] |
 //! | which nodes have the same memory | [`sharing`] |
 //! | what lives as long as a graph | [`objects`] |
 
@@ -14,6 +15,7 @@ mod copying;
 pub mod memory;
 pub mod objects;
 pub mod order;
+pub mod reservation;
 mod sharing;
 pub mod work;
 
@@ -22,7 +24,7 @@ use crate::log::refuse_use;
 use crate::model::handles;
 use causeway_api::handle::{Context, Graph, GraphNode, Handle};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
-use memory::Block;
+use memory::{Allocation, Block};
 use objects::Held;
 use sharing::Blocks;
 use std::collections::{HashMap, HashSet};
@@ -211,6 +213,22 @@ impl World {
             return Ok(None);
         }
         Ok(self.graph_mut(graph)?.blocks.take(device, size, &earlier))
+    }
+
+    /// The memory of the allocation nodes of a graph, and of those that its nodes carry out.
+    pub fn allocations(&self, graph: Handle<Graph>) -> Result<Vec<Arc<Allocation>>, CUresult> {
+        let mut found = Vec::new();
+        for node in &self.graph(graph)?.nodes {
+            match &self.node(*node)?.work {
+                Work::Allocate(allocation) => found.push(Arc::clone(allocation)),
+                work => {
+                    for inner in work.graphs() {
+                        found.extend(self.allocations(inner)?);
+                    }
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Gives the graphs that a node carries out to it.

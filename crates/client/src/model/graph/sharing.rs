@@ -1,6 +1,7 @@
 //! Which nodes of a graph have the same memory: those of which one has been freed before the other is reached.
 
 use super::memory::Block;
+use super::reservation::Reservation;
 use causeway_api::handle::{GraphNode, Handle};
 use causeway_api::sys::{CUdevice, CUdeviceptr};
 use core::ops::Range;
@@ -12,7 +13,11 @@ const ALIGNMENT: u64 = 512;
 
 /// The memory of a graph's allocation nodes.
 #[derive(Default)]
-pub struct Blocks(Vec<Divided>);
+pub struct Blocks {
+    divided: Vec<Divided>,
+    /// The addresses that were reserved last, and how many bytes of them blocks have.
+    reserved: Option<(Arc<Reservation>, u64)>,
+}
 
 /// A block and what nodes have of it.
 type Divided = (Arc<Block>, Vec<Part>);
@@ -27,7 +32,7 @@ struct Part {
 impl Blocks {
     /// The nodes that free memory of blocks in which `size` bytes might find room.
     pub fn releases(&self, device: CUdevice, size: usize) -> HashSet<Handle<GraphNode>> {
-        let blocks = self.0.iter().filter(|(block, _)| block.device == device && block.size >= size);
+        let blocks = self.divided.iter().filter(|(block, _)| block.device == device && block.size >= size);
         blocks.flat_map(|(_, parts)| parts).filter_map(|part| part.freed_by).collect()
     }
 
@@ -40,7 +45,8 @@ impl Blocks {
         earlier: &HashSet<Handle<GraphNode>>,
     ) -> Option<(Arc<Block>, CUdeviceptr)> {
         let is_over = |part: &Part| part.freed_by.is_some_and(|node| earlier.contains(&node));
-        let blocks = self.0.iter_mut().filter(|(block, _)| block.device == device && block.size >= size);
+        let blocks =
+            self.divided.iter_mut().filter(|(block, _)| block.device == device && block.size >= size);
         let mut found: Option<(&mut Divided, Range<CUdeviceptr>)> = None;
         for entry in blocks {
             let (block, parts) = &*entry;
@@ -67,17 +73,36 @@ impl Blocks {
         Some((Arc::clone(block), address))
     }
 
+    /// Addresses for a new block among those that the graph has reserved.
+    pub fn room(&mut self, device: CUdevice, size: usize) -> Option<(Arc<Reservation>, CUdeviceptr)> {
+        let (reservation, used) = self.reserved.as_mut()?;
+        let start = used.next_multiple_of(ALIGNMENT);
+        let end = start.checked_add(size as u64)?;
+        let addresses = reservation.addresses();
+        if addresses.device != device || end > addresses.size {
+            return None;
+        }
+        *used = end;
+        Some((Arc::clone(reservation), addresses.base + start))
+    }
+
+    /// Takes addresses for the graph's blocks, and gives those of the first, which has `size` bytes.
+    pub fn open(&mut self, reservation: &Arc<Reservation>, size: usize) -> CUdeviceptr {
+        self.reserved = Some((Arc::clone(reservation), size as u64));
+        reservation.addresses().base
+    }
+
     /// Enters a block that a node of the graph has for itself until it frees it; nothing happens when it is known.
     pub fn enter(&mut self, block: &Arc<Block>, size: usize) {
-        if self.0.iter().all(|(known, _)| !Arc::ptr_eq(known, block)) {
+        if self.divided.iter().all(|(known, _)| !Arc::ptr_eq(known, block)) {
             let range = block.address..block.address + size as u64;
-            self.0.push((Arc::clone(block), vec![Part { range, freed_by: None }]));
+            self.divided.push((Arc::clone(block), vec![Part { range, freed_by: None }]));
         }
     }
 
     /// Notes which node of the graph frees the memory at an address.
     pub fn release(&mut self, address: CUdeviceptr, node: Handle<GraphNode>) {
-        let mut parts = self.0.iter_mut().flat_map(|(_, parts)| parts);
+        let mut parts = self.divided.iter_mut().flat_map(|(_, parts)| parts);
         if let Some(part) = parts.find(|part| part.range.start == address && part.freed_by.is_none()) {
             part.freed_by = Some(node);
         }
@@ -91,6 +116,7 @@ fn overlap(one: &Range<CUdeviceptr>, other: &Range<CUdeviceptr>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const BASE: CUdeviceptr = 0x7000_0000;
 
@@ -159,5 +185,86 @@ mod tests {
         assert!(blocks.releases(1, 1).is_empty() && blocks.take(1, 1, &after(&[1, 2, 3])).is_none());
         assert_eq!(take(&mut blocks, 5000, &[1, 2, 3]), Some(0x200_0000));
         assert_eq!(take(&mut blocks, 5000, &[1, 2]), Some(0));
+    }
+
+    /// What happens to a graph: a node that allocates so much, or one that frees an allocation, each after some of the nodes before.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Allocate { size: usize, after: Vec<usize> },
+        Free { which: usize, after: Vec<usize> },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let after = || prop::collection::vec(0..1000_usize, 0..3);
+        prop_oneof![
+            3 => (1..5000_usize, after()).prop_map(|(size, after)| Step::Allocate { size, after }),
+            2 => (0..1000_usize, after()).prop_map(|(which, after)| Step::Free { which, after }),
+        ]
+    }
+
+    /// A node with all that come before it, the bytes that it allocates, and the node that frees them.
+    struct Node {
+        ancestors: HashSet<u64>,
+        bytes: Range<CUdeviceptr>,
+        freed_by: Option<u64>,
+    }
+
+    proptest! {
+        #[test]
+        fn nodes_that_can_have_memory_at_the_same_time_share_no_byte(
+            steps in prop::collection::vec(step(), 1..60),
+        ) {
+            let (mut blocks, mut nodes, mut next) = (Blocks::default(), Vec::<Node>::new(), BASE);
+            for step in &steps {
+                let number = nodes.len() as u64;
+                let (Step::Allocate { after, .. } | Step::Free { after, .. }) = step;
+                let mut before: Vec<u64> =
+                    after.iter().filter(|_| number > 0).map(|other| *other as u64 % number).collect();
+                let unfreed: Vec<usize> = (0..nodes.len())
+                    .filter(|node| !nodes[*node].bytes.is_empty() && nodes[*node].freed_by.is_none())
+                    .collect();
+                let freed = match step {
+                    Step::Free { which, .. } if !unfreed.is_empty() => Some(unfreed[which % unfreed.len()]),
+                    Step::Free { .. } => continue,
+                    Step::Allocate { .. } => None,
+                };
+                before.extend(freed.map(|node| node as u64));
+                let mut ancestors: HashSet<u64> = before.iter().copied().collect();
+                for other in &before {
+                    ancestors.extend(&nodes[*other as usize].ancestors);
+                }
+                let earlier: HashSet<_> = ancestors.iter().map(|other| node(*other)).collect();
+                let bytes = match (step, freed) {
+                    (_, Some(freed)) => {
+                        blocks.release(nodes[freed].bytes.start, node(number));
+                        nodes[freed].freed_by = Some(number);
+                        0..0
+                    }
+                    (Step::Allocate { size, .. }, _) => {
+                        let start = blocks.take(0, *size, &earlier).map_or_else(
+                            || {
+                                let block = Block::for_test(next, *size);
+                                blocks.enter(&block, *size);
+                                next += 8192;
+                                block.address
+                            },
+                            |(_, address)| address,
+                        );
+                        start..start + *size as u64
+                    }
+                    (Step::Free { .. }, None) => 0..0,
+                };
+                nodes.push(Node { ancestors, bytes, freed_by: None });
+            }
+            for (number, one) in nodes.iter().enumerate() {
+                for (other_number, other) in nodes.iter().enumerate().skip(number + 1) {
+                    if one.bytes.is_empty() || other.bytes.is_empty() || !overlap(&one.bytes, &other.bytes) {
+                        continue;
+                    }
+                    let is_over = one.freed_by.is_some_and(|freed| other.ancestors.contains(&freed));
+                    prop_assert!(is_over, "{number} and {other_number} in {steps:?}");
+                }
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use crate::model::graph::work::{Calling, Copying, Filling, Kernel, Values, Work}
 use crate::model::graph::{self, Edge};
 use crate::submit::copy;
 use crate::submit::event;
+use crate::submit::graph::memory::Servers;
 use crate::submit::launch::Arguments;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{
@@ -130,7 +131,7 @@ pub(super) unsafe fn allocation(
     parameters: &mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> Result<Work, CUresult> {
     // SAFETY: as this function demands.
-    let allocation = unsafe { Allocation::new(graph::given(graph)?, before, parameters) }?;
+    let allocation = unsafe { Allocation::new(graph::given(graph)?, before, parameters, &Servers) }?;
     parameters.dptr = allocation.address;
     Ok(Work::Allocate(allocation))
 }

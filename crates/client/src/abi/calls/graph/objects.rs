@@ -3,7 +3,7 @@
 use super::Outcome;
 use crate::arguments::give;
 use crate::model::device;
-use crate::model::graph::{self, memory, objects, world};
+use crate::model::graph::{self, memory, objects, reservation, world};
 use crate::model::handles::RawHandle as _;
 use crate::submit::callbacks;
 use causeway_api::handle::Handle;
@@ -67,7 +67,9 @@ pub unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, cou
 
 /// Memory of nodes is freed with their graphs and no sooner.
 pub unsafe fn cuDeviceGraphMemTrim(device: CUdevice) -> Outcome {
-    device::on_server(device).map(|_| ())
+    device::on_server(device)?;
+    reservation::trim();
+    Ok(())
 }
 
 pub unsafe fn cuDeviceGetGraphMemAttribute(

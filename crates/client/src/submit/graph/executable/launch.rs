@@ -6,6 +6,7 @@
 
 use super::{Executable, Node, State, Step};
 use crate::arguments::Address;
+use crate::model::address::heap;
 use crate::model::graph::memory;
 use crate::model::graph::work::Work;
 use crate::model::handles::RawHandle as _;
@@ -68,6 +69,9 @@ impl Executable {
         }
         if !is_whole {
             self.note_launch(state, stream)?;
+        }
+        if !state.memory.is_empty() {
+            state.launched = Some(heap::stamp(stream));
         }
         Ok(())
     }

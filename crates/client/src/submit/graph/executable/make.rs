@@ -6,6 +6,7 @@ use crate::locks::Mutex;
 use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::graph::order::{self, Order, Ordered, Turn};
+use crate::model::graph::reservation::{self, Hold};
 use crate::model::graph::work::Work;
 use crate::model::graph::{World, world};
 use crate::model::handles;
@@ -63,6 +64,9 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     let sole_of = is_sole.then_some(graph);
     let facts = facts(&order, graph)?;
     let shares = plan::shares(&facts, world.graph(graph)?.on_server.as_ref()).map_err(Refusal::refuse)?;
+    reservation::trim();
+    // Before anything is sent: the driver looks at addresses of copies and fills.
+    let memory = hold(&world, graph)?;
     let mut parts = Vec::new();
     let built = make_parts(&mut world, graph, &order, &shares, flags, &mut parts);
     drop(world);
@@ -71,6 +75,7 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
         Err(status) => {
             // What was made of it is of no use; the reason why it was not made is what counts.
             let _ = destroy_parts(home, &parts);
+            reservation::retire(memory, None);
             return Err(status);
         }
     };
@@ -86,11 +91,27 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
         .collect();
     let places = nodes.iter().enumerate().map(|(place, node)| (node.node, place)).collect();
     let concerned = (0..nodes.len()).filter(|place| nodes[*place].work.concerns_launch()).collect();
-    let state = Mutex::new(State { nodes, concerned, steps, held, last: None });
+    let state = State { nodes, concerned, steps, held, memory, launched: None, last: None };
+    let state = Mutex::new(state);
     let children = order.children;
     let executable = Executable { handle, home, flags, sole_of, children, places, parts, state };
     EXECUTABLES.insert(handle, Arc::new(executable));
     Ok(handle)
+}
+
+/// Sees to it that there is memory for the allocation nodes of a graph.
+fn hold(world: &World, graph: Handle<Graph>) -> Result<Vec<Hold>, CUresult> {
+    let mut holds = Vec::new();
+    for allocation in world.allocations(graph)? {
+        match allocation.hold() {
+            Ok(hold) => holds.push(hold),
+            Err(status) => {
+                reservation::retire(holds, None);
+                return Err(status);
+            }
+        }
+    }
+    Ok(holds)
 }
 
 /// What counts of the nodes when the graph is divided.

@@ -19,9 +19,11 @@ pub use update::Mismatch;
 
 use super::build::{self, Address};
 use crate::locks::{Mutex, rank};
+use crate::model::address::heap::Stamp;
 use crate::model::context;
 use crate::model::graph::OnServer;
 use crate::model::graph::objects::Held;
+use crate::model::graph::reservation::{self, Hold};
 use crate::model::graph::work::Work;
 use crate::model::handles::{self, Registry};
 use crate::submit::callbacks::Task;
@@ -57,6 +59,10 @@ struct State {
     steps: Vec<Step>,
     /// User objects that it keeps.
     held: Held,
+    /// The memory of its allocation nodes.
+    memory: Vec<Hold>,
+    /// The end of the last launch, if it has such memory.
+    launched: Option<Stamp>,
     /// Where it was launched last, for a graph of several steps: one launch comes after the other.
     last: Option<(Handle<Stream>, Arc<EventState>)>,
 }
@@ -109,11 +115,13 @@ fn destroy_parts(home: Handle<Context>, parts: &[Part]) -> Result<(), CUresult> 
 pub fn destroy(raw: CUgraphExec) -> Result<(), CUresult> {
     let executable = EXECUTABLES.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(executable.handle);
+    reservation::trim();
     if !handles::is_valid(executable.home) {
         return Ok(());
     }
     let outcome = destroy_parts(executable.home, &executable.parts);
     let state = &mut *executable.state.lock();
+    reservation::retire(core::mem::take(&mut state.memory), state.launched.take().as_ref());
     if let Some((stream, event)) = state.last.take() {
         let held = core::mem::take(&mut state.held);
         if let (false, Ok(stream)) = (held.is_empty(), context::stream(stream)) {
