@@ -48,9 +48,8 @@ static void threads_modes() {
     }
 }
 
-// An allocation in the legacy default stream is not put into the graph of another stream's capture: it is refused as a call is that
-// may wait for the device. On an H100 the status was seen in the global mode (900, driver 580); the other modes and that the capture is
-// spoilt were not.
+// Memory is neither allocated nor freed in the legacy default stream while another stream's capture forbids what may wait. In the local
+// mode another thread may allocate, and the capturing one may not free. As seen on an H100 (driver 580).
 static void allocation_in_the_legacy_stream() {
     const char *names[] = {"global", "local", "relaxed"};
     for (int mode = 0; mode < 3; mode++) {

@@ -184,7 +184,7 @@ pub unsafe fn cuMemGetAllocationPropertiesFromHandle(
     let mut told = CUmemAllocationProp {
         type_: CUmemAllocationType(known.kind),
         requestedHandleTypes: CUmemAllocationHandleType(known.handle_types),
-        location: CUmemLocation { type_: CUmemLocationType(known.location), id: state.location_id() },
+        location: state.location(),
         ..CUmemAllocationProp::default()
     };
     told.allocFlags.compressionType = known.compression;

@@ -10,7 +10,7 @@ use crate::model::{context, device, graph, host_memory};
 use crate::remote::visible;
 use crate::submit::pool::ranges;
 use crate::submit::send;
-use crate::submit::{allocation, capture, pinned};
+use crate::submit::{allocation, capture, pinned, virtual_memory};
 use causeway_api::calls;
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use core::ffi::{c_char, c_void};
@@ -120,6 +120,11 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     context::current()?;
+    if let Some(base) = virtual_memory::open_mapping_at(p as CUdeviceptr) {
+        // NVIDIA's driver (580, H100) says where the mapping begins, whatever address in it was asked for, of a device's memory, too.
+        // SAFETY: not null, so there is room for the result.
+        return unsafe { give(pdptr, base) };
+    }
     let range = host_memory::find(p as usize).filter(visible::is_open);
     let range = range.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let start = visible::mirror(&range)?;
@@ -130,6 +135,8 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
 pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
     /// Mapped for devices, as with unified addresses all pinned and managed memory is.
     const MAPPED: u32 = 2;
+    /// Memory by `cuMemCreate` belongs to no context.
+    const PORTABLE: u32 = 1;
     let is_managed = || {
         let piece = memory::find(p as CUdeviceptr).filter(|piece| piece.origin.is_managed());
         piece.is_some_and(|piece| ranges::pool_of(piece.base).is_none())
@@ -137,6 +144,7 @@ pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
     let flags = match host_memory::find(p as usize) {
         Some(range) if !range.is_pooled => range.flags | MAPPED,
         None if is_managed() => MAPPED,
+        None if virtual_memory::open_mapping_at(p as CUdeviceptr).is_some() => PORTABLE | MAPPED,
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     // SAFETY: room for the result, or null.

@@ -306,6 +306,15 @@ pub unsafe fn cuMemAllocFromPoolAsync(
 }
 
 /// # Safety
+/// Memory is neither allocated nor freed in the legacy stream while a capture forbids calls that may wait: the driver (580,
+/// H100) says 900, and the capture is spoilt.
+fn refuse_legacy_in_capture(stream: CUstream, default_stream: DefaultStream) -> Outcome {
+    if streams::named(stream, default_stream)?.is_null() {
+        capture::refuse_unsafe()?;
+    }
+    Ok(())
+}
+
 /// `out` is null or has room for an address.
 unsafe fn allocate(
     out: *mut CUdeviceptr,
@@ -317,11 +326,7 @@ unsafe fn allocate(
     if out.is_null() || size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if streams::named(hStream, default_stream)?.is_null() {
-        // The driver does so with 900 (580, H100). That the capture is spoilt, and that this comes before the order with blocking
-        // streams, was not seen there: it is so for other calls that this status refuses.
-        capture::refuse_unsafe()?;
-    }
+    refuse_legacy_in_capture(hStream, default_stream)?;
     let stream = context::stream(streams::given(hStream, default_stream)?)?;
     let device = context::state(stream.context)?.device;
     if capture::of(&stream) != 0 {
@@ -349,6 +354,7 @@ pub unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream, default_strea
     if dptr == 0 {
         return Ok(());
     }
+    refuse_legacy_in_capture(hStream, default_stream)?;
     if capture::of(&stream) != 0 {
         if !graph::memory::may_be_freed(dptr) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -173,8 +173,12 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
             let is_inside = base - start < *length && size <= length - (base - start);
             is_inside && core::ptr::eq(*reserved_in, window)
         });
-    if size == 0 || !is_round || size > state.size || !is_reserved || map.meets_mapping(base, end) {
+    if size == 0 || !is_round || !is_reserved || map.meets_mapping(base, end) {
         return Err(INVALID);
+    }
+    if size > state.size {
+        // What NVIDIA's driver says (580, H100).
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let request =
         calls::allocation_map { allocation: state.handle, address: base, size: size as usize, offset: 0 };
@@ -303,6 +307,13 @@ pub fn reserved_at(address: CUdeviceptr) -> Option<(u64, u64)> {
     (address - base < *size).then_some((*base, *size))
 }
 
+/// Where the mapping begins in which an address lies, if a device may use it.
+pub fn open_mapping_at(address: CUdeviceptr) -> Option<CUdeviceptr> {
+    let map = MAP.lock();
+    let (base, mapping) = map.mapping_at(address)?;
+    (mapping.most_access() != 0).then_some(base)
+}
+
 /// The allocation that is mapped at an address.
 pub fn allocation_at(address: CUdeviceptr) -> Option<Arc<AllocationState>> {
     MAP.lock().mapping_at(address).map(|(_, mapping)| Arc::clone(&mapping.allocation))
@@ -347,9 +358,16 @@ pub fn import(descriptor: BorrowedFd<'_>) -> Result<Handle<Allocation>, CUresult
 }
 
 impl AllocationState {
-    /// The number that the program gave with the type of the location.
-    pub fn location_id(&self) -> i32 {
-        if self.host.is_some() { self.properties.location_id } else { self.device }
+    /// Where it is, as the program hears it. Memory of the host without a wish is that of node 0, with NVIDIA's driver, too.
+    pub fn location(&self) -> CUmemLocation {
+        let asked = CUmemLocationType(self.properties.location);
+        match asked {
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
+                CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, id: 0 }
+            }
+            _ if self.host.is_some() => CUmemLocation { type_: asked, id: self.properties.location_id },
+            _ => CUmemLocation { type_: asked, id: self.device },
+        }
     }
 
     /// Takes one use away; the last one releases the memory.
