@@ -139,7 +139,7 @@ fn main() -> ExitCode {
         Command::TuneHere(arguments) => tune::tune_here(&arguments).map_err(Trouble::of(1)),
         Command::Worker(arguments) => {
             let _at_end = logging::start(&arguments);
-            Ok(causeway_server::broker::worker_main())
+            Ok(causeway_server::worker_main())
         }
     };
     outcome.unwrap_or_else(|trouble| {

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use causeway_access::keys::file::{self, KeyFileError};
 use causeway_access::{DEFAULT_PORT, Endpoint, Target, TargetError};
 use causeway_api::coverage::FINGERPRINT;
-use causeway_server::broker::heartbeat::{HungWorker, Patience};
 use causeway_server::broker::{
     Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER, GpuChoice, PeerRange,
     StartError,
 };
+use causeway_server::heartbeat::{HungWorker, Patience};
 use causeway_sync::awake::{self, BadCores};
 use clap::Args;
 use nix::unistd::{Group, User};

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use causeway_link::{Destination, Link, LinkError, LinkEvents};
-use causeway_server::broker::WorkerStart;
+use causeway_server::handover::WorkerStart;
 
 struct SendBack(Link);
 
@@ -26,7 +26,7 @@ impl LinkEvents for SendBack {
 }
 
 fn main() -> ExitCode {
-    let start = match WorkerStart::receive() {
+    let start = match WorkerStart::receive(causeway_server::worker::prepare) {
         Ok(start) => start,
         Err(error) => {
             eprintln!("{error}");

@@ -13,10 +13,10 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Command, ExitCode};
 
-use causeway_server::broker::WorkerStart;
+use causeway_server::handover::WorkerStart;
 
 fn main() -> ExitCode {
-    let mut start = match WorkerStart::receive() {
+    let mut start = match WorkerStart::receive(causeway_server::worker::prepare) {
         Ok(start) => start,
         Err(error) => {
             eprintln!("{error}");

@@ -1,6 +1,6 @@
 //! The bodies of the fuzz targets of this crate.
 
-pub use crate::broker::messages::fuzzing::control;
+pub use crate::protocol::messages::fuzzing::control;
 pub use crate::worker::fuzzing::commands;
 
 #[cfg(test)]

@@ -4,7 +4,20 @@
 //! GPU. A [`worker`] serves one client process, so that a GPU fault, a crash or a leak ends with its owner.
 //! One process more, the monitor, answers everybody who only asks how the GPUs are; it is started with the first such question.
 //! And whoever asks what the server's machine is like (`causeway doctor --on`) gets a process for that question alone.
+//!
+//! | room | question |
+//! | --- | --- |
+//! | [`broker`] | Who serves whom? |
+//! | `process` | What does a process do that the broker has started? |
+//! | [`worker`], `monitor`, `diagnosis` | How is a client served, asked about the GPUs, told of the machine? |
+//! | [`handover`] | How does a process get its client, and how does it reach the broker? |
+//! | `protocol` | What do broker and processes say to each other? |
+//! | [`heartbeat`] | Does a worker still work? |
+//! | `admission` | Who may come in, and how many may stay? |
+//! | [`cache`] | Which images of earlier sessions are kept? |
+//! | [`back_end`] | What executes driver calls? |
 
+mod admission;
 pub mod back_end;
 pub mod broker;
 pub mod cache;
@@ -12,5 +25,11 @@ mod diagnosis;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod handover;
+pub mod heartbeat;
 mod monitor;
+mod process;
+mod protocol;
 pub mod worker;
+
+pub use process::worker_main;

@@ -18,10 +18,10 @@ use causeway_wire::handshake::Answer;
 use causeway_wire::text::Printable;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::admission::{Full, Seats, Source};
 use crate::back_end::{self, GpuChoice};
-use crate::broker::admission::{Full, Seats, Source};
-use crate::broker::control::Control;
-use crate::broker::messages::{self, ControlError, ToMonitor, WorkerOf};
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ControlError, ToMonitor, WorkerOf};
 
 /// Clients that may ask at the same time; more are refused.
 const MOST_CLIENTS: usize = 512;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use causeway_access::{Key, Target};
 use causeway_connection::dial_here;
 use causeway_link::{ConnectError, Session, TransportKind};
-use causeway_server::broker::heartbeat::{HungAction, HungWorker, Patience};
 use causeway_server::broker::{Broker, BrokerConfig, RunningBroker};
+use causeway_server::heartbeat::{HungAction, HungWorker, Patience};
 use parking_lot::{Mutex, MutexGuard};
 use support::{assert_echo, config, open, refusal, wait_for_sessions};
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use thiserror::Error;
 
-use super::GpuChoice;
+use super::choice::GpuChoice;
 
 /// What executes driver calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Nobody gets the software GPU who was not told: only the owner of the server can allow it, and then the log says each time
 //! that it is so.
 
-use super::GpuChoice;
+use super::choice::GpuChoice;
 
 /// Opens the software GPU in the driver's place, if that is allowed. `cause` is the sentence that says why the driver, or what
 /// else was to be opened of it, cannot be used.

@@ -5,11 +5,13 @@
 //! | `choice` | Which one does the server's owner want? |
 //! | `built_in` | Which ones does this build hold? Each is a feature of this crate. |
 //! | `driver`, `software` | How is each opened? |
+//! | `error` | Why can none serve as it is wanted? |
 //! | `fallback` | What serves where NVIDIA's driver cannot be used? |
 
 mod built_in;
 mod choice;
 mod driver;
+mod error;
 mod fallback;
 mod software;
 
@@ -18,22 +20,10 @@ use std::sync::Arc;
 use causeway_gpu::Gpu;
 use causeway_gpu::monitor::Monitor;
 use fallback::without_driver;
-use thiserror::Error;
 
 pub use built_in::{BUILT_IN, BackEnd, NotBuiltIn};
 pub use choice::{GpuChoice, UnknownGpu};
-
-/// Why no back end can serve as the server's owner wants it.
-#[derive(Debug, Error)]
-pub enum BackEndError {
-    /// This build does not hold it.
-    #[error(transparent)]
-    NotBuiltIn(#[from] NotBuiltIn),
-    /// The environment asks for a software GPU that there cannot be.
-    #[cfg(feature = "software")]
-    #[error(transparent)]
-    SoftwareGpu(#[from] causeway_gpu_software::InvalidOption),
-}
+pub use error::BackEndError;
 
 /// Whether a server can work like this at all. Nothing is started.
 ///

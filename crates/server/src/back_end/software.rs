@@ -5,9 +5,9 @@ use std::sync::Arc;
 use causeway_gpu::Gpu;
 use causeway_gpu::monitor::Monitor;
 
-use super::BackEndError;
 #[cfg(not(feature = "software"))]
 use super::built_in::{BackEnd, NotBuiltIn};
+use super::error::BackEndError;
 
 /// Starts a software GPU as the environment says.
 ///

@@ -12,7 +12,7 @@ use causeway_access::Key;
 use causeway_access::keys::file::{self, KeyFileError};
 use parking_lot::Mutex;
 
-use super::origin::Origin;
+use crate::admission::Origin;
 
 /// What a caller over a network must prove.
 #[derive(Debug, Clone)]

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use causeway_wire::handshake::SessionId;
 use parking_lot::Mutex;
 
+use crate::protocol::messages::Token;
+
 /// The most bytes that a thing may have.
 const LONGEST: usize = 256;
-
-/// The name of a thing.
-pub type Token = [u8; 16];
 
 /// Something that a session has left.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use causeway_sandbox::Wanted;
 
 use super::access::{Access, AllowedUsers};
 use super::dial::PeerRange;
-use super::heartbeat::{HungWorker, Patience};
 use crate::back_end::GpuChoice;
+use crate::heartbeat::{HungWorker, Patience};
 
 /// Where module images are kept between sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct BrokerConfig {
     pub allowed: AllowedUsers,
     /// The program that is started as a worker.
     pub worker_program: PathBuf,
-    /// Its arguments; it must call [`worker_main`](super::worker_main).
+    /// Its arguments; it must call [`worker_main`](crate::worker_main).
     pub worker_arguments: Vec<OsString>,
     /// Which GPU the workers work with.
     pub gpu: GpuChoice,

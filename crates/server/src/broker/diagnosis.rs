@@ -13,13 +13,13 @@ use causeway_wire::handshake::ClientHello;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::Shared;
-use super::admission::{Place, Source};
-use super::listen::refuse;
-use super::messages::{self, ControlError, ToWorker};
-use super::origin::Origin;
+use super::refusal::refuse;
+use super::shared::Shared;
 use super::spawn::{Spawner, describe};
 use super::started::Started;
+use crate::admission::Origin;
+use crate::admission::{Place, Source};
+use crate::protocol::messages::{self, ControlError, ToWorker};
 
 /// How long one may take. A driver that hangs is given up after 40 s.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -12,9 +12,9 @@ use causeway_sync::threads;
 use crossbeam_channel::{Sender, bounded};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
-use super::control::Control;
-use super::messages::{self, ToWorker};
 use crate::cache::{CacheStart, ImageCache};
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ToWorker};
 
 /// Questions that wait. A worker asks a few at a time; one that asks more gets nothing.
 const MOST_WAITING: usize = 64;
@@ -128,7 +128,7 @@ fn keep(cache: &ImageCache, hash: [u8; 32], memory: OwnedFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::messages::receive;
+    use crate::protocol::messages::receive;
     use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
     use std::io::{Read as _, Write as _};
 

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_connection::channel::{Connection, end_after_last_words};
+use causeway_connection::channel::Connection;
 use causeway_link::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
@@ -19,11 +19,12 @@ use causeway_wire::handshake::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::listen;
 
-use super::admission::{Handshakes, Place, Source};
-use super::messages::{self, ToWorker};
-use super::origin::Origin;
+use super::refusal::refuse;
 use super::sessions::Joiner;
-use super::{Shared, diagnosis, session};
+use super::shared::Shared;
+use super::{diagnosis, session};
+use crate::admission::{Handshakes, Origin, Place, Source};
+use crate::protocol::messages::{self, ToWorker};
 
 /// How long accepting pauses when the system has no descriptors or memory left.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -321,12 +322,4 @@ fn add_peer(
     let (socket, keys) = messages::take_apart(connection)?;
     let (ticket, connection) = (hello.ticket, hello.connection);
     messages::send(&control, &ToWorker::Peer { ticket, connection, keys }, Some(&socket))
-}
-
-/// Tells a caller why it is turned away, and ends the connection.
-pub fn refuse(connection: &mut Connection, text: &str) {
-    let refusal = Answer::Refused { text: text.into() };
-    // The caller may be gone already; it is turned away either way.
-    let _ = connection.send_handshake(|out| refusal.encode(out));
-    end_after_last_words(connection.socket());
 }

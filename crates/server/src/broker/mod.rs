@@ -8,15 +8,13 @@
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|
 //! | [`access`]   | Who may use the server, by which key or as which user?                        |
-//! | `admission`  | Who may come in, and how many may stay?                                       |
 //! | `board`      | What have sessions left for each other?                                      |
 //! | `dial`       | Where does the broker connect to for a worker?                                |
-//! | `exchange`   | How does a worker leave something there, and take it?                         |
 //! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
 //! | `config`     | What can be set, and what is refused?                                        |
 //! | `listen`     | Who has knocked, and what becomes of what it wants?                           |
 //! | `local`      | At which sockets is the broker reached from its own host?                     |
-//! | `origin`     | Where does a caller come from?                                                |
+//! | `refusal`    | How is a caller told that it is turned away?                                  |
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
 //! | `spawn`      | How is a worker process started, and what may its client set up in it?         |
 //! | `session`    | How does a session run, from its request to the end of its worker?             |
@@ -25,31 +23,22 @@
 //! | `monitor`    | Who answers monitoring sessions?                                              |
 //! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
 //! | `started`    | What does the broker have of a process that it has started?                   |
-//! | `confined`   | How does such a process confine itself?                                       |
-//! | `messages`   | What do broker and worker say to each other?                                  |
-//! | [`heartbeat`]| Does a worker still work?                                                     |
-//! | [`handover`] | How does a worker process get its client?                                     |
+//! | `shared`     | What do the broker's threads share?                                            |
 
 pub mod access;
-pub(crate) mod admission;
 mod board;
 mod config;
-mod confined;
-pub(crate) mod control;
 mod diagnosis;
 mod dial;
-mod exchange;
-pub mod handover;
-pub mod heartbeat;
 mod images;
 mod listen;
 mod local;
-pub(crate) mod messages;
 mod monitor;
-pub(crate) mod origin;
 mod questions;
+mod refusal;
 mod session;
 mod sessions;
+mod shared;
 mod spare;
 mod spawn;
 mod started;
@@ -72,16 +61,15 @@ pub use crate::back_end::GpuChoice;
 pub use access::{Access, AllowedUsers};
 pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};
-pub use handover::{WorkerError, WorkerStart, worker_main};
 
+use crate::admission::{Admission, Limits, LimitsError, Wishes, raise_limit};
 use crate::back_end::{self, BackEndError};
 use access::ServerKey;
-use admission::{Admission, Limits, LimitsError, Wishes, raise_limit};
 use board::Board;
-pub use exchange::{Exchange, PeerCaller};
 use local::LocalSockets;
 use monitor::Monitor;
 use sessions::Sessions;
+use shared::Shared;
 use spare::Spares;
 use spawn::Spawner;
 use thiserror::Error;
@@ -138,21 +126,6 @@ fn explain_bind(cause: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => "ports below 1024 are for root; choose a higher one".to_owned(),
         _ => cause.to_string(),
     }
-}
-
-/// Everything that the broker's threads share.
-struct Shared {
-    config: BrokerConfig,
-    key: ServerKey,
-    admission: Admission,
-    sessions: Sessions,
-    local: LocalSockets,
-    board: Board,
-    spawner: Arc<Spawner>,
-    spares: Arc<Spares>,
-    monitor: Monitor,
-    /// Whether workers end because the broker does.
-    stopping: AtomicBool,
 }
 
 /// Starts brokers.

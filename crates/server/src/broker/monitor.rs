@@ -21,14 +21,14 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 
-use super::admission::{Place, Source};
-use super::control::Control;
-use super::listen::refuse;
-use super::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
-use super::origin::Origin;
+use super::refusal::refuse;
 use super::spawn::{Spawner, describe};
 use super::started::Started;
+use crate::admission::Origin;
+use crate::admission::{Place, Source};
 use crate::back_end::GpuChoice;
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 
 /// How long a session waits until the monitor has been told of it: one that stands still holds up no session for longer.
 const PATIENCE: Duration = Duration::from_millis(100);

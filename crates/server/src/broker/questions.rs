@@ -12,12 +12,12 @@ use causeway_pipeline::MOST_LANES;
 use causeway_sync::threads;
 use causeway_wire::handshake::SessionId;
 
-use super::Shared;
 use super::board::Thing;
-use super::control::Control;
 use super::dial::dial;
 use super::images::SessionImages;
-use super::messages::{self, ToBroker, ToWorker};
+use super::shared::Shared;
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ToBroker, ToWorker};
 
 /// Connections that are made for one worker at the same time; a link has one for messages and at most so many lanes.
 const MOST_DIALS: u32 = MOST_LANES + 1;

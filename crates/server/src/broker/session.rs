@@ -17,18 +17,18 @@ use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::Shared;
-use super::control::Control;
-use super::heartbeat::{Beat, Finding, Patience, Step, Watchdog};
 use super::images::SessionImages;
-use super::listen::refuse;
-use super::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
-use super::origin::Origin;
 use super::questions::Questions;
+use super::refusal::refuse;
 use super::sessions::{Asked, Session};
+use super::shared::Shared;
 use super::spawn::{admitted, describe};
 use super::started::Started;
+use crate::admission::Origin;
 use crate::cache::{CacheStart, identity_of};
+use crate::heartbeat::{Beat, Finding, Patience, Step, Watchdog};
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
 
 /// Runs one session from its request to the end of its worker.
 pub fn run_session(

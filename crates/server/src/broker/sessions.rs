@@ -11,7 +11,7 @@ use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, Sessi
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::control::Control;
+use crate::protocol::control::Control;
 
 /// A session that has a worker.
 pub struct Session {

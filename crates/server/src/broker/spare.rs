@@ -10,10 +10,10 @@ use causeway_sandbox::Purpose;
 use causeway_sync::threads;
 use parking_lot::Mutex;
 
-use super::messages::{self, ControlError, ToWorker};
 use super::spawn::Spawner;
 use super::started::Started;
 use crate::back_end::GpuChoice;
+use crate::protocol::messages::{self, ControlError, ToWorker};
 
 /// Keeps a worker ready.
 pub struct Spares {

@@ -13,9 +13,9 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::config::BrokerConfig;
-use super::control::Control;
-use super::messages::{self, ControlError, ToWorker};
 use super::started::Started;
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ControlError, ToWorker};
 
 /// Starts worker processes on a thread that lives as long as the broker: the kernel kills a worker when the
 /// *thread* that started it ends, which is how a worker dies with its broker whatever ends that.

@@ -4,7 +4,7 @@ use std::process::Child;
 
 use causeway_sandbox::Jail;
 
-use super::control::Control;
+use crate::protocol::control::Control;
 
 /// A process that the broker has started, confined, and told nothing yet.
 pub struct Started {

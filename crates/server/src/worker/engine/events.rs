@@ -1,6 +1,6 @@
 //! What does the engine do with what the link tells it?
 
-use super::Engine;
+use super::parts::Engine;
 use causeway_link::{DescriptorError, Destination, Lease, LinkError, LinkEvents};
 use causeway_memory::SealedMemory;
 use causeway_sync::delays;
@@ -13,27 +13,24 @@ pub struct Events(pub Arc<Engine>);
 impl LinkEvents for Events {
     fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
         delays::inject();
-        let engine = Arc::clone(&self.0);
         if transfer & HOST_DONE_TRANSFER != 0 {
-            engine.host_done(transfer & !HOST_DONE_TRANSFER);
+            self.0.host_functions.returned(transfer & !HOST_DONE_TRANSFER);
             return None;
         }
-        self.0.incoming.open(&*self.0.gpu, transfer, total, move || engine.wake())
+        self.0.uploads.open(&self.0.session, transfer, total)
     }
 
     fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
-        let Some(arena) = self.0.arena.as_ref().filter(|_| transfer & HOST_DONE_TRANSFER == 0) else {
+        if transfer & HOST_DONE_TRANSFER != 0 {
             return Err(lease);
-        };
-        self.0.incoming.open_in_place(arena, transfer, lease)?;
-        self.0.wake();
-        Ok(())
+        }
+        self.0.uploads.open_in_place(&self.0.session, transfer, lease)
     }
 
     fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
         let memory = memory.inspect_err(|cause| tracing::warn!("memory of the client is not used: {cause}"));
-        self.0.client_memory.arrive(number, memory.ok());
-        self.0.wake();
+        self.0.memory.shared.arrive(number, memory.ok());
+        self.0.session.wake();
     }
 
     fn lost(&self, cause: &LinkError) {

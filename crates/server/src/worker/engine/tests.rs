@@ -1,7 +1,7 @@
 //! What becomes of commands that are refused.
 
 use super::Engine;
-use crate::broker::Exchange;
+use crate::handover::Exchange;
 use crate::worker::incoming::Buffer;
 use causeway_api::calls::{Opcode, copy_to_device};
 use causeway_api::handle::{Context, Handle, Stream};
@@ -38,15 +38,15 @@ fn session() -> CuResult<Session> {
     let address = gpu.memory_allocate(BYTES as usize)?;
     let engine = Engine::new(gpu, link, None, Exchange::alone());
     let context = Handle::new(1, 1);
-    engine.objects.insert(context, native)?;
+    engine.session().objects().insert(context, native)?;
     Ok(Session { engine, context, address, _ends: (receiver, client) })
 }
 
 impl Session {
     /// Has bytes come as transfer `number`, and a copy of them posted.
     fn copy(&self, number: u64, context: Handle<Context>, stream: Handle<Stream>, place: Region) {
-        assert!(self.engine.incoming.seek(number));
-        self.engine.incoming.brought(number, Ok(Buffer::Plain(vec![7; BYTES as usize])));
+        assert!(self.engine.uploads().incoming().seek(number));
+        self.engine.uploads().incoming().brought(number, Ok(Buffer::Plain(vec![7; BYTES as usize])));
         let data = Payload::Transfer { number, length: BYTES };
         let copy = copy_to_device { destination: place.into(), stream, publish: false, data };
         let mut payload = Vec::new();
@@ -71,6 +71,6 @@ fn the_bytes_of_a_refused_command_wait_no_longer() {
     ];
     for (number, (case, context, stream, place)) in (1..).zip(cases) {
         session.copy(number, context, stream, place);
-        assert!(!session.engine.incoming.knows(number), "{case}");
+        assert!(!session.engine.uploads().incoming().knows(number), "{case}");
     }
 }

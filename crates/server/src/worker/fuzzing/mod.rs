@@ -7,9 +7,9 @@
 mod script;
 
 use super::engine::Engine;
-use super::handle;
 use super::incoming::Buffer;
-use crate::broker::Exchange;
+use super::serve::handle;
+use crate::handover::Exchange;
 use causeway_api::handle::{
     Context, Event, Function, Graph, Handle, Kernel, Library, MemoryPool, Module, Native, Stream,
 };
@@ -62,10 +62,10 @@ pub fn commands(input: &[u8]) {
                 }
             }
             Happening::Transfer { number, bytes } => {
-                let incoming = &session.engine.incoming;
+                let incoming = session.engine.uploads().incoming();
                 if incoming.knows(number) || incoming.seek(number) {
                     incoming.brought(number, Ok(Buffer::Plain(bytes)));
-                    session.engine.wake();
+                    session.engine.session().wake();
                 }
             }
         }
@@ -106,11 +106,12 @@ impl Session {
         let begun = Instant::now();
         let Self { engine, client, .. } = self;
         engine.close();
-        engine.link.close();
+        engine.session().link().close();
         client.join().expect("the answers can be read");
-        while Arc::strong_count(&engine) > 1 {
+        // The engine itself has one of the session.
+        while Arc::strong_count(&engine) > 1 || Arc::strong_count(engine.session()) > 1 {
             // Commands that were parked may have stopped streams since.
-            engine.gates.lock().open_all();
+            engine.host_functions().open_all();
             assert!(begun.elapsed() < PATIENCE, "the work of a session has no end");
             std::thread::yield_now();
         }
@@ -121,18 +122,24 @@ impl Session {
 fn furnish(engine: &Engine, gpu: &SoftwareGpu) -> causeway_gpu::CuResult<u64> {
     let context = gpu.primary_context_retain(0, 0)?;
     gpu.make_current(context)?;
-    engine.objects.insert(Handle::<Context>::new(1, 0), context)?;
-    engine.objects.insert(Handle::<Stream>::new(1, 0), gpu.stream_create(0, 0)?)?;
-    engine.objects.insert(Handle::<Event>::new(1, 0), gpu.event_create(0)?)?;
+    engine.session().objects().insert(Handle::<Context>::new(1, 0), context)?;
+    engine.session().objects().insert(Handle::<Stream>::new(1, 0), gpu.stream_create(0, 0)?)?;
+    engine.session().objects().insert(Handle::<Event>::new(1, 0), gpu.event_create(0)?)?;
     let (form, options) = (Form::Single.number(), JitOptions::default());
     let module = gpu.module_load(form, &options, PTX.as_bytes())?;
-    engine.objects.insert(Handle::<Module>::new(1, 0), module)?;
-    engine.objects.insert(Handle::<Function>::new(1, 0), gpu.module_function(module, "store")?.0)?;
+    engine.session().objects().insert(Handle::<Module>::new(1, 0), module)?;
+    engine
+        .session()
+        .objects()
+        .insert(Handle::<Function>::new(1, 0), gpu.module_function(module, "store")?.0)?;
     let library = gpu.library_load(form, &options, PTX.as_bytes())?;
-    engine.objects.insert(Handle::<Library>::new(1, 0), library)?;
-    engine.objects.insert(Handle::<Kernel>::new(1, 0), gpu.library_kernel(library, "store")?.0)?;
-    engine.objects.insert(Handle::<Graph>::new(1, 0), gpu.graph_create()?)?;
-    engine.objects.insert(Handle::<MemoryPool>::new(1, 0), gpu.memory_pool_default(0)?)?;
+    engine.session().objects().insert(Handle::<Library>::new(1, 0), library)?;
+    engine
+        .session()
+        .objects()
+        .insert(Handle::<Kernel>::new(1, 0), gpu.library_kernel(library, "store")?.0)?;
+    engine.session().objects().insert(Handle::<Graph>::new(1, 0), gpu.graph_create()?)?;
+    engine.session().objects().insert(Handle::<MemoryPool>::new(1, 0), gpu.memory_pool_default(0)?)?;
     gpu.memory_allocate(ALLOCATED)
 }
 

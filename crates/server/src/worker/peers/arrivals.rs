@@ -4,21 +4,11 @@
 //! memory, a connection for setting up queue pairs means verbs, a lane means TCP. The broker hands each connection over on a thread of its own, so that any of them may be the
 //! first to come here.
 
+use crate::handover::Arrival;
 use causeway_wire::handshake::LaneToken;
 
 /// Lanes that may wait for the first connection of their link. The broker lets no more come with a ticket than a link has.
 const MOST_EARLY: usize = 256;
-
-/// What has come with a ticket; `C` is a connection, `S` what joins the workers otherwise than by connections.
-#[derive(Debug)]
-pub enum Arrival<C, S> {
-    /// The connection that carries messages.
-    First(C),
-    /// A lane.
-    Lane(C),
-    /// The wish to be joined otherwise.
-    Joins(S),
-}
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! What may another worker read, and how does it get it?
 
 use crate::worker::arena::Arena;
-use crate::worker::copies::Landing;
-use crate::worker::direct::Direct;
-use crate::worker::engine::Engine;
+use crate::worker::landing::Landing;
+use crate::worker::pool::Pool;
+use crate::worker::rdma::Direct;
+use crate::worker::session::Session;
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_gpu::busy::Busy;
@@ -13,6 +14,8 @@ use causeway_sync::threads;
 use causeway_wire::codec::Encode;
 use causeway_wire::lent::LentMemory;
 use causeway_wire::message::{Messages, PeerMessage};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +26,7 @@ const MOST_ASKED_FOR: usize = 512 << 20;
 const LEAST_COUNTED: usize = 16 << 10;
 
 /// What is known of an offer.
-pub enum Offered {
+enum Offered {
     /// It has come.
     Here(Offer),
     /// The client made it, and it cannot be had.
@@ -34,8 +37,28 @@ pub enum Offered {
 
 impl Offered {
     /// Whether it lies in a context.
-    pub fn is_of(&self, context: Handle<Context>) -> bool {
+    fn is_of(&self, context: Handle<Context>) -> bool {
         matches!(self, Self::Here(offer) if offer.context == context)
+    }
+}
+
+/// What other workers may read, by the client's numbers.
+#[derive(Default)]
+pub struct Offers(Mutex<FxHashMap<u64, Offered>>);
+
+impl Offers {
+    /// The client has made an offer. Readings that came before it go on, on a thread of `steps`, also where it cannot be had.
+    pub fn make(&self, number: u64, offer: CuResult<Offer>, steps: &Pool) {
+        let offered = offer.map_or_else(Offered::Refused, Offered::Here);
+        let before = self.0.lock().insert(number, offered);
+        if let Some(Offered::Awaited(readings)) = before {
+            steps.run(move || readings.into_iter().for_each(Reading::go_on));
+        }
+    }
+
+    /// Forgets what lies in a context that is about to end.
+    pub fn context_ends(&self, context: Handle<Context>) {
+        self.0.lock().retain(|_, offered| !offered.is_of(context));
     }
 }
 
@@ -52,7 +75,8 @@ pub struct Offer {
 
 /// One worker that reads here.
 struct Source {
-    engine: Arc<Engine>,
+    session: Arc<Session>,
+    offers: Arc<Offers>,
     link: Link,
     /// Memory shared with it, where the link has any.
     arena: Option<Arc<Arena>>,
@@ -62,7 +86,7 @@ struct Source {
 }
 
 /// A part of an offer that a peer wants.
-pub struct Reading {
+struct Reading {
     source: Arc<Source>,
     offer: u64,
     at: [u64; 3],
@@ -101,10 +125,17 @@ impl LinkEvents for Events {
 }
 
 /// Serves a worker that has come with a ticket, on a thread of its own, until it goes.
-pub fn serve(engine: &Arc<Engine>, link: &Link, mut receiver: Receiver, direct: Option<Direct>) {
+pub fn serve(
+    session: &Arc<Session>,
+    offers: &Arc<Offers>,
+    link: &Link,
+    mut receiver: Receiver,
+    direct: Option<Direct>,
+) {
     link.start(Arc::new(Events));
     let source = Arc::new(Source {
-        engine: Arc::clone(engine),
+        session: Arc::clone(session),
+        offers: Arc::clone(offers),
         link: link.clone(),
         arena: link.regions().map(Arena::new),
         direct,
@@ -146,7 +177,7 @@ impl Source {
                 Ok(())
             }
             PeerMessage::Done { offer } => {
-                self.engine.peers.offers.lock().remove(&offer);
+                self.offers.0.lock().remove(&offer);
                 Ok(())
             }
             PeerMessage::Failed { .. } | PeerMessage::Lent { .. } => {
@@ -163,17 +194,17 @@ impl Source {
 
 impl Reading {
     /// Reads, or waits for the client's offer to come.
-    pub fn go_on(self) {
-        let engine = Arc::clone(&self.source.engine);
+    fn go_on(self) {
+        let source = Arc::clone(&self.source);
         let offer = {
-            let mut offers = engine.peers.offers.lock();
+            let mut offers = source.offers.0.lock();
             match offers.entry(self.offer).or_insert_with(|| Offered::Awaited(Vec::new())) {
                 Offered::Here(offer) => Ok(*offer),
                 Offered::Refused(status) => Err(*status),
                 Offered::Awaited(readings) => return readings.push(self),
             }
         };
-        let (source, transfer) = (Arc::clone(&self.source), self.transfer);
+        let transfer = self.transfer;
         if let Err(status) = offer.and_then(|offer| self.begin(&offer)) {
             source.fail(transfer, status);
         }
@@ -185,9 +216,9 @@ impl Reading {
         let part = offer.place.part(self.at, self.size).ok_or(invalid)?;
         let bytes = part.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.filter(|bytes| *bytes > 0).ok_or(invalid)?;
-        let engine = Arc::clone(&self.source.engine);
-        engine.enter_context(offer.context)?;
-        let reached = self.source.direct.as_ref().and_then(|direct| direct.reach(&*engine.gpu, &part));
+        let session = Arc::clone(&self.source.session);
+        session.enter_context(offer.context)?;
+        let reached = self.source.direct.as_ref().and_then(|direct| direct.reach(session.gpu(), &part));
         let reading = match reached {
             Some((memory, address, length)) => match self.send_by_card(&memory, address, length) {
                 None => return Ok(()),
@@ -197,13 +228,13 @@ impl Reading {
         };
         let landing = match (&reading.source.arena, reading.source.link.piece(bytes)) {
             (Some(arena), Some(piece)) => {
-                arena.prepare(&*engine.gpu, piece.as_ptr(), piece.len());
+                arena.prepare(session.gpu(), piece.as_ptr(), piece.len());
                 Landing::Shared(piece)
             }
-            _ => Landing::Staged(engine.gpu.staging(bytes)?),
+            _ => Landing::Staged(session.gpu().staging(bytes)?),
         };
-        let busy = Busy::copy_from_device(&*engine.gpu, &part, landing, offer.stream)?;
-        busy.after(&*engine.gpu, move |outcome| match outcome {
+        let busy = Busy::copy_from_device(session.gpu(), &part, landing, offer.stream)?;
+        busy.after(session.gpu(), move |outcome| match outcome {
             Ok(landing) => Outgoing { reading, landing }.send(),
             Err(status) => reading.source.fail(reading.transfer, status),
         })

@@ -1,8 +1,9 @@
 //! Which pieces of a copy are under way, and when does its stream go on?
 
-use super::Reader;
-use super::wanted::{Arrived, Wanted};
-use crate::worker::engine::{Engine, Head};
+use super::reader::{Asked, Reader};
+use super::wanted::{Arrived, Asker};
+use crate::worker::pool::Pool;
+use crate::worker::session::{Head, Session};
 use causeway_api::calls::peer_copy;
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
@@ -15,11 +16,13 @@ use causeway_wire::codec::Encode;
 use causeway_wire::message::PeerMessage;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// One copy.
-pub(super) struct Copy {
-    pub(super) reader: Arc<Reader>,
+struct Copy {
+    session: Arc<Session>,
+    /// The one thread that takes each copy's next step.
+    steps: Arc<Pool>,
+    reader: Arc<Reader>,
     head: Head,
     offer: u64,
     destination: NativePlace,
@@ -45,49 +48,56 @@ enum End {
     Over,
 }
 
-impl Engine {
-    /// Puts a copy from another worker into a stream.
-    pub(in crate::worker) fn copy_from_peer(
-        self: &Arc<Self>,
-        head: Head,
-        request: &peer_copy,
-    ) -> CuResult<()> {
-        let reader = self.peers.reader(request.peer)?;
-        let stream = self.objects.native(request.stream)?;
-        let destination = request.destination.natives(&self.objects)?;
-        let (plan, pieces) =
-            pieces(&destination, reader.link.kind()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let copy = Arc::new(Copy {
-            head,
-            offer: request.offer,
-            destination,
-            writing: self.writing_stream(head.context)?,
-            buffers: plan.buffers,
-            state: Mutex::new(State {
-                pieces: Box::new(pieces),
-                under_way: 0,
-                failure: None,
-                end: End::Open(None),
-            }),
-            reader,
-        });
-        let (engine, reached) = (Arc::clone(self), Arc::clone(&copy));
-        let gate = self.gpu.gate(
-            stream,
-            Box::new(move || {
-                engine.peers.steps.run(move || Arc::clone(&reached.reader).take_turn(reached));
-            }),
-        )?;
-        let mut state = copy.state.lock();
-        match &mut state.end {
-            End::Open(kept) => *kept = Some(gate),
-            End::Over => {
-                drop(state);
-                gate.open();
-            }
+/// Puts a copy from another worker into a stream. Its pieces are written to the device in the stream `writing`, and its steps
+/// are taken on the one thread of `steps`.
+pub fn copy(
+    session: &Arc<Session>,
+    steps: &Arc<Pool>,
+    reader: Arc<Reader>,
+    writing: Native<Stream>,
+    head: Head,
+    request: &peer_copy,
+) -> CuResult<()> {
+    let stream = session.objects().native(request.stream)?;
+    let destination = request.destination.natives(session.objects())?;
+    let (plan, pieces) =
+        pieces(&destination, reader.link.kind()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let copy = Arc::new(Copy {
+        session: Arc::clone(session),
+        steps: Arc::clone(steps),
+        head,
+        offer: request.offer,
+        destination,
+        writing,
+        buffers: plan.buffers,
+        state: Mutex::new(State {
+            pieces: Box::new(pieces),
+            under_way: 0,
+            failure: None,
+            end: End::Open(None),
+        }),
+        reader,
+    });
+    let reached = Arc::clone(&copy);
+    let gate = session.gpu().gate(
+        stream,
+        Box::new(move || {
+            let steps = Arc::clone(&reached.steps);
+            steps.run(move || {
+                let reader = Arc::clone(&reached.reader);
+                reader.take_turn(Box::new(move || reached.go_on()));
+            });
+        }),
+    )?;
+    let mut state = copy.state.lock();
+    match &mut state.end {
+        End::Open(kept) => *kept = Some(gate),
+        End::Over => {
+            drop(state);
+            gate.open();
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// How a copy is read, and its pieces. Rows of arrays stay whole: what their elements are only the driver knows.
@@ -114,7 +124,7 @@ fn size(piece: Piece) -> [u64; 3] {
 
 impl Copy {
     /// Reads as many pieces as may be under way, and ends the copy when there is nothing left to do.
-    pub(super) fn go_on(self: &Arc<Self>) {
+    fn go_on(self: &Arc<Self>) {
         loop {
             let piece = {
                 let mut state = self.state.lock();
@@ -139,67 +149,33 @@ impl Copy {
 
     /// Asks for a piece.
     fn read(self: &Arc<Self>, piece: Piece) -> CuResult<()> {
-        let reader = &self.reader;
-        let transfer = reader.next_transfer.fetch_add(1, Ordering::Relaxed);
-        let by_card = self.reach(piece)?;
-        let message = PeerMessage::Read {
-            offer: self.offer,
-            at: piece.at.map(|at| at as u64),
-            size: size(piece),
-            transfer,
-            by_card: by_card.is_some(),
-        };
-        reader.wanted.lock().insert(transfer, Wanted { copy: Arc::clone(self), piece, by_card });
-        let sent = reader.link.send(|out| message.encode(out));
-        // Whoever notices the loss of the link ends what is wanted by then.
-        if sent.is_err() && reader.wanted.lock().remove(&transfer).is_some() {
-            return Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
-        }
-        Ok(())
+        let asked = Asked { asker: Arc::<Self>::clone(self), piece, by_card: self.reach(piece)? };
+        self.reader.ask(self.offer, piece.at.map(|at| at as u64), size(piece), asked)
     }
 
     /// The memory of a piece's place, as the link's card knows it.
     fn reach(&self, piece: Piece) -> CuResult<Option<(DeviceMemory, u64, usize)>> {
         let Some(direct) = &self.reader.direct else { return Ok(None) };
-        let engine = &self.reader.engine;
-        engine.enter_context(self.head.context)?;
+        self.session.enter_context(self.head.context)?;
         let part = self.destination.part(piece.at.map(|at| at as u64), size(piece));
-        Ok(part.and_then(|part| direct.reach(&*engine.gpu, &part)))
-    }
-
-    /// The card has put a piece into the device's memory, or never will.
-    pub(super) fn fetched(self: &Arc<Self>, outcome: Result<(), LinkError>) {
-        let engine = &self.reader.engine;
-        let finish = || {
-            outcome.map_err(|_| CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)?;
-            engine.gpu.finish_direct_writes(engine.objects.native(self.head.context)?)
-        };
-        let finished = finish();
-        self.landed(finished);
-    }
-
-    /// Writes a piece that has come, or never will, to the device.
-    pub(super) fn arrived(self: &Arc<Self>, piece: Piece, outcome: CuResult<Arrived>) {
-        if let Err(status) = outcome.and_then(|bytes| self.write(piece, bytes)) {
-            self.landed(Err(status));
-        }
+        Ok(part.and_then(|part| direct.reach(self.session.gpu(), &part)))
     }
 
     fn write(self: &Arc<Self>, piece: Piece, bytes: Arrived) -> CuResult<()> {
-        let engine = &self.reader.engine;
-        engine.enter_context(self.head.context)?;
+        let gpu = self.session.gpu();
+        self.session.enter_context(self.head.context)?;
         let part = self.destination.part(piece.at.map(|at| at as u64), size(piece));
         let part =
             part.filter(|_| bytes.bytes() == piece.bytes()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if let (Arrived::Leased(lease), Some(arena)) = (&bytes, &self.reader.arena) {
-            arena.prepare(&*engine.gpu, lease.as_ptr(), lease.len());
+            arena.prepare(gpu, lease.as_ptr(), lease.len());
         }
-        let busy = Busy::copy_to_device(&*engine.gpu, &part, bytes, self.writing)?;
+        let busy = Busy::copy_to_device(gpu, &part, bytes, self.writing)?;
         let copy = Arc::clone(self);
-        busy.after(&*engine.gpu, move |outcome| {
+        busy.after(gpu, move |outcome| {
             let outcome = outcome.map(drop);
-            let engine = Arc::clone(&copy.reader.engine);
-            engine.peers.steps.run(move || copy.landed(outcome));
+            let steps = Arc::clone(&copy.steps);
+            steps.run(move || copy.landed(outcome));
         })
     }
 
@@ -225,11 +201,29 @@ impl Copy {
         // A lost link needs to be told nothing.
         let _ = self.reader.link.append(|out| PeerMessage::Done { offer: self.offer }.encode(out));
         if let Some(status) = failure {
-            self.reader.engine.answer(self.head, Err(status), &[]);
+            self.session.answer(self.head, Err(status), &[]);
         }
         if let Some(gate) = gate {
             gate.open();
         }
-        self.reader.give_turn();
+        self.reader.end_turn();
+    }
+}
+
+impl Asker for Copy {
+    /// Writes a piece that has come, or never will, to the device.
+    fn arrived(self: Arc<Self>, piece: Piece, outcome: CuResult<Arrived>) {
+        if let Err(status) = outcome.and_then(|bytes| self.write(piece, bytes)) {
+            self.landed(Err(status));
+        }
+    }
+
+    fn fetched(self: Arc<Self>, outcome: Result<(), LinkError>) {
+        let finish = || {
+            outcome.map_err(|_| CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)?;
+            self.session.gpu().finish_direct_writes(self.session.objects().native(self.head.context)?)
+        };
+        let finished = finish();
+        self.landed(finished);
     }
 }

@@ -1,20 +1,30 @@
 //! Where do the bytes of a piece go, and what becomes of it when they have come?
 
-use super::copy::Copy;
+use crate::worker::pool::Pool;
 use causeway_api::sys::CUresult;
 use causeway_gpu::busy::HostMemory;
 use causeway_gpu::{CuResult, Staging};
-use causeway_link::{Destination, DeviceMemory, Lease, LinkError};
+use causeway_link::{Destination, DeviceMemory, Lease, Link, LinkError};
 use causeway_pipeline::Piece;
 use causeway_wire::lent::LentMemory;
 use std::sync::Arc;
 
+/// Who has asked for a piece: a copy.
+pub(super) trait Asker: Send + Sync {
+    /// A piece has come, or never will.
+    fn arrived(self: Arc<Self>, piece: Piece, outcome: CuResult<Arrived>);
+    /// The card has put a piece into the device's memory, or never will.
+    fn fetched(self: Arc<Self>, outcome: Result<(), LinkError>);
+}
+
 /// A piece that was asked for.
 pub(super) struct Wanted {
-    pub(super) copy: Arc<Copy>,
+    pub(super) asker: Arc<dyn Asker>,
     pub(super) piece: Piece,
     /// Where the card may put it: the memory, the first byte's address, and bytes.
     pub(super) by_card: Option<(DeviceMemory, u64, usize)>,
+    /// The thread on which its asker hears of it.
+    pub(super) steps: Arc<Pool>,
 }
 
 /// The bytes of a piece.
@@ -56,19 +66,16 @@ impl Wanted {
 
     /// Its bytes have come, or never will.
     pub(super) fn end(self, outcome: CuResult<Arrived>) {
-        let Self { copy, piece, .. } = self;
-        let engine = Arc::clone(&copy.reader.engine);
-        engine.peers.steps.run(move || copy.arrived(piece, outcome));
+        let Self { asker, piece, steps, .. } = self;
+        steps.run(move || asker.arrived(piece, outcome));
     }
 
     /// Has the card fetch its bytes from where they lie in the other worker's memory; nothing where it was not asked for so.
-    pub(super) fn fetch(self, memory: LentMemory) -> Option<()> {
-        let Self { copy, by_card, .. } = self;
+    pub(super) fn fetch(self, link: &Link, memory: LentMemory) -> Option<()> {
+        let Self { asker, by_card, steps, .. } = self;
         let (device, address, length) = by_card?;
-        let link = copy.reader.link.clone();
         let then = Box::new(move |outcome: Result<(), LinkError>| {
-            let engine = Arc::clone(&copy.reader.engine);
-            engine.peers.steps.run(move || copy.fetched(outcome));
+            steps.run(move || asker.fetched(outcome));
         });
         link.read_to_device(memory, &device, address, length, then);
         Some(())

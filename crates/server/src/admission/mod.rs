@@ -1,0 +1,179 @@
+//! Who may come in, and how many may stay?
+//!
+//! Whoever connects may be hostile until it has proved who it is, and whoever has may ask for more than its part afterwards. So
+//! callers that shake hands have *places*, of which somebody is turned out when others need them, and what stays has *seats*,
+//! which are refused when there are none. Both are shared by where callers come from. How many there are follows from how many
+//! descriptors the system lets the broker have.
+//!
+//! | Module        | Question it answers                                                                      |
+//! |---------------|------------------------------------------------------------------------------------------|
+//! | [`limits`]    | How many descriptors may each purpose take, and so how many of everything are there?     |
+//! | [`origin`]    | Where does a caller come from, as far as the kernel tells?                               |
+//! | [`source`]    | Which callers count as one?                                                              |
+//! | [`places`]    | Who of those that shake hands gives way to one more?                                     |
+//! | [`seats`]     | May one more of a source stay, for as long as it likes?                                 |
+//! | `handshakes`  | How does somebody who shakes hands give way?                                             |
+//! | `descriptors` | How many descriptors may this process have?                                              |
+//!
+//! All but the last two only decide.
+
+mod descriptors;
+mod handshakes;
+pub mod limits;
+pub mod origin;
+pub mod places;
+pub mod seats;
+pub mod source;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use thiserror::Error;
+
+pub use descriptors::raise_limit;
+pub use handshakes::{Handshakes, Place};
+pub use limits::{Limits, LimitsError, Wishes};
+pub use origin::Origin;
+pub use seats::{Full, Seats};
+pub use source::Source;
+
+/// Who is let in by one broker.
+#[derive(Debug)]
+pub struct Admission {
+    limits: Limits,
+    /// Callers from the network.
+    pub network: Handshakes,
+    /// Callers at sockets of this host.
+    pub local: Handshakes,
+    sessions: Arc<Mutex<Seats>>,
+    diagnoses: Arc<Mutex<Seats>>,
+}
+
+/// A seat that somebody has; given back when dropped.
+#[derive(Debug)]
+pub struct Seat {
+    seats: Arc<Mutex<Seats>>,
+    source: Source,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.lock().give_back(self.source);
+    }
+}
+
+/// Why a session is refused; sentences for the client's user.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SessionRefused {
+    /// There are as many as there may be.
+    #[error(
+        "it serves {most} sessions, which are all that it may have: try again when one has ended, or start the server with a \
+         greater --most-sessions"
+    )]
+    InAll {
+        /// How many there may be.
+        most: usize,
+    },
+    /// The peer has as many as one may have.
+    #[error(
+        "it serves {most} sessions of {peer}, which are all that one peer may have: end one, or start the server with a greater \
+         --most-sessions-per-peer"
+    )]
+    OfPeer {
+        /// How many one may have.
+        most: usize,
+        /// The peer.
+        peer: Source,
+    },
+}
+
+/// Why a diagnosis is refused; sentences for the client's user.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DiagnosisRefused {
+    /// There are as many as there may be.
+    #[error(
+        "it makes {} diagnoses already, which are all that it makes at a time: try again in a minute",
+        limits::DIAGNOSES
+    )]
+    InAll,
+    /// The peer has as many as one may have.
+    #[error(
+        "it makes {} diagnoses for {peer} already, which are all that it makes for one peer at a time: try again in a minute",
+        limits::DIAGNOSES_PER_PEER
+    )]
+    OfPeer {
+        /// The peer.
+        peer: Source,
+    },
+}
+
+impl Admission {
+    /// Nobody is in yet.
+    pub fn new(limits: Limits) -> Self {
+        let seats = |most, of_source| Arc::new(Mutex::new(Seats::new(most, of_source)));
+        Self {
+            limits,
+            network: Handshakes::new(limits.network_handshakes),
+            local: Handshakes::new(limits.local_handshakes),
+            sessions: seats(limits.sessions, limits.sessions_per_peer),
+            diagnoses: seats(limits::DIAGNOSES, limits::DIAGNOSES_PER_PEER),
+        }
+    }
+
+    /// Lets a peer have one more session.
+    pub fn take_session(&self, peer: Source) -> Result<Seat, SessionRefused> {
+        take(&self.sessions, peer).map_err(|full| match full {
+            Full::InAll => SessionRefused::InAll { most: self.limits.sessions },
+            Full::OfSource => SessionRefused::OfPeer { most: self.limits.sessions_per_peer, peer },
+        })
+    }
+
+    /// Lets a peer have a diagnosis made.
+    pub fn take_diagnosis(&self, peer: Source) -> Result<Seat, DiagnosisRefused> {
+        take(&self.diagnoses, peer).map_err(|full| match full {
+            Full::InAll => DiagnosisRefused::InAll,
+            Full::OfSource => DiagnosisRefused::OfPeer { peer },
+        })
+    }
+}
+
+fn take(seats: &Arc<Mutex<Seats>>, source: Source) -> Result<Seat, Full> {
+    seats.lock().take(source)?;
+    Ok(Seat { seats: Arc::clone(seats), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_say_which_limit_it_is_and_seats_come_back() {
+        let wishes = Wishes { handshakes: 4, sessions: Some(3), sessions_per_peer: 2 };
+        let admission = Admission::new(Limits::divide(1024, &wishes).unwrap());
+        let (one, other) = (Source::User(1), Source::User(2));
+        let first = admission.take_session(one).unwrap();
+        let second = admission.take_session(one).unwrap();
+        let refused = admission.take_session(one).unwrap_err();
+        assert_eq!(refused, SessionRefused::OfPeer { most: 2, peer: one });
+        assert!(refused.to_string().contains("--most-sessions-per-peer"));
+        let third = admission.take_session(other).unwrap();
+        let refused = admission.take_session(other).unwrap_err();
+        assert!(refused.to_string().ends_with("--most-sessions"), "{refused}");
+        drop(first);
+        let again = admission.take_session(other);
+        assert!(again.is_ok() && admission.take_session(one).is_err());
+        drop((second, third));
+    }
+
+    #[test]
+    fn one_peer_leaves_diagnoses_to_others() {
+        let admission = Admission::new(
+            Limits::divide(1024, &Wishes { handshakes: 4, sessions: None, sessions_per_peer: 2 }).unwrap(),
+        );
+        let take = |last| admission.take_diagnosis(Source::User(last));
+        let seats: Vec<_> = (0..limits::DIAGNOSES_PER_PEER).map(|_| take(1).unwrap()).collect();
+        assert!(matches!(take(1), Err(DiagnosisRefused::OfPeer { .. })) && take(2).is_ok());
+        drop(seats);
+        assert!(take(1).is_ok());
+    }
+}

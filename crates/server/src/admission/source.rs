@@ -1,0 +1,107 @@
+//! Which callers count as one?
+
+use core::fmt;
+use std::net::IpAddr;
+
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+
+use super::origin::Origin;
+
+/// What callers have in common who share what one of them may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// An address of the network. Of an IPv6 address only the first 64 bits count: whoever has one address of such a network can
+    /// have all (RFC 4291, 2.5.1).
+    Network(IpAddr),
+    /// A user of this host; `u32::MAX` is nobody, of whom the kernel says nothing.
+    User(u32),
+}
+
+impl Source {
+    /// That of a caller.
+    pub fn of(origin: Origin) -> Self {
+        match origin {
+            Origin::Network(address) => Self::of_address(address.ip()),
+            Origin::Host { user, .. } => Self::User(user),
+        }
+    }
+
+    /// That of an address.
+    pub fn of_address(address: IpAddr) -> Self {
+        Self::Network(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+            address @ IpAddr::V4(_) => address,
+        })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(IpAddr::V4(address)) => address.fmt(f),
+            Self::Network(IpAddr::V6(network)) => write!(f, "{network}/64"),
+            Self::User(user) => write!(f, "user {user} of its host"),
+        }
+    }
+}
+
+const NETWORK: u8 = 1;
+const USER: u8 = 2;
+
+impl Encode for Source {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Network(address) => {
+                NETWORK.encode(out);
+                let address = match address {
+                    IpAddr::V4(address) => address.to_ipv6_mapped(),
+                    IpAddr::V6(address) => *address,
+                };
+                address.octets().encode(out);
+            }
+            Self::User(user) => {
+                USER.encode(out);
+                user.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Source {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            NETWORK => Ok(Self::of_address(IpAddr::from(input.value::<[u8; 16]>()?))),
+            USER => Ok(Self::User(input.value()?)),
+            other => Err(DecodeError::UnknownTag { what: "source of callers", value: u64::from(other) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(address: &str) -> Source {
+        Source::of_address(address.parse().unwrap())
+    }
+
+    #[test]
+    fn addresses_that_one_caller_can_have_all_of_count_as_one() {
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
+        assert_ne!(source("10.0.0.1"), source("10.0.0.2"));
+    }
+
+    #[test]
+    fn a_source_is_told_to_other_processes_and_to_people() {
+        let sources = [source("10.0.0.1"), source("2001:db8::1"), Source::User(1000)];
+        for source in sources {
+            let mut bytes = Vec::new();
+            source.encode(&mut bytes);
+            assert_eq!(Decoder::new(&bytes).value(), Ok(source));
+        }
+        let texts = sources.map(|source| source.to_string());
+        assert_eq!(texts, ["10.0.0.1", "2001:db8::/64", "user 1000 of its host"]);
+    }
+}

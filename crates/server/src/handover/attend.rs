@@ -1,0 +1,70 @@
+//! What does the broker say to a worker while that works?
+
+use std::net::TcpStream;
+
+use causeway_connection::channel::{Connection, Socket};
+use causeway_link::{Link, Upgrade};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::os::fd::AsFd as _;
+
+use super::callers::{Arrival, PeerCaller};
+use super::exchange::Exchange;
+use crate::heartbeat::Beat;
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
+
+/// Takes in lanes from the broker, answers it, and tells the broker when the client has gone, so that it sees to it
+/// that this process ends even when it hangs.
+pub fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) {
+    let mut client_there = true;
+    loop {
+        let mut waiting_for = [
+            PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(
+                client.as_fd(),
+                if client_there { PollFlags::RDHUP } else { PollFlags::empty() },
+            ),
+        ];
+        // An interrupted wait is only a reason to look again.
+        let _ = poll(&mut waiting_for[..if client_there { 2 } else { 1 }], None);
+        if client_there && !waiting_for[1].revents().is_empty() {
+            client_there = false;
+            // Without a broker there is nobody to tell.
+            let _ = messages::send(control, &ToBroker::ClientGone, None);
+        }
+        if waiting_for[0].revents().is_empty() {
+            continue;
+        }
+        match messages::receive(control) {
+            Ok((ToWorker::Lane { keys }, Some(socket))) => {
+                link.attach_lane(Connection::new(TcpStream::from(socket), keys));
+            }
+            Ok((ToWorker::Peer { ticket, connection, keys }, Some(socket))) => {
+                let socket = Connection::new(TcpStream::from(socket), keys);
+                let arrival = if connection == 0 { Arrival::First(socket) } else { Arrival::Lane(socket) };
+                exchange.peer_came(PeerCaller { ticket, arrival });
+            }
+            Ok((ToWorker::PeerJoin { ticket }, Some(socket))) => {
+                exchange.peer_came(PeerCaller { ticket, arrival: Arrival::Joins(Upgrade::Memory(socket)) });
+            }
+            Ok((ToWorker::PeerVerbs { hello, keys }, Some(socket))) => {
+                let setup = Box::new(Connection::new(TcpStream::from(socket), keys));
+                let arrival = Arrival::Joins(Upgrade::QueuePairs(hello, setup));
+                exchange.peer_came(PeerCaller { ticket: hello.token, arrival });
+            }
+            Ok((ToWorker::Ping { number }, _)) => {
+                let Beat(beat) = exchange.pulse().beat();
+                // Without a broker there is nobody to tell.
+                let _ = messages::send(control, &ToBroker::Pong { number, beat }, None);
+            }
+            Ok((ToWorker::Answer { number, bytes }, descriptor)) => {
+                exchange.answered(number, bytes, descriptor);
+            }
+            Ok(_) => tracing::warn!("the broker sent something that a working worker cannot use"),
+            Err(ControlError::Damaged(error)) => {
+                tracing::warn!("a message of the broker is damaged: {error}")
+            }
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What comes from the worker of another server?
+
+use causeway_connection::channel::Connection;
+use causeway_link::Upgrade;
+use causeway_wire::handshake::LaneToken;
+
+/// What has come with a ticket; `C` is a connection, `S` what joins the workers otherwise than by connections.
+#[derive(Debug)]
+pub enum Arrival<C, S> {
+    /// The connection that carries messages.
+    First(C),
+    /// A lane.
+    Lane(C),
+    /// The wish to be joined otherwise.
+    Joins(S),
+}
+
+/// What comes from another server's worker.
+#[derive(Debug)]
+pub struct PeerCaller {
+    /// The ticket with which it came.
+    pub ticket: LaneToken,
+    /// What it is.
+    pub arrival: Arrival<Connection, Upgrade>,
+}

@@ -1,0 +1,156 @@
+//! How does a worker leave something with the broker, take what other sessions left there, and get to know workers of
+//! other servers?
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_access::Endpoint;
+use causeway_access::target::random_bytes;
+use causeway_wire::handshake::{LaneToken, SessionId};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use parking_lot::Mutex;
+
+use super::callers::PeerCaller;
+use crate::heartbeat::Pulse;
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ToBroker, Token};
+
+/// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands it over.
+const PATIENCE_FOR_DISK: Duration = Duration::from_secs(60);
+
+/// How long a broker may take to answer where it only looks into a table or a folder.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the broker answers: the bytes of a thing and its descriptor, nothing when it has or takes none.
+type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
+
+/// A worker's access to what sessions leave for each other. Its calls wait for the broker.
+pub struct Exchange {
+    control: Arc<Control>,
+    session: SessionId,
+    questions: Mutex<Questions>,
+    callers: (Sender<PeerCaller>, Receiver<PeerCaller>),
+    pulse: Pulse,
+}
+
+#[derive(Default)]
+struct Questions {
+    newest: u32,
+    open: HashMap<u32, Sender<Answer>>,
+}
+
+impl Exchange {
+    pub(super) fn new(control: Arc<Control>, session: SessionId) -> Arc<Self> {
+        Arc::new(Self {
+            control,
+            session,
+            questions: Mutex::default(),
+            callers: unbounded(),
+            pulse: Pulse::default(),
+        })
+    }
+
+    /// That of a session without a broker.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn alone() -> Arc<Self> {
+        let (control, _) = Control::pair().expect("a pair of sockets");
+        Self::new(Arc::new(control), SessionId([0; 16]))
+    }
+
+    /// The session, a ticket with which the worker of another server can come to it, and what shows that server's broker that
+    /// this server is where the client found it; nothing when there are too many.
+    pub fn ticket(&self) -> Option<(SessionId, LaneToken, [u8; 32])> {
+        let ticket = LaneToken(random_bytes());
+        let (proof, _) = self.ask(|number| ToBroker::Ticket { number, ticket }, None, PATIENCE)?;
+        Some((self.session, ticket, proof.try_into().unwrap_or_default()))
+    }
+
+    /// Has the broker connect to another server.
+    ///
+    /// # Errors
+    /// With the broker's words, where it does not connect there or cannot.
+    pub fn dial(&self, endpoint: &Endpoint, timeout: Duration, proof: [u8; 32]) -> io::Result<OwnedFd> {
+        let address = endpoint.to_string();
+        let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        let question = |number| ToBroker::Dial { number, address, milliseconds, proof };
+        match self.ask(question, None, timeout + PATIENCE) {
+            Some((_, Some(connection))) => Ok(connection),
+            Some((why, None)) => Err(io::Error::other(String::from_utf8_lossy(&why).into_owned())),
+            None => Err(io::Error::other("the server's broker does not answer")),
+        }
+    }
+
+    /// What the broker is told when it asks whether commands go on.
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    /// The connections of other servers' workers, as they come.
+    pub fn callers(&self) -> Receiver<PeerCaller> {
+        self.callers.1.clone()
+    }
+
+    /// Takes in a connection of another server's worker.
+    pub(super) fn peer_came(&self, caller: PeerCaller) {
+        // The receiving end is here, too, so that the channel is open.
+        let _ = self.callers.0.send(caller);
+    }
+
+    /// Leaves something under a token; false when the broker does not take it.
+    pub fn leave(&self, token: Token, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> bool {
+        self.ask(|number| ToBroker::Leave { number, token, bytes }, descriptor.as_ref(), PATIENCE).is_some()
+    }
+
+    /// What another session, or this one, has left under a token.
+    pub fn find(&self, token: Token) -> Answer {
+        self.ask(|number| ToBroker::Find { number, token }, None, PATIENCE)
+    }
+
+    /// Takes back what this session has left.
+    pub fn withdraw(&self, token: Token) {
+        // Without a broker there is nothing to take back.
+        let _ = messages::send(&self.control, &ToBroker::Withdraw { token }, None);
+    }
+
+    /// The file of an image that an earlier session has left.
+    pub fn find_image(&self, hash: [u8; 32], length: u64) -> Option<OwnedFd> {
+        self.ask(|number| ToBroker::FindImage { number, hash, length }, None, PATIENCE)?.1
+    }
+
+    /// Leaves an image, in sealed memory, for later sessions. Returns when it is kept, or will not be.
+    pub fn keep_image(&self, hash: [u8; 32], memory: &OwnedFd) {
+        let question = |number| ToBroker::KeepImage { number, hash };
+        self.ask(question, Some(memory), PATIENCE_FOR_DISK);
+    }
+
+    fn ask(
+        &self,
+        question: impl FnOnce(u32) -> ToBroker,
+        descriptor: Option<&OwnedFd>,
+        patience: Duration,
+    ) -> Answer {
+        let (sender, receiver) = bounded(1);
+        let number = {
+            let mut questions = self.questions.lock();
+            questions.newest = questions.newest.wrapping_add(1);
+            let number = questions.newest;
+            questions.open.insert(number, sender);
+            number
+        };
+        let sent = messages::send(&self.control, &question(number), descriptor);
+        let answer = sent.ok().and_then(|()| receiver.recv_timeout(patience).ok()).flatten();
+        self.questions.lock().open.remove(&number);
+        answer
+    }
+
+    /// Takes in an answer of the broker.
+    pub(super) fn answered(&self, number: u32, bytes: Option<Vec<u8>>, descriptor: Option<OwnedFd>) {
+        if let Some(asker) = self.questions.lock().open.remove(&number) {
+            // Whoever asked may have lost patience.
+            let _ = asker.send(bytes.map(|bytes| (bytes, descriptor)));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A client that waits for an answer: how is it let in, or turned away?
+
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use causeway_connection::channel::{Connection, end_after_last_words};
+use causeway_link::transports::NotJoined;
+use causeway_link::{Link, Receiver, Upgrade};
+use causeway_sync::threads;
+use causeway_wire::codec::Encode as _;
+use causeway_wire::handshake::{Answer, ClientHello, LaneToken, Locality, SessionId, Welcome};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::attend::attend;
+use super::confined::Confined;
+use super::error::WorkerError;
+use super::exchange::Exchange;
+use crate::back_end::GpuChoice;
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, SessionStart, ToBroker, ToWorker};
+
+/// A worker's task: a client that waits for an answer.
+#[derive(Debug)]
+pub struct WorkerStart {
+    /// What the client says of itself; of its environment this process has got what the driver may know.
+    pub hello: ClientHello,
+    /// Which GPU to work with.
+    pub gpu: GpuChoice,
+    /// Whether the broker keeps images for later sessions.
+    pub keeps_images: bool,
+    /// Names the session, for logs.
+    pub session: SessionId,
+    token: LaneToken,
+    version: u16,
+    lanes: u32,
+    locality: Locality,
+    control: Control,
+    connection: Connection,
+    confined: Confined,
+}
+
+impl WorkerStart {
+    /// A client that waits on `connection` since `start` came over `control`.
+    pub(super) fn new(
+        start: SessionStart,
+        control: Control,
+        connection: OwnedFd,
+        confined: Confined,
+    ) -> Self {
+        let SessionStart { hello, version, session, token, lanes, gpu, keeps_images, locality, keys } = start;
+        let connection = Connection::new(TcpStream::from(connection), keys);
+        Self {
+            hello,
+            gpu,
+            keeps_images,
+            session,
+            token,
+            version,
+            lanes,
+            locality,
+            control,
+            connection,
+            confined,
+        }
+    }
+
+    /// Gives up what a session does not need of this process's rights. [`welcome`](Self::welcome) does it, too.
+    pub fn confine(&mut self) -> Result<(), WorkerError> {
+        Ok(self.confined.close()?)
+    }
+
+    /// Grants the session, and gives up what a session does not need of this process's rights: the client gets `snapshot`, and shows by what it does next whether the session goes on in shared
+    /// memory, over verbs or over TCP, where its bulk lanes will join the link as they come. What sessions leave for each other is reached by the last of the results.
+    pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
+        self.confine()?;
+        messages::send(&self.control, &ToBroker::Answering, None)?;
+        let answer = Answer::Welcome(Welcome {
+            version: self.version,
+            session: self.session,
+            token: self.token,
+            lanes: self.lanes,
+            release: env!("CARGO_PKG_VERSION").into(),
+            locality: self.locality,
+            snapshot,
+        });
+        self.connection.send_handshake(|out| answer.encode(out))?;
+        let socket = Arc::clone(self.connection.socket());
+        let (link, receiver) = establish(&self.control, self.connection)?;
+        tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
+        let (control, lanes) = (Arc::new(self.control), link.clone());
+        let exchange = Exchange::new(Arc::clone(&control), self.session);
+        let asker = Arc::clone(&exchange);
+        threads::spawn("control", move || attend(&control, &socket, &lanes, &asker))?;
+        Ok((link, receiver, exchange))
+    }
+
+    /// Turns the client away; `text` is a sentence for its user. Returns what the worker's process ends with.
+    pub fn refuse(mut self, text: &str) -> ExitCode {
+        tracing::error!(session = %self.session, "the client is turned away: {text}");
+        let answer = Answer::Refused { text: text.into() };
+        // Broker and client may be gone already; the worker ends either way.
+        let _ = messages::send(&self.control, &ToBroker::Answering, None);
+        let _ = self.connection.send_handshake(|out| answer.encode(out));
+        end_after_last_words(self.connection.socket());
+        ExitCode::FAILURE
+    }
+}
+
+/// Waits until the client shows where the session goes on: it joins in shared memory or over verbs, or sends its first command
+/// over TCP.
+fn establish(control: &Control, connection: Connection) -> Result<(Link, Receiver), WorkerError> {
+    let mut lanes = Vec::new();
+    while lanes.is_empty() {
+        let mut waiting_for = [
+            PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN),
+            PollFd::new(connection.socket(), PollFlags::IN),
+        ];
+        // An interrupted wait is only a reason to look again.
+        let _ = poll(&mut waiting_for, None);
+        if waiting_for[0].revents().is_empty() {
+            if waiting_for[1].revents().is_empty() {
+                continue;
+            }
+            break;
+        }
+        let mut upgrade = None;
+        match messages::receive(control)? {
+            (ToWorker::Join, Some(socket)) => upgrade = Some(Upgrade::Memory(socket)),
+            (ToWorker::Verbs { hello, keys }, Some(socket)) => {
+                let setup = Connection::new(TcpStream::from(socket), keys);
+                upgrade = Some(Upgrade::QueuePairs(hello, Box::new(setup)));
+            }
+            (ToWorker::Lane { keys }, Some(socket)) => lanes.push((socket, keys)),
+            // No command has come.
+            (ToWorker::Ping { number }, _) => {
+                messages::send(control, &ToBroker::Pong { number, beat: 0 }, None)?
+            }
+            _ => tracing::warn!("the broker sent something that a worker without commands cannot use"),
+        }
+        match upgrade.map(|upgrade| upgrade.accept(&connection)) {
+            Some(Ok(link)) => return Ok(link),
+            Some(Err(NotJoined::System(error))) => return Err(error.into()),
+            Some(Err(NotJoined::Unusable(why))) => tracing::warn!("the session stays on TCP: {why}"),
+            None => {}
+        }
+    }
+    let (link, receiver) = Link::accepted(connection)?;
+    for (socket, keys) in lanes {
+        link.attach_lane(Connection::new(TcpStream::from(socket), keys));
+    }
+    Ok((link, receiver))
+}

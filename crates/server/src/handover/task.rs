@@ -1,0 +1,99 @@
+//! What is a process for that the broker has started?
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use causeway_api::snapshot::Snapshot;
+use causeway_connection::channel::Connection;
+use causeway_gpu::Gpu;
+
+use super::confined::Confined;
+use super::error::WorkerError;
+use super::start::WorkerStart;
+use crate::back_end::GpuChoice;
+use crate::protocol::control::Control;
+use crate::protocol::messages::{self, ControlError, ToWorker};
+
+/// A GPU that has been started and what is known of it, or why there is none, as a sentence for the client's user.
+pub type Prepared = Result<(Arc<dyn Gpu>, Snapshot), String>;
+
+/// What a process that the broker has started is for.
+pub enum Task {
+    /// To serve one client, with the GPU that has been started for it already, if that is so.
+    Session { start: Box<WorkerStart>, prepared: Option<Prepared> },
+    /// To answer all monitoring sessions.
+    Monitor { gpu: GpuChoice, control: Control },
+    /// To say what this machine is like.
+    Diagnosis(Box<Connection>),
+}
+
+impl Task {
+    /// Gets the task that the broker left at standard input, which is closed for everybody else from then on. `prepare` starts the
+    /// GPU where that is wanted before there is a client.
+    ///
+    /// # Errors
+    /// When the broker is gone or says something else, or this process cannot be confined.
+    pub fn receive(prepare: impl Fn(GpuChoice) -> Prepared) -> Result<Self, WorkerError> {
+        let input = io::stdin();
+        let control = Control::from_descriptor(input.as_fd().try_clone_to_owned()?);
+        let nothing = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nothing).map_err(io::Error::from)?;
+        let mut confined = Confined::receive(&control)?;
+        let mut prepared = None;
+        let (message, socket) = loop {
+            match messages::receive(&control)? {
+                (ToWorker::Prepare { gpu }, _) => {
+                    let ready = prepare(gpu);
+                    if let Err(why) = &ready {
+                        tracing::warn!("whoever comes now is turned away: {why}");
+                    }
+                    prepared = Some(ready);
+                    confined.close()?;
+                }
+                other => break other,
+            }
+        };
+        let start = match message {
+            ToWorker::Start(start) => *start,
+            ToWorker::Monitor { gpu } => {
+                confined.close()?;
+                return Ok(Self::Monitor { gpu, control });
+            }
+            ToWorker::Diagnose { keys } => {
+                confined.close()?;
+                let socket = socket.ok_or(ControlError::NoDescriptor)?;
+                return Ok(Self::Diagnosis(Box::new(Connection::new(TcpStream::from(socket), keys))));
+            }
+            ToWorker::Confine(_)
+            | ToWorker::Prepare { .. }
+            | ToWorker::Lane { .. }
+            | ToWorker::Join
+            | ToWorker::Verbs { .. }
+            | ToWorker::Peer { .. }
+            | ToWorker::PeerJoin { .. }
+            | ToWorker::PeerVerbs { .. }
+            | ToWorker::Ping { .. }
+            | ToWorker::Answer { .. } => {
+                return Err(WorkerError::NoStart);
+            }
+        };
+        let socket = socket.ok_or(ControlError::NoDescriptor)?;
+        let start = WorkerStart::new(start, control, socket, confined);
+        Ok(Self::Session { start: Box::new(start), prepared })
+    }
+}
+
+impl WorkerStart {
+    /// Gets the client that this process is to serve. `prepare` starts the GPU where that is wanted before there is a client.
+    ///
+    /// # Errors
+    /// When the broker is gone or says something else, this process cannot be confined, or it is to do something else.
+    pub fn receive(prepare: impl Fn(GpuChoice) -> Prepared) -> Result<Self, WorkerError> {
+        match Task::receive(prepare)? {
+            Task::Session { start, .. } => Ok(*start),
+            Task::Monitor { .. } | Task::Diagnosis(_) => Err(WorkerError::NoStart),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What do broker and worker say to each other?
+//!
+//! The broker reads exactly one request from a connection, and the client says no more before it is
+//! answered. So a connection is its descriptor and the state of its encryption, and both fit into one
+//! message on the worker's control socket.
+
+mod confinement;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+mod to_broker;
+mod to_monitor;
+mod to_worker;
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use causeway_connection::channel::Connection;
+use causeway_connection::record::ConnectionKeys;
+use causeway_sandbox::JailError;
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use thiserror::Error;
+
+use super::control::Control;
+
+pub use to_broker::{ToBroker, Token};
+pub use to_monitor::{ToMonitor, WorkerOf};
+pub use to_worker::{SessionStart, ToWorker};
+
+/// Why a broker and a worker do not understand each other.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// The control socket failed.
+    #[error("the control connection between broker and worker failed: {0}")]
+    Io(#[from] io::Error),
+    /// A message makes no sense.
+    #[error("a message between broker and worker is damaged: {0}")]
+    Damaged(#[from] DecodeError),
+    /// A message that must carry a descriptor has none.
+    #[error("a message between broker and worker lacks its descriptor")]
+    NoDescriptor,
+    /// The other process does not start.
+    #[error("the process cannot be started: {0}")]
+    NotStarted(io::Error),
+    /// The sandbox has no jail for it.
+    #[error(transparent)]
+    NoJail(#[from] JailError),
+    /// The other process has ended.
+    #[error("the other end of the control connection is closed")]
+    Closed,
+}
+
+/// Sends a message, and with it a connection's descriptor.
+pub fn send(control: &Control, message: &impl Encode, socket: Option<&OwnedFd>) -> Result<(), ControlError> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    Ok(control.send(&bytes, socket.map(|socket| socket.as_fd()))?)
+}
+
+/// Receives a message, and the descriptor that came with it.
+pub fn receive<T: for<'a> Decode<'a>>(control: &Control) -> Result<(T, Option<OwnedFd>), ControlError> {
+    let (bytes, descriptor) = control.receive()?.ok_or(ControlError::Closed)?;
+    let mut input = Decoder::new(&bytes);
+    let message = input.value()?;
+    input.finish()?;
+    Ok((message, descriptor))
+}
+
+/// Takes an answered connection apart, for handing it over.
+pub fn take_apart(connection: Connection) -> io::Result<(OwnedFd, Option<ConnectionKeys>)> {
+    let socket = OwnedFd::from(connection.socket().try_clone()?);
+    Ok((socket, connection.into_keys().map_err(io::Error::other)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use causeway_wire::handshake::{ClientHello, LaneToken, Locality, Offer, SessionId, VERSIONS};
+
+    use super::*;
+    use crate::back_end::GpuChoice;
+
+    #[test]
+    fn a_session_start_survives_the_control_connection_with_its_descriptor() {
+        let (broker, worker) = Control::pair().unwrap();
+        let hello = ClientHello {
+            offer: Offer { versions: VERSIONS, fingerprint: 5, release: "0.1.0".into() },
+            pid: 7,
+            host: "host".into(),
+            program: "program".into(),
+            environment: vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())],
+            lanes: 3,
+        };
+        let gpu = GpuChoice::Auto { allows_software: true };
+        let locality = Locality { boot_id: "b".into(), sockets: vec!["@causeway-1".into()] };
+        let start = SessionStart {
+            hello: hello.clone(),
+            version: 1,
+            session: SessionId([1; 16]),
+            token: LaneToken([2; 32]),
+            lanes: 2,
+            gpu,
+            keeps_images: true,
+            locality: locality.clone(),
+            keys: None,
+        };
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        send(&broker, &ToWorker::Start(Box::new(start)), Some(&file)).unwrap();
+        let (message, descriptor) = receive(&worker).unwrap();
+        let ToWorker::Start(start) = message else { panic!("another message") };
+        assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, gpu));
+        assert_eq!((start.keeps_images, start.locality), (true, locality));
+        assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
+        send(&worker, &ToBroker::ClientGone, None).unwrap();
+        assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientGone);
+        drop(worker);
+        assert!(matches!(receive::<ToBroker>(&broker), Err(ControlError::Closed)));
+    }
+}

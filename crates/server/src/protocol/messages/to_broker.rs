@@ -1,0 +1,166 @@
+//! What a worker says to its broker.
+
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use causeway_wire::handshake::LaneToken;
+
+/// What a thing that a session has left is found by.
+pub type Token = [u8; 16];
+
+/// What a worker says to its broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToBroker {
+    /// The client is about to be answered; from here on the connection is the worker's alone.
+    Answering,
+    /// The client has gone.
+    ClientGone,
+    /// The answer to a [ping](super::ToWorker::Ping).
+    Pong {
+        /// The number of the question.
+        number: u32,
+        /// How many steps the thread that handles commands has made.
+        beat: u64,
+    },
+    /// Let the worker of another server come with this ticket.
+    Ticket {
+        /// The number of the question.
+        number: u32,
+        /// The ticket.
+        ticket: LaneToken,
+    },
+    /// Keep something for other sessions; a descriptor may come with it.
+    Leave {
+        /// The number of the question.
+        number: u32,
+        /// What the other sessions will ask for.
+        token: Token,
+        /// What it is.
+        bytes: Vec<u8>,
+    },
+    /// What has a session left under this token?
+    Find {
+        /// The number of the question.
+        number: u32,
+        /// What the other session was told.
+        token: Token,
+    },
+    /// Connect to another server for this worker; the answer carries the connection, or says why there is none.
+    Dial {
+        /// The number of the question.
+        number: u32,
+        /// Where to, as a target without a key.
+        address: String,
+        /// How long that may take.
+        milliseconds: u32,
+        /// What the other server has proved of its address.
+        proof: [u8; 32],
+    },
+    /// Is there an image of an earlier session? The answer brings its file.
+    FindImage {
+        /// The number of the question.
+        number: u32,
+        /// The hash of its content.
+        hash: [u8; 32],
+        /// Its bytes.
+        length: u64,
+    },
+    /// Keep an image for later sessions; sealed memory with it comes along.
+    KeepImage {
+        /// The number of the question, which is answered when it is done.
+        number: u32,
+        /// The hash of its content.
+        hash: [u8; 32],
+    },
+    /// Give up what this session has left.
+    Withdraw {
+        /// What it was left under.
+        token: Token,
+    },
+}
+
+const ANSWERING: u8 = 1;
+const CLIENT_GONE: u8 = 2;
+const LEAVE: u8 = 3;
+const FIND: u8 = 4;
+const WITHDRAW: u8 = 5;
+const TICKET: u8 = 6;
+const DIAL: u8 = 7;
+const PONG: u8 = 8;
+const FIND_IMAGE: u8 = 9;
+const KEEP_IMAGE: u8 = 10;
+
+impl Encode for ToBroker {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Answering => ANSWERING.encode(out),
+            Self::ClientGone => CLIENT_GONE.encode(out),
+            Self::Pong { number, beat } => {
+                PONG.encode(out);
+                number.encode(out);
+                beat.encode(out);
+            }
+            Self::Ticket { number, ticket } => {
+                TICKET.encode(out);
+                number.encode(out);
+                ticket.encode(out);
+            }
+            Self::Leave { number, token, bytes } => {
+                LEAVE.encode(out);
+                number.encode(out);
+                token.encode(out);
+                bytes.encode(out);
+            }
+            Self::Find { number, token } => {
+                FIND.encode(out);
+                number.encode(out);
+                token.encode(out);
+            }
+            Self::Dial { number, address, milliseconds, proof } => {
+                DIAL.encode(out);
+                number.encode(out);
+                address.encode(out);
+                milliseconds.encode(out);
+                proof.encode(out);
+            }
+            Self::FindImage { number, hash, length } => {
+                FIND_IMAGE.encode(out);
+                number.encode(out);
+                hash.encode(out);
+                length.encode(out);
+            }
+            Self::KeepImage { number, hash } => {
+                KEEP_IMAGE.encode(out);
+                number.encode(out);
+                hash.encode(out);
+            }
+            Self::Withdraw { token } => {
+                WITHDRAW.encode(out);
+                token.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToBroker {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            ANSWERING => Ok(Self::Answering),
+            CLIENT_GONE => Ok(Self::ClientGone),
+            LEAVE => Ok(Self::Leave { number: input.value()?, token: input.value()?, bytes: input.value()? }),
+            FIND => Ok(Self::Find { number: input.value()?, token: input.value()? }),
+            FIND_IMAGE => {
+                Ok(Self::FindImage { number: input.value()?, hash: input.value()?, length: input.value()? })
+            }
+            KEEP_IMAGE => Ok(Self::KeepImage { number: input.value()?, hash: input.value()? }),
+            WITHDRAW => Ok(Self::Withdraw { token: input.value()? }),
+            DIAL => Ok(Self::Dial {
+                number: input.value()?,
+                address: input.value()?,
+                milliseconds: input.value()?,
+                proof: input.value()?,
+            }),
+            PONG => Ok(Self::Pong { number: input.value()?, beat: input.value()? }),
+            TICKET => Ok(Self::Ticket { number: input.value()?, ticket: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What the broker says to the process that answers monitoring sessions.
+
+use causeway_connection::record::ConnectionKeys;
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use causeway_wire::record;
+use causeway_wire::text::Printable;
+
+use crate::admission::Source;
+
+/// What the broker says to the process that answers monitoring sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToMonitor {
+    /// Answer this client, whose connection comes along.
+    Client {
+        /// With which others it shares what one may have.
+        source: Source,
+        /// Its host's name.
+        host: Printable,
+        /// The state of the encryption of the connection.
+        keys: Option<ConnectionKeys>,
+    },
+    /// A session with a worker has begun.
+    Began(WorkerOf),
+    /// The session of this worker has ended.
+    Ended {
+        /// The worker's process.
+        worker: u32,
+    },
+}
+
+/// Whose worker a process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerOf {
+    /// The worker's process.
+    pub worker: u32,
+    /// The client's process, on its own host.
+    pub client: u32,
+    /// The client's host.
+    pub host: Printable,
+}
+
+record!(WorkerOf { worker, client, host });
+
+const CLIENT: u8 = 1;
+const BEGAN: u8 = 2;
+const ENDED: u8 = 3;
+
+impl Encode for ToMonitor {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Client { source, host, keys } => {
+                CLIENT.encode(out);
+                source.encode(out);
+                host.encode(out);
+                keys.encode(out);
+            }
+            Self::Began(worker) => {
+                BEGAN.encode(out);
+                worker.encode(out);
+            }
+            Self::Ended { worker } => {
+                ENDED.encode(out);
+                worker.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for ToMonitor {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            CLIENT => Ok(Self::Client { source: input.value()?, host: input.value()?, keys: input.value()? }),
+            BEGAN => Ok(Self::Began(input.value()?)),
+            ENDED => Ok(Self::Ended { worker: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "message to a monitor", value: u64::from(other) }),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! When is a command issued, and where is it until then?
+
+use super::parts::{Engine, ProtocolError, State};
+use super::queue::{Parked, TooMuch};
+use crate::worker::order::{self, Place};
+use crate::worker::session::{Head, Wake};
+use crate::worker::waits;
+use causeway_api::calls::{Opcode, Request};
+use causeway_api::handle::Handle;
+use causeway_api::sys::CUresult;
+use causeway_api::types::Payload;
+use causeway_wire::message::Command;
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+
+impl Engine {
+    /// Takes one command of the client: issues it, or parks it.
+    pub fn command(self: &Arc<Self>, command: &Command<'_>) -> Result<(), ProtocolError> {
+        let opcode =
+            Opcode::from_number(command.opcode).ok_or(ProtocolError::UnknownCommand(command.opcode))?;
+        let request = Request::decode(opcode, command.payload)?;
+        let head = Head { call: command.call, context: Handle::from_value(command.context), opcode };
+        let place = order::place(request.order(), head.context);
+        if let Some(Payload::Image { number, length, hash }) = request.payload() {
+            let is_copy = matches!(request, Request::copy_to_device(_));
+            self.uploads.seek_image(&self.session, number, length, hash, is_copy);
+        }
+        if let Request::copy_to_device(copy) = &request {
+            self.rdma.see_to_lent(&self.session, self.uploads.incoming(), copy);
+        }
+        let mut state = self.state.lock();
+        if let Some((stream, flags)) = request.new_stream() {
+            state.queue.stream_created(stream, head.context, flags);
+        }
+        if self.is_ready(&state, place, &request) {
+            self.issue(&mut state, head, place, &request, command.payload);
+        } else {
+            let answered = waits::answer_held_up_query(&self.session, head, &request);
+            let admitted = state.queue.admit(answered, place, command.payload.len(), &request);
+            admitted.map_err(|TooMuch(bytes)| ProtocolError::TooMuchParked(bytes))?;
+            state.queue.push(Parked { head: answered, place, payload: command.payload.into() });
+        }
+        self.release(state);
+        Ok(())
+    }
+
+    /// The receiving thread [looks](Engine::look) from here on.
+    pub fn begin_to_look(&self) {
+        self.attention.begin_to_look();
+    }
+
+    /// Issues what has become ready, for the receiving thread.
+    pub fn look(self: &Arc<Self>) {
+        if self.attention.is_woken() {
+            self.see_to_it();
+        }
+    }
+
+    /// The receiving thread does not look any more.
+    pub fn end_to_look(self: &Arc<Self>) {
+        if self.attention.end_to_look() {
+            self.see_to_it();
+        }
+    }
+
+    fn see_to_it(self: &Arc<Self>) {
+        if let Some(state) = self.state.try_lock() {
+            self.release(state);
+        }
+    }
+
+    /// Gives the lock back, after issuing what became ready while it was held. The flag is read again after
+    /// the lock is free, so a wake that found the lock taken is never lost.
+    fn release<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
+        loop {
+            while self.attention.take() {
+                self.resume(&mut state);
+            }
+            drop(state);
+            if !self.attention.is_woken() {
+                return;
+            }
+            match self.state.try_lock() {
+                Some(again) => state = again,
+                None => return,
+            }
+        }
+    }
+
+    /// Issues every parked command whose time has come, in order.
+    fn resume(self: &Arc<Self>, state: &mut State) {
+        for handle in self.made.lock().drain(..) {
+            state.queue.end_making(handle);
+        }
+        for parked in state.queue.take_parked() {
+            let request = match Request::decode(parked.head.opcode, &parked.payload) {
+                Ok(request) => request,
+                Err(error) => {
+                    // It was decoded before it was parked, so this cannot be; a reply is owed all the same.
+                    tracing::error!("a parked command cannot be decoded: {error}");
+                    self.session.answer(parked.head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
+                    continue;
+                }
+            };
+            if self.is_ready(state, parked.place, &request) {
+                self.issue(state, parked.head, parked.place, &request, &parked.payload);
+            } else {
+                // What has waited so far is no more than may wait.
+                let _ = state.queue.admit(parked.head, parked.place, parked.payload.len(), &request);
+                state.queue.push(parked);
+            }
+        }
+    }
+
+    /// Whether nothing holds a command up, and it can be issued without blocking.
+    fn is_ready(&self, state: &State, place: Place, request: &Request<'_>) -> bool {
+        if state.queue.holds_up(place, request) || !self.uploads.are_settled(request) {
+            return false;
+        }
+        let handed_over = match request {
+            Request::client_memory_map(map) => Some(map.number),
+            Request::client_allocation_create(create) => Some(create.number),
+            _ => None,
+        };
+        if handed_over.is_some_and(|number| !self.memory.shared.has_arrived(number)) {
+            return false;
+        }
+        if matches!(request, Request::copy_from_device(_) | Request::copy_from_device_now(_))
+            && !self.downloads.has_credit()
+        {
+            return false;
+        }
+        state.queue.has_room(&self.session, place)
+    }
+}
+
+impl Wake for Engine {
+    /// Something has become ready: parked commands that waited for it are issued, here if nobody else is at it or looks for it.
+    fn wake(self: Arc<Self>) {
+        if self.attention.wake() {
+            self.see_to_it();
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What carries out each command? A part of the engine, or the back end.
+
+use super::parts::{Engine, State};
+use crate::worker::incoming::Buffer;
+use crate::worker::memory::mirrors::Found;
+use crate::worker::session::{Answer, Head};
+use crate::worker::{exports, waits};
+use causeway_api::calls::{EngineRequest, Executor, Request};
+use causeway_gpu::{CuResult, dispatch};
+use causeway_wire::codec::Encode;
+use std::sync::Arc;
+
+impl Engine {
+    /// Carries out a command in the current context.
+    pub(super) fn execute(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        request: &Request<'_>,
+        payload: Option<Buffer>,
+        arguments: &[u8],
+    ) -> CuResult<Answer> {
+        state.reply.clear();
+        if let Some(context) = request.ended_context() {
+            state.fences.context_ends(self.session.gpu(), context);
+            self.peers.context_ends(context);
+            state.lending.context_ends(&self.session, head, context)?;
+        }
+        match request.executor() {
+            Executor::Engine(own) => self.execute_own(state, head, request, own, payload),
+            Executor::BackEnd => {
+                self.dispatch(state, request)?;
+                Ok(Answer::Now)
+            }
+            Executor::Background { is_serial } => {
+                self.execute_in_background(state, head, request, is_serial, payload, arguments);
+                Ok(Answer::Later)
+            }
+        }
+    }
+
+    /// Carries out a command of the engine's own, `own`, with the back end's help where `request` is dispatched to it.
+    fn execute_own(
+        self: &Arc<Self>,
+        state: &mut State,
+        head: Head,
+        request: &Request<'_>,
+        own: EngineRequest<'_, '_>,
+        payload: Option<Buffer>,
+    ) -> CuResult<Answer> {
+        let (session, gpu) = (&self.session, self.session.gpu());
+        match own {
+            EngineRequest::stream_synchronize(wait) => return waits::synchronize_stream(session, head, wait),
+            EngineRequest::event_synchronize(wait) => return waits::synchronize_event(session, head, wait),
+            EngineRequest::context_synchronize(_) => return waits::synchronize_context(session, head),
+            EngineRequest::memory_free(free) => return waits::free_memory(session, head, free),
+            EngineRequest::mirror_free(free) => return waits::free_mirror(session, &self.memory, head, free),
+            EngineRequest::client_memory_unmap(unmap) => {
+                return waits::unmap_client_memory(session, &self.memory, head, unmap);
+            }
+            EngineRequest::cuArrayDestroy(destroy) => return waits::destroy_array(session, head, destroy),
+            EngineRequest::green_context_destroy(destroy) => {
+                return waits::destroy_green_context(session, head, destroy);
+            }
+            EngineRequest::cuMipmappedArrayDestroy(destroy) => {
+                return waits::destroy_mipmapped_array(session, head, destroy);
+            }
+            EngineRequest::primary_context_reset(reset) => {
+                return waits::reset_primary_context(session, &self.memory, head, reset);
+            }
+            EngineRequest::context_destroy(destroy) => {
+                return waits::destroy_context(session, &self.memory, head, destroy);
+            }
+            EngineRequest::stream_query(query) => {
+                waits::query_stream(session, &mut state.reply, head, query)?
+            }
+            EngineRequest::event_query(query) => waits::query_event(session, &mut state.reply, head, query)?,
+            EngineRequest::event_watch(watch) => waits::watch_event(session, watch)?,
+            EngineRequest::copy_from_device_now(copy) => {
+                self.downloads.copy_now(session, &mut state.lending, head, copy)?;
+                return Ok(Answer::Later);
+            }
+            EngineRequest::copy_from_device(copy) => {
+                self.downloads.copy(session, &mut state.lending, &self.rdma, head, copy)?
+            }
+            EngineRequest::copy_to_device(copy) => {
+                self.uploads.copy(session, &mut state.lending, &self.rdma, head, copy, payload)?;
+                if copy.publish {
+                    let stream = session.objects().native(copy.stream)?;
+                    state.fences.set(gpu, head.context, copy.stream, stream)?;
+                }
+            }
+            EngineRequest::mirror_create(create) => {
+                self.memory.mirrors.create(gpu, head.context, create)?.encode(&mut state.reply);
+            }
+            EngineRequest::managed_variable(variable) => {
+                let library = session.objects().native(variable.library)?;
+                let (address, memory) = gpu.managed_variable(library, variable.name)?;
+                (address, memory.len()).encode(&mut state.reply);
+                self.memory.mirrors.adopt(address, memory)?;
+            }
+            EngineRequest::client_memory_map(map) => {
+                self.memory.shared.map(gpu, head.context, map.address, map.size, map.number)?;
+            }
+            EngineRequest::client_allocation_create(create) => {
+                let made = self.memory.shared.allocate(gpu, create.size, create.number)?;
+                session.objects().insert(create.allocation, made)?;
+            }
+            EngineRequest::mirror_of_allocation(mirror) => {
+                let allocation = session.objects().native(mirror.allocation)?;
+                self.memory.mirrors.create_of_allocation(gpu, allocation, mirror.address, mirror.size)?;
+            }
+            EngineRequest::mirror_write(write) => self.memory.mirrors.write(write.changes)?,
+            EngineRequest::mirror_changes(ask) => {
+                let Found { next, changes, stretches } = self.memory.mirrors.changes(gpu, ask.start)?;
+                session.answer_with(head, |out| {
+                    next.encode(out);
+                    // A `Vec<u8>` as the codec has it, without a step for each byte.
+                    (changes.len() as u32).encode(out);
+                    out.extend_from_slice(changes.as_bytes());
+                    stretches.encode(out);
+                });
+                return Ok(Answer::Later);
+            }
+            EngineRequest::mirror_read(read) => {
+                self.downloads.read_mirror(session, &self.memory.mirrors, read)?
+            }
+            EngineRequest::allocation_export(export) => {
+                exports::export_allocation(session, head, export)?;
+                return Ok(Answer::Later);
+            }
+            EngineRequest::allocation_import(import) => {
+                exports::import_allocation(session, head, import);
+                return Ok(Answer::Later);
+            }
+            EngineRequest::event_export(export) => {
+                exports::export_event(session, head, export)?;
+                return Ok(Answer::Later);
+            }
+            EngineRequest::event_import(import) => {
+                exports::import_event(session, head, import)?;
+                return Ok(Answer::Later);
+            }
+            EngineRequest::peer_ticket(_) => {
+                self.peers.give_ticket(session, head);
+                return Ok(Answer::Later);
+            }
+            EngineRequest::peer_connect(connect) => {
+                self.peers.connect(session, head, connect);
+                return Ok(Answer::Later);
+            }
+            EngineRequest::peer_offer(offer) => self.peers.offer(session, head, offer)?,
+            EngineRequest::peer_copy(copy) => self.peers.copy(session, head, copy)?,
+            EngineRequest::peer_lend(lend) => {
+                self.peers.lend(session, head, lend)?;
+                return Ok(Answer::Later);
+            }
+            EngineRequest::peer_borrow(borrow) => {
+                self.peers.borrow(session, head, borrow)?;
+                return Ok(Answer::Later);
+            }
+            EngineRequest::peer_copy_borrowed(copy) => self.peers.copy_borrowed(session, head, copy)?,
+            EngineRequest::peer_return(ended) => self.peers.give_back(session, ended.loan),
+            EngineRequest::export_withdraw(export) => session.exchange().withdraw(export.token.0),
+            EngineRequest::host_function(call) => {
+                self.host_functions.enqueue(session, session.objects().native(call.stream)?, call.token)?;
+            }
+            EngineRequest::stream_destroy(destroy) => {
+                let stream = session.objects().native(destroy.stream)?;
+                // What cannot be asked back is set aside, and the stream can go.
+                let _ = state.lending.ask_back(gpu, head.context, stream);
+                state.fences.stream_ends(gpu, destroy.stream);
+                self.dispatch(state, request)?;
+            }
+            EngineRequest::primary_context_release(release) => {
+                // What is registered in the context must not be known to anybody once that has ended.
+                self.memory.end_context(release.context);
+                self.dispatch(state, request)?;
+            }
+            // The client was told that the load went well, and learnt the error when it used the module.
+            EngineRequest::module_unload(unload) => {
+                if !session.objects().forget_failed(unload.module.value()) {
+                    self.dispatch(state, request)?;
+                }
+            }
+            EngineRequest::library_unload(unload) => {
+                if !session.objects().forget_failed(unload.library.value()) {
+                    self.dispatch(state, request)?;
+                }
+            }
+            EngineRequest::memory_block_create(block) => {
+                self.dispatch(state, request)?;
+                self.rdma.blocks().add(block);
+            }
+            EngineRequest::memory_block_release(block) => {
+                self.rdma.blocks().remove(block);
+                self.dispatch(state, request)?;
+            }
+        }
+        Ok(Answer::Now)
+    }
+
+    /// Has the back end carry out a command, whose results go to the reply.
+    fn dispatch(&self, state: &mut State, request: &Request<'_>) -> CuResult<()> {
+        let mut reply = core::mem::take(&mut state.reply);
+        let outcome = dispatch(self.session.gpu(), self.session.objects(), request, &[], &mut reply);
+        state.reply = reply;
+        outcome
+    }
+}

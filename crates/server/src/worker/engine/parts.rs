@@ -1,0 +1,126 @@
+//! What does the engine of a session have?
+
+use super::attention::Attention;
+use super::fences::Fences;
+use super::queue::CommandQueue;
+use crate::handover::Exchange;
+use crate::worker::arena::Arena;
+use crate::worker::downloads::Downloads;
+use crate::worker::host_functions::HostFunctions;
+use crate::worker::lending::Lending;
+use crate::worker::memory::HostMemory;
+use crate::worker::peers::PeerCopies;
+use crate::worker::pool::Pool;
+use crate::worker::rdma::RdmaCopies;
+use crate::worker::session::Session;
+use crate::worker::uploads::{KeptImages, Uploads};
+use causeway_gpu::Gpu;
+use causeway_link::Link;
+use causeway_wire::codec::DecodeError;
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use thiserror::Error;
+
+/// How long a worker whose client has gone may take to write images to the cache.
+const MOST_KEEPING: Duration = Duration::from_secs(5);
+
+/// Why a session cannot go on.
+#[derive(Debug, Error)]
+pub enum ProtocolError {
+    /// A message or a command's arguments could not be decoded.
+    #[error("the client sent a message that cannot be decoded: {0}")]
+    Undecodable(#[from] DecodeError),
+    /// A command has a number that the declaration list does not have.
+    #[error("the client sent command number {0}, which this server does not know")]
+    UnknownCommand(u16),
+    /// The client posts without end into streams that do not move.
+    #[error("the client has {0} bytes of commands waiting for streams that do not move")]
+    TooMuchParked(usize),
+}
+
+/// What the lock protects: whoever has it issues commands.
+#[derive(Default)]
+pub(super) struct State {
+    pub queue: CommandQueue,
+    pub fences: Fences,
+    pub lending: Lending,
+    /// Where results of the command are gathered that is being issued.
+    pub reply: Vec<u8>,
+}
+
+/// The engine of one session: its parts, each of which does one kind of work.
+pub struct Engine {
+    pub(super) session: Arc<Session>,
+    pub(super) uploads: Uploads,
+    pub(super) downloads: Downloads,
+    pub(super) rdma: RdmaCopies,
+    pub(super) peers: PeerCopies,
+    pub(super) memory: Arc<HostMemory>,
+    pub(super) host_functions: HostFunctions,
+    /// The one thread for the linker of device code.
+    pub(super) linker: Pool,
+    /// Objects whose making in the background has ended since the lock was last taken.
+    pub(super) made: Arc<Mutex<Vec<u64>>>,
+    pub(super) state: Mutex<State>,
+    /// Whether something that a parked command waits for has come since the lock was last taken.
+    pub(super) attention: Attention,
+}
+
+impl Engine {
+    /// An engine that executes on `gpu`, answers over `link`, leaves images with `images`, and shares with other sessions
+    /// by `exchange`.
+    pub fn new(
+        gpu: Arc<dyn Gpu>,
+        link: Link,
+        images: Option<KeptImages>,
+        exchange: Arc<Exchange>,
+    ) -> Arc<Self> {
+        let arena = link.regions().map(Arena::new);
+        let session = Session::new(gpu, link, exchange);
+        let rdma = RdmaCopies::new(&session);
+        let engine = Arc::new(Self {
+            uploads: Uploads::new(arena.clone(), images),
+            downloads: Downloads::new(arena),
+            peers: PeerCopies::new(rdma.blocks()),
+            rdma,
+            memory: Arc::default(),
+            host_functions: HostFunctions::default(),
+            linker: Pool::new("causeway-link", 1),
+            made: Arc::default(),
+            state: Mutex::default(),
+            attention: Attention::default(),
+            session,
+        });
+        let queue: Weak<Self> = Arc::downgrade(&engine);
+        engine.session.set_queue(queue);
+        engine
+    }
+
+    /// What all parts of it work with.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The session's part in copies to the device.
+    pub fn uploads(&self) -> &Uploads {
+        &self.uploads
+    }
+
+    /// Streams that wait for the client.
+    pub fn host_functions(&self) -> &HostFunctions {
+        &self.host_functions
+    }
+
+    /// Tells the client whether network cards reach the devices' memory.
+    pub fn tell_of_direct(&self) {
+        self.rdma.tell(&self.session);
+    }
+
+    /// Lets go of every stream that waits for the client, and finishes what is for later sessions.
+    pub fn close(&self) {
+        self.host_functions.open_all();
+        self.peers.close();
+        self.uploads.finish(MOST_KEEPING);
+    }
+}

@@ -1,0 +1,153 @@
+//! Which commands wait until they can be issued, and how far is each stream?
+
+use crate::worker::order::{self, Blockers, Place, StreamKinds};
+use crate::worker::session::{Head, Session};
+use causeway_api::calls::Request;
+use causeway_api::handle::{Context, Handle, Stream};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of parked commands. A client that has more waiting for streams that do not move is cut off.
+const MOST_PARKED: usize = 1 << 30;
+
+/// A stream's progress is asked for once in so many commands: an event each would double the cost of a launch.
+const COMMANDS_PER_MARK: u64 = 64;
+
+/// A command that waits.
+pub(super) struct Parked {
+    /// Whom to answer.
+    pub head: Head,
+    /// Its place in the order.
+    pub place: Place,
+    /// Its arguments, encoded.
+    pub payload: Box<[u8]>,
+}
+
+/// More bytes of commands wait than may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooMuch(pub usize);
+
+/// How far a stream is, in commands.
+#[derive(Default)]
+struct Progress {
+    issued: u64,
+    marked: u64,
+    completed: Arc<AtomicU64>,
+}
+
+/// The commands that wait, what holds others up, and what streams there are.
+#[derive(Default)]
+pub(super) struct CommandQueue {
+    parked: VecDeque<Parked>,
+    parked_bytes: usize,
+    blockers: Blockers,
+    kinds: StreamKinds,
+    progress: FxHashMap<u64, Progress>,
+}
+
+impl CommandQueue {
+    /// The streams' kinds.
+    pub fn kinds(&self) -> &StreamKinds {
+        &self.kinds
+    }
+
+    /// A command makes a stream.
+    pub fn stream_created(&mut self, stream: Handle<Stream>, context: Handle<Context>, flags: u32) {
+        self.kinds.created(stream, context, flags);
+    }
+
+    /// A stream has been destroyed.
+    pub fn stream_destroyed(&mut self, stream: Handle<Stream>) {
+        self.kinds.destroyed(stream);
+        self.progress.remove(&stream.value());
+    }
+
+    /// Whether a command that waits, or an object that is being made, holds this one up.
+    pub fn holds_up(&self, place: Place, request: &Request<'_>) -> bool {
+        self.blockers.holds_up(place, request, &self.kinds)
+    }
+
+    /// What the command makes is being made in the background: what names it is held up until [`end_making`](Self::end_making).
+    pub fn begin_making(&mut self, request: &Request<'_>) {
+        self.blockers.begin_making(request);
+    }
+
+    /// An object has been made, or will not be.
+    pub fn end_making(&mut self, handle: u64) {
+        self.blockers.end_making(handle);
+    }
+
+    /// Lets a command wait with so many bytes of arguments, which holds up others from now on; [`push`](Self::push) is to follow.
+    ///
+    /// # Errors
+    /// When too much waits already.
+    pub fn admit(
+        &mut self,
+        head: Head,
+        place: Place,
+        bytes: usize,
+        request: &Request<'_>,
+    ) -> Result<(), TooMuch> {
+        self.parked_bytes += bytes + size_of::<Parked>();
+        if self.parked_bytes > MOST_PARKED {
+            return Err(TooMuch(self.parked_bytes));
+        }
+        self.blockers.add(place, head.context, request, &self.kinds);
+        Ok(())
+    }
+
+    /// Has a command wait behind all others that do.
+    pub fn push(&mut self, parked: Parked) {
+        self.parked.push_back(parked);
+    }
+
+    /// Takes out all commands that wait, in order; whoever takes them parks again what must wait longer.
+    pub fn take_parked(&mut self) -> VecDeque<Parked> {
+        if !self.parked.is_empty() {
+            self.blockers.forget_parked();
+            self.parked_bytes = 0;
+        }
+        core::mem::take(&mut self.parked)
+    }
+
+    /// Whether the place of a command can take one more without blocking.
+    pub fn has_room(&self, session: &Session, place: Place) -> bool {
+        match (session.gpu().queue_limit(), place) {
+            (Some(limit), Place::InStream { stream, .. }) => {
+                self.progress.get(&stream).is_none_or(|progress| {
+                    progress.issued - progress.completed.load(Ordering::Acquire) < limit as u64
+                })
+            }
+            _ => true,
+        }
+    }
+
+    /// Counts a command of a stream, and asks for the stream's progress now and then.
+    pub fn count(&mut self, session: &Arc<Session>, stream: u64) {
+        if session.gpu().queue_limit().is_none() {
+            return;
+        }
+        let progress = self.progress.entry(stream).or_default();
+        progress.issued += 1;
+        if progress.issued - progress.marked < COMMANDS_PER_MARK {
+            return;
+        }
+        progress.marked = progress.issued;
+        let (mark, completed) = (progress.issued, Arc::clone(&progress.completed));
+        let Ok(native) = session.objects().native(order::handle(stream)) else { return };
+        let waker = Arc::clone(session);
+        let asked = session.gpu().after_a_while(
+            native,
+            Box::new(move |_| {
+                completed.store(mark, Ordering::Release);
+                waker.wake();
+            }),
+        );
+        if asked.is_err() {
+            // The stream has failed; so will every command in it, and none of them will block.
+            progress.completed.store(mark, Ordering::Release);
+        }
+    }
+}

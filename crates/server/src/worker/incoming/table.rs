@@ -1,0 +1,92 @@
+//! What is known of each transfer, and how many bytes wait?
+
+use super::buffer::Buffer;
+use causeway_api::sys::CUresult;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that may wait for their commands. A client that sends more without naming it in a command gets
+/// `CUDA_ERROR_OUT_OF_MEMORY` for the commands that come too late.
+pub const MOST_WAITING: u64 = 4 << 30;
+
+/// Transfers that are remembered because their commands were refused before they came.
+pub const MOST_REFUSED: usize = 1 << 10;
+
+/// Bytes that count as waiting until this is dropped.
+pub struct Credit {
+    waiting: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What is known of a transfer.
+pub enum Slot {
+    /// An image that a command names, or bytes of a copy, which are looked for.
+    Sought,
+    /// What the client has been asked for: bytes of a copy, or an image.
+    Wanted { is_copy: bool },
+    /// Some of it has come.
+    Arriving,
+    /// All of it has. What lies in the cache's files counts for nothing: the system can have that memory back.
+    Arrived(Buffer, Option<Credit>),
+    /// It will not come.
+    Failed(CUresult),
+    /// Nobody wants it: the command that named it has been refused.
+    Refused,
+}
+
+/// The transfers, and how many bytes wait.
+#[derive(Default)]
+pub struct Table {
+    /// By the numbers of the transfers.
+    pub slots: HashMap<u64, Slot>,
+    /// How many slots are refused.
+    pub refused: usize,
+    /// Bytes that wait.
+    pub waiting: Arc<AtomicU64>,
+}
+
+impl Table {
+    /// Lets so many more bytes wait, unless they are too many.
+    pub fn credit(&self, bytes: u64) -> Option<Credit> {
+        // Others only subtract: whoever adds holds the table.
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if waiting.saturating_add(bytes) > MOST_WAITING {
+            return None;
+        }
+        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        Some(Credit { waiting: Arc::clone(&self.waiting), bytes })
+    }
+
+    /// Settles a transfer, unless nobody wants it any more.
+    pub fn settle(&mut self, number: u64, settled: Slot) {
+        match self.slots.get(&number) {
+            Some(Slot::Refused) => self.forget_refused(number),
+            Some(Slot::Sought | Slot::Wanted { .. } | Slot::Arriving) => {
+                self.slots.insert(number, settled);
+            }
+            Some(Slot::Arrived(..) | Slot::Failed(_)) | None => {}
+        }
+    }
+
+    /// Has the bytes thrown away when they come.
+    pub fn refuse(&mut self, number: u64) {
+        // Of what comes for more than these the bytes wait in vain, and no more than may wait at all.
+        if self.refused < MOST_REFUSED && !matches!(self.slots.get(&number), Some(Slot::Refused)) {
+            self.refused += 1;
+            self.slots.insert(number, Slot::Refused);
+        }
+    }
+
+    /// The bytes have come of a transfer that nobody wants.
+    pub fn forget_refused(&mut self, number: u64) {
+        self.refused -= 1;
+        self.slots.remove(&number);
+    }
+}

@@ -1,0 +1,37 @@
+//! Where does the GPU put what a client or another worker reads?
+
+use causeway_gpu::Staging;
+use causeway_gpu::busy::{HostMemory, HostMemoryMut};
+use causeway_link::Piece;
+
+/// Where the GPU puts what a client or another worker reads.
+pub enum Landing {
+    /// In memory of this process.
+    Staged(Staging),
+    /// In memory shared with the reader.
+    Shared(Piece),
+}
+
+// SAFETY: staging owns its memory and a piece its slots, until they are dropped.
+unsafe impl HostMemory for Landing {
+    fn address(&self) -> *const u8 {
+        self.address_mut()
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Staged(staging) => staging.len(),
+            Self::Shared(piece) => piece.len(),
+        }
+    }
+}
+
+// SAFETY: as above; nobody reads a piece before it is sent.
+unsafe impl HostMemoryMut for Landing {
+    fn address_mut(&self) -> *mut u8 {
+        match self {
+            Self::Staged(staging) => staging.as_ptr(),
+            Self::Shared(piece) => piece.as_ptr(),
+        }
+    }
+}

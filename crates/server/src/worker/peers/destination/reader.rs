@@ -1,0 +1,196 @@
+//! What is another worker asked for, and who hears of what it sends?
+
+use super::turns::{Begin, Turns};
+use super::wanted::{Arrived, Asker, Wanted};
+use crate::worker::arena::Arena;
+use crate::worker::peers::descriptors::Descriptors;
+use crate::worker::pool::Pool;
+use crate::worker::rdma::Direct;
+use crate::worker::session::Session;
+use causeway_api::sys::CUresult;
+use causeway_gpu::CuResult;
+use causeway_link::{
+    Counters, DescriptorError, Destination, DeviceMemory, Lease, Link, LinkError, LinkEvents, Receiver,
+};
+use causeway_pipeline::Piece;
+use causeway_sync::threads;
+use causeway_wire::codec::Encode as _;
+use causeway_wire::lent::LentMemory;
+use causeway_wire::message::{Messages, PeerMessage};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A worker of another server, of which this one reads.
+pub struct Reader {
+    session: Arc<Session>,
+    pub(super) link: Link,
+    /// Memory shared with it, where the link has any.
+    pub(super) arena: Option<Arc<Arena>>,
+    /// Device memory that the link's card reaches, where it has one.
+    pub(super) direct: Option<Direct>,
+    /// The one thread that takes each copy's next step.
+    steps: Arc<Pool>,
+    next_transfer: AtomicU64,
+    /// Which pieces were asked for, by the numbers of the transfers that bring them.
+    wanted: Mutex<FxHashMap<u64, Wanted>>,
+    turns: Mutex<Turns>,
+    /// Device memory that it lends.
+    lent: Descriptors,
+}
+
+/// What a copy asks for.
+pub(super) struct Asked {
+    /// The copy.
+    pub(super) asker: Arc<dyn Asker>,
+    /// The piece.
+    pub(super) piece: Piece,
+    /// Where the card may put it: the memory, the first byte's address, and bytes.
+    pub(super) by_card: Option<(DeviceMemory, u64, usize)>,
+}
+
+/// What the link tells the reader.
+struct Events(Arc<Reader>);
+
+impl LinkEvents for Events {
+    fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
+        let wanted = self.0.wanted.lock().remove(&transfer)?;
+        match self.0.session.gpu().staging(wanted.piece.bytes()) {
+            Ok(staging) if staging.len() as u64 == total => Some(wanted.expect(staging)),
+            Ok(_) => {
+                wanted.end(Err(CUresult::CUDA_ERROR_UNKNOWN));
+                None
+            }
+            Err(status) => {
+                wanted.end(Err(status));
+                None
+            }
+        }
+    }
+
+    fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
+        let Some(wanted) = self.0.wanted.lock().remove(&transfer) else { return Err(lease) };
+        wanted.end(Ok(Arrived::Leased(lease)));
+        Ok(())
+    }
+
+    fn allocation(&self, number: u64, allocation: Result<OwnedFd, DescriptorError>) {
+        if !self.0.lent.arrive(number, allocation) {
+            tracing::warn!("another server's worker lends more than anybody has asked it for");
+            self.0.close();
+        }
+    }
+
+    fn lost(&self, cause: &LinkError) {
+        tracing::warn!("the link to another server is lost: {cause}");
+        let wanted = core::mem::take(&mut *self.0.wanted.lock());
+        wanted.into_values().for_each(|wanted| wanted.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
+    }
+}
+
+impl Reader {
+    /// Begins to listen to what the other worker says. `direct` is GPUDirect for the link, where it has any.
+    pub fn start(
+        session: &Arc<Session>,
+        steps: &Arc<Pool>,
+        link: Link,
+        mut receiver: Receiver,
+        direct: Option<Direct>,
+    ) -> Arc<Self> {
+        let reader = Arc::new(Self {
+            session: Arc::clone(session),
+            steps: Arc::clone(steps),
+            arena: link.regions().map(Arena::new),
+            link,
+            direct,
+            next_transfer: AtomicU64::new(1),
+            wanted: Mutex::default(),
+            turns: Mutex::default(),
+            lent: Descriptors::default(),
+        });
+        reader.link.start(Arc::new(Events(Arc::clone(&reader))));
+        let listener = Arc::clone(&reader);
+        let started = threads::spawn("peer", move || {
+            while let Ok(body) = receiver.recv() {
+                for message in Messages::<PeerMessage>::new(body) {
+                    match message {
+                        Ok(PeerMessage::Failed { transfer, status }) => {
+                            let failed = listener.wanted.lock().remove(&transfer);
+                            if let Some(failed) = failed {
+                                failed.end(Err(CUresult(status)));
+                            }
+                        }
+                        Ok(PeerMessage::Lent { transfer, memory }) if listener.fetch(transfer, memory) => {}
+                        _ => {
+                            tracing::warn!("another server's worker says something senseless");
+                            listener.close();
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        if let Err(cause) = started {
+            tracing::error!("another server's worker cannot be listened to: {cause}");
+            reader.close();
+        }
+        reader
+    }
+
+    /// Has the card fetch a transfer; false where it was not asked for so.
+    fn fetch(&self, transfer: u64, memory: LentMemory) -> bool {
+        let wanted = self.wanted.lock().remove(&transfer);
+        wanted.is_some_and(|wanted| wanted.fetch(&self.link, memory).is_some())
+    }
+
+    /// Ends the link; nothing more comes of what was asked for.
+    pub fn close(&self) {
+        let Counters { transfer_bytes_received: all, direct_bytes_received: direct, .. } =
+            self.link.counters();
+        tracing::info!("{all} bytes came from another server, {direct} of them by GPUDirect");
+        self.link.close();
+        let wanted = core::mem::take(&mut *self.wanted.lock());
+        wanted.into_values().for_each(|wanted| wanted.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
+    }
+
+    /// Asks for a piece, for a copy that hears of it when it has come or never will.
+    ///
+    /// # Errors
+    /// When the link is lost and nobody hears of the piece.
+    pub(super) fn ask(&self, offer: u64, at: [u64; 3], size: [u64; 3], asked: Asked) -> CuResult<()> {
+        let Asked { asker, piece, by_card } = asked;
+        let transfer = self.next_transfer.fetch_add(1, Ordering::Relaxed);
+        let message = PeerMessage::Read { offer, at, size, transfer, by_card: by_card.is_some() };
+        let wanted = Wanted { asker, piece, by_card, steps: Arc::clone(&self.steps) };
+        self.wanted.lock().insert(transfer, wanted);
+        let sent = self.link.send(|out| message.encode(out));
+        // Whoever notices the loss of the link ends what is wanted by then.
+        if sent.is_err() && self.wanted.lock().remove(&transfer).is_some() {
+            return Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
+        }
+        Ok(())
+    }
+
+    /// Lets a copy begin to read, now or when another one has ended.
+    pub(super) fn take_turn(&self, copy: Begin) {
+        let begins = self.turns.lock().take(copy);
+        if let Some(begin) = begins {
+            begin();
+        }
+    }
+
+    /// A copy has ended: the next one's turn has come.
+    pub(super) fn end_turn(&self) {
+        let next = self.turns.lock().end();
+        if let Some(next) = next {
+            self.steps.run(next);
+        }
+    }
+
+    /// What the other worker has lent and nobody has taken yet.
+    pub fn lent(&self) -> &Descriptors {
+        &self.lent
+    }
+}

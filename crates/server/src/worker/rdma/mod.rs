@@ -1,0 +1,190 @@
+//! Copies that network cards make by themselves, between device memory and memory that the client has lent.
+//!
+//! A copy to the device reads the client's memory when its stream gets there, and the stream goes on when the bytes are in the
+//! device's memory; a copy from the device writes them, to memory that the client has lent or to the client's arena. Where
+//! the card does not reach the device's memory, bytes go through staging.
+//!
+//! | Module   | Question it answers                                                          |
+//! |----------|------------------------------------------------------------------------------|
+//! | `direct` | Which device memory do the network cards of the session's links reach?      |
+//! | `turn`   | How does work of a card get its turn in a stream?                            |
+
+mod direct;
+mod turn;
+
+pub use direct::{DeviceBlocks, Direct};
+
+use super::incoming::{Buffer, Incoming};
+use super::session::{Head, Session};
+use causeway_api::calls::{Request, copy_from_device, copy_to_device};
+use causeway_api::sys::CUresult;
+use causeway_api::types::{LentMemory, Payload};
+use causeway_gpu::CuResult;
+use causeway_link::{DeviceUse, Piece};
+use causeway_wire::codec::Encode;
+use causeway_wire::message::WorkerMessage;
+use std::sync::Arc;
+
+/// The most bytes that are lent for one copy; a client that names more gets an error.
+const MOST_LENT: u64 = 256 << 20;
+
+/// Where a card writes a copy to the client.
+enum Target {
+    /// To memory that the client has lent for it.
+    Memory(LentMemory),
+    /// To the client's arena, in the slots of a piece.
+    Arena(Piece),
+}
+
+/// The session's part in copies that network cards make.
+pub struct RdmaCopies {
+    /// Device memory that the card of the client's link reaches, or why there is none.
+    direct: Result<Direct, String>,
+    blocks: Arc<DeviceBlocks>,
+}
+
+impl RdmaCopies {
+    /// For the client's link, which may have no card.
+    pub fn new(session: &Session) -> Self {
+        let blocks = Arc::default();
+        let direct = Direct::new(session.link(), session.gpu(), &blocks, DeviceUse::Own);
+        Self { direct, blocks }
+    }
+
+    /// Blocks of device memory that cards of any link may come to reach.
+    pub fn blocks(&self) -> &Arc<DeviceBlocks> {
+        &self.blocks
+    }
+
+    /// Tells the client whether network cards reach the devices' memory.
+    pub fn tell(&self, session: &Session) {
+        let (is_on, text) = match &self.direct {
+            Ok(direct) => {
+                let text = direct.explain();
+                tracing::info!("copies of this session: {text}");
+                (true, text)
+            }
+            Err(why) => (false, why.clone()),
+        };
+        let message = WorkerMessage::Direct { is_on, text: text.into() };
+        // A lost link is noticed by the receiving thread.
+        let _ = session.link().append(|out| message.encode(out));
+    }
+
+    /// Looks whether the card can bring lent bytes to where a command wants them. If it cannot, they are brought to staging,
+    /// in the background, and the command waits for them as for a transfer.
+    pub fn see_to_lent(&self, session: &Arc<Session>, incoming: &Incoming, copy: &copy_to_device<'_>) {
+        let Payload::Lent { number, length, memory } = copy.data else { return };
+        let direct = self.direct.as_ref().ok();
+        if direct.is_some_and(|direct| direct.reach(session.gpu(), &copy.destination).is_some())
+            || !incoming.seek(number)
+        {
+            return;
+        }
+        let (incoming, bringer) = (incoming.clone(), Arc::clone(session));
+        session.in_background(move || {
+            let brought = bring_to_staging(&bringer, &incoming, memory, length);
+            bringer.link().decline(memory);
+            incoming.brought(number, brought);
+            bringer.wake();
+        });
+    }
+
+    /// Has the card read lent memory straight into the device's.
+    pub fn read_lent(&self, session: &Session, head: Head, request: &copy_to_device<'_>) -> CuResult<()> {
+        let Payload::Lent { length, memory, .. } = request.data else {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        };
+        let prepared = || {
+            let objects = session.objects();
+            let (stream, context) = (objects.native(request.stream)?, objects.native(head.context)?);
+            let direct = self.direct.as_ref().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            let reached = direct.reach(session.gpu(), &request.destination);
+            let (device, address, bytes) = reached.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            if bytes as u64 == length {
+                Ok((stream, context, device, address, bytes))
+            } else {
+                Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+            }
+        };
+        let link = session.link().clone();
+        let (stream, context, device, address, bytes) = prepared().inspect_err(|_| link.decline(memory))?;
+        let (gpu, refused) = (session.shared_gpu(), link.clone());
+        turn::take(
+            session.gpu(),
+            stream,
+            move |stop| {
+                let then = Box::new(move |outcome: Result<(), _>| {
+                    if outcome.is_ok()
+                        && let Err(error) = gpu.finish_direct_writes(context)
+                    {
+                        tracing::warn!(
+                            status = error.0,
+                            "what a network card has written to device memory may come late"
+                        );
+                    }
+                    stop.open();
+                });
+                link.read_to_device(memory, &device, address, bytes, then);
+            },
+            move |_| refused.decline(memory),
+        )
+    }
+
+    /// Has the card take a copy to the client straight out of the device's memory. False where it does not reach that, or
+    /// nothing is free that it could write to.
+    pub fn send(&self, session: &Arc<Session>, request: &copy_from_device) -> CuResult<bool> {
+        let direct = self.direct.as_ref().ok().filter(|_| Direct::is_worth_while(&request.source));
+        let Some(direct) = direct else { return Ok(false) };
+        let Some((device, address, bytes)) = direct.reach(session.gpu(), &request.source) else {
+            return Ok(false);
+        };
+        let stream = session.objects().native(request.stream)?;
+        let (link, transfer) = (session.link().clone(), request.transfer);
+        let to = match request.into {
+            Some(memory) => Target::Memory(memory),
+            None => match link.piece(bytes) {
+                Some(piece) => Target::Arena(piece),
+                None => return Ok(false),
+            },
+        };
+        let refused = Arc::clone(session);
+        turn::take(
+            session.gpu(),
+            stream,
+            move |stop| {
+                let then = Box::new(move |_: Result<(), _>| stop.open());
+                match to {
+                    Target::Memory(to) => link.put_from_device(transfer, &device, address, bytes, to, then),
+                    Target::Arena(piece) => link.send_from_device(transfer, &device, address, piece, then),
+                }
+            },
+            move |error| refused.transfer_failed(transfer, error),
+        )?;
+        Ok(true)
+    }
+}
+
+/// A command that names lent memory will not be carried out. Where the bytes were brought to staging, whoever did that has
+/// given the memory back.
+pub fn let_go_of_lent(session: &Session, request: &Request<'_>) {
+    if let Some(Payload::Lent { memory, .. }) = request.payload() {
+        session.link().decline(memory);
+    }
+}
+
+fn bring_to_staging(
+    session: &Session,
+    incoming: &Incoming,
+    memory: LentMemory,
+    length: u64,
+) -> CuResult<Buffer> {
+    if length > MOST_LENT || !incoming.has_room(length) {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    let staging = session.gpu().staging(length as usize)?;
+    // SAFETY: the staging is ours and has as many bytes.
+    let read = unsafe { session.link().read_to_host(memory, staging.as_ptr(), staging.len()) };
+    read.map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?;
+    Ok(Buffer::Staged(staging))
+}

@@ -1,0 +1,162 @@
+//! What does every part of a session work with, and how does it answer?
+
+use super::pool::Pool;
+use crate::handover::Exchange;
+use causeway_api::calls::Opcode;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use causeway_gpu::objects::Objects;
+use causeway_gpu::{CuResult, Gpu};
+use causeway_link::Link;
+use causeway_wire::codec::Encode;
+use causeway_wire::message::{WorkerMessage, begin_reply};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// Whom to answer, and in whose context a command runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// Number of the call, 0 when no reply is expected.
+    pub call: u32,
+    /// The client's handle of the context, null when the command needs none.
+    pub context: Handle<Context>,
+    /// The command.
+    pub opcode: Opcode,
+}
+
+/// When a command that was carried out is answered.
+pub enum Answer {
+    /// The command is done; its results are in the engine's reply buffer.
+    Now,
+    /// A completion answers.
+    Later,
+}
+
+/// What issues commands that could not be issued when they came.
+pub trait Wake: Send + Sync {
+    /// Something that such a command may wait for has come.
+    fn wake(self: Arc<Self>);
+}
+
+/// The GPU, the objects, and the ways to the client and the broker. Completions hold on to it, and not to those who asked
+/// for them.
+pub struct Session {
+    gpu: Arc<dyn Gpu>,
+    objects: Objects,
+    link: Link,
+    exchange: Arc<Exchange>,
+    /// Threads for slow driver calls.
+    background: Pool,
+    queue: OnceLock<Weak<dyn Wake>>,
+}
+
+impl Session {
+    /// A session that executes on `gpu`, answers over `link`, and shares with other sessions by `exchange`.
+    pub fn new(gpu: Arc<dyn Gpu>, link: Link, exchange: Arc<Exchange>) -> Arc<Self> {
+        Arc::new(Self {
+            gpu,
+            objects: Objects::default(),
+            link,
+            exchange,
+            background: Pool::new("causeway-aside", 4),
+            queue: OnceLock::new(),
+        })
+    }
+
+    /// Names what is woken from now on; to be called once.
+    pub fn set_queue(&self, queue: Weak<dyn Wake>) {
+        assert!(self.queue.set(queue).is_ok(), "a session has one queue of commands");
+    }
+
+    /// What executes.
+    pub fn gpu(&self) -> &dyn Gpu {
+        &*self.gpu
+    }
+
+    /// The same, to hold on to.
+    pub fn shared_gpu(&self) -> Arc<dyn Gpu> {
+        Arc::clone(&self.gpu)
+    }
+
+    /// The client's objects.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// The way to the client.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The way to the broker.
+    pub fn exchange(&self) -> &Arc<Exchange> {
+        &self.exchange
+    }
+
+    /// Runs what takes long on another thread.
+    pub fn in_background(&self, job: impl FnOnce() + Send + 'static) {
+        self.background.run(job);
+    }
+
+    /// Something has become ready that a command may wait for.
+    pub fn wake(&self) {
+        if let Some(queue) = self.queue.get().and_then(Weak::upgrade) {
+            queue.wake();
+        }
+    }
+
+    /// Makes the context of a command current on this thread.
+    pub fn enter_context(&self, context: Handle<Context>) -> CuResult<()> {
+        if context.is_null() {
+            return Ok(());
+        }
+        self.gpu.make_current(self.objects.native(context)?)
+    }
+
+    /// Answers a call, or reports the failure of a posted one.
+    pub fn answer(&self, head: Head, outcome: CuResult<()>, payload: &[u8]) {
+        let status = status(&outcome);
+        // A lost link is noticed by the receiving thread.
+        let _ = match (head.call, outcome) {
+            (0, Ok(())) => return,
+            (0, Err(_)) => {
+                tracing::debug!(command = head.opcode.name(), status, "a posted call failed");
+                let opcode = head.opcode as u16;
+                self.link.append(|out| WorkerMessage::Failed { opcode, status }.encode(out))
+            }
+            (call, _) => self.link.send(|out| {
+                let open = begin_reply(out, call, status);
+                out.extend_from_slice(payload);
+                open.finish(out);
+            }),
+        };
+    }
+
+    /// Answers a call with success and what `encode` appends.
+    pub fn answer_with(&self, head: Head, encode: impl FnOnce(&mut Vec<u8>)) {
+        let _ = self.link.send(|out| {
+            let open = begin_reply(out, head.call, 0);
+            encode(out);
+            open.finish(out);
+        });
+    }
+
+    /// Tells the client that a transfer to it will not come.
+    pub fn transfer_failed(&self, transfer: u64, error: CUresult) {
+        let status = error.0;
+        // A lost link is noticed by the receiving thread.
+        let _ = self.link.send(|out| WorkerMessage::TransferFailed { transfer, status }.encode(out));
+    }
+}
+
+/// The status of a result, as replies carry it.
+pub fn status<T>(result: &CuResult<T>) -> u32 {
+    result.as_ref().err().map_or(0, |error| error.0)
+}
+
+/// The name of a driver error, for people.
+pub fn describe(error: CUresult) -> String {
+    match causeway_api::errors::name(error) {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => format!("driver error {}", error.0),
+    }
+}

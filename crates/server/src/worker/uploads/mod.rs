@@ -1,0 +1,236 @@
+//! How do the client's bytes get into device memory?
+//!
+//! They come as transfers, are brought by the network card, or are found among the images of earlier sessions (`kept`), and wait
+//! for the command that names them.
+
+mod kept;
+
+pub use kept::KeptImages;
+
+use super::arena::Arena;
+use super::incoming::{Buffer, Incoming};
+use super::lending::Lending;
+use super::pool::Pool;
+use super::rdma::RdmaCopies;
+use super::session::{Head, Session};
+use causeway_api::calls::{Request, copy_to_device};
+use causeway_api::types::Payload;
+use causeway_gpu::CuResult;
+use causeway_gpu::busy::Busy;
+use causeway_gpu::objects::Translate;
+use causeway_link::{Destination, Lease};
+use causeway_memory::past_caches;
+use causeway_wire::codec::Encode;
+use causeway_wire::message::WorkerMessage;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Bytes of copies that may wait for being written to the cache.
+const MOST_BEING_KEPT: usize = 512 << 20;
+
+/// The session's part in copies to the device.
+pub struct Uploads {
+    incoming: Incoming,
+    /// Memory shared with the client, where the link has any.
+    arena: Option<Arc<Arena>>,
+    /// Images of earlier sessions, if they are kept.
+    images: Option<Arc<KeptImages>>,
+    /// The thread that hands images over.
+    keeper: Pool,
+    /// Bytes of copies that it has still to write.
+    keeping: Arc<AtomicUsize>,
+}
+
+impl Uploads {
+    /// With memory shared with the client, and images, where there are any.
+    pub fn new(arena: Option<Arc<Arena>>, images: Option<KeptImages>) -> Self {
+        Self {
+            incoming: Incoming::default(),
+            arena,
+            images: images.map(Arc::new),
+            keeper: Pool::new("causeway-keep", 1),
+            keeping: Arc::default(),
+        }
+    }
+
+    /// The bytes that have come and wait for their commands.
+    pub fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    /// Waits until images are with the broker, but no longer than `patience`.
+    pub fn finish(&self, patience: Duration) {
+        self.keeper.finish(patience);
+    }
+
+    /// Where a transfer goes whose first chunk has come.
+    pub fn open(&self, session: &Arc<Session>, transfer: u64, total: u64) -> Option<Destination> {
+        let arrived = {
+            let session = Arc::clone(session);
+            move || session.wake()
+        };
+        self.incoming.open(session.gpu(), transfer, total, arrived)
+    }
+
+    /// Takes in a transfer that lies in memory shared with the client.
+    pub fn open_in_place(&self, session: &Session, transfer: u64, lease: Lease) -> Result<(), Lease> {
+        let Some(arena) = &self.arena else { return Err(lease) };
+        self.incoming.open_in_place(arena, transfer, lease)?;
+        session.wake();
+        Ok(())
+    }
+
+    /// Looks for the image that a command names, or for the bytes of a copy. The command can be issued when it is found, or else when the client,
+    /// which is asked for it, has sent it.
+    pub fn seek_image(
+        &self,
+        session: &Arc<Session>,
+        number: u64,
+        length: u64,
+        hash: [u8; 32],
+        is_copy: bool,
+    ) {
+        if !self.incoming.seek(number) {
+            return;
+        }
+        let (images, incoming) = (self.images.clone(), self.incoming.clone());
+        let asker = Arc::clone(session);
+        // Opening a file may take long where folders are on a network.
+        session.in_background(move || {
+            let found = images.and_then(|images| images.find(hash.into(), length));
+            let message = match &found {
+                Some(_) => WorkerMessage::ImageKnown { transfer: number },
+                None => WorkerMessage::ImageWanted { transfer: number },
+            };
+            incoming.sought(number, found, is_copy);
+            // A lost link is noticed by the receiving thread.
+            let _ = asker.link().send(|out| message.encode(out));
+            asker.wake();
+        });
+    }
+
+    /// The client has sent an image that it was asked for among its messages.
+    pub fn image_came(&self, session: &Session, number: u64, bytes: &[u8]) {
+        if self.incoming.put(number, bytes) {
+            session.wake();
+        } else {
+            tracing::warn!("the client sent an image that it was not asked for");
+        }
+    }
+
+    /// Whether the bytes that a command names are there, or never will be.
+    pub fn are_settled(&self, request: &Request<'_>) -> bool {
+        match request.payload() {
+            Some(Payload::Transfer { number, .. } | Payload::Image { number, .. }) => {
+                self.incoming.is_settled(number)
+            }
+            Some(Payload::Lent { number, .. }) => {
+                !self.incoming.knows(number) || self.incoming.is_settled(number)
+            }
+            _ => true,
+        }
+    }
+
+    /// The bytes of a command that came on their own, or were brought; nothing where it has others or none.
+    pub fn take(&self, request: &Request<'_>) -> CuResult<Option<Buffer>> {
+        match request.payload() {
+            Some(Payload::Transfer { number, length } | Payload::Image { number, length, .. }) => {
+                self.incoming.take(number, length).map(Some)
+            }
+            Some(Payload::Lent { number, length, .. }) if self.incoming.knows(number) => {
+                self.incoming.take(number, length).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Leaves an image that has just come to later sessions.
+    pub fn keep(&self, buffer: Buffer, named: [u8; 32]) {
+        let (Buffer::Plain(_), Some(images)) = (&buffer, &self.images) else { return };
+        let images = Arc::clone(images);
+        self.keeper.run(move || {
+            if images.keep(&buffer.settled()) != named {
+                tracing::warn!("the client sent another image than it had named; it is kept by its own hash");
+            }
+        });
+    }
+
+    /// Starts a copy of the client's bytes into device memory. `payload` is what the command has taken of those that came, or
+    /// were brought.
+    pub fn copy(
+        &self,
+        session: &Session,
+        lending: &mut Lending,
+        rdma: &RdmaCopies,
+        head: Head,
+        request: &copy_to_device<'_>,
+        payload: Option<Buffer>,
+    ) -> CuResult<()> {
+        let buffer = match (payload, request.data) {
+            (Some(buffer), Payload::Image { hash, .. }) => self.keep_copied(buffer, hash),
+            (Some(buffer), _) => buffer,
+            (None, Payload::Inline(bytes)) => {
+                let mut staging = session.gpu().staging(bytes.len())?;
+                past_caches::copy_slice(staging.as_mut_slice(), bytes);
+                Buffer::Staged(staging)
+            }
+            (None, _) => return rdma.read_lent(session, head, request),
+        };
+        let stream = session.objects().native(request.stream)?;
+        let destination = request.destination.natives(session.objects())?;
+        let buffer = self.ready_for_gpu(session, buffer)?;
+        // Nobody but the client changes what is shared with it, to its own loss.
+        let busy = Busy::copy_to_device(session.gpu(), &destination, buffer, stream)?;
+        let is_scarce = self.arena.as_ref().is_some_and(|arena| arena.is_scarce());
+        lending.lend(session.gpu(), head.context, stream, busy, is_scarce)
+    }
+
+    /// Keeps the bytes of a copy for later ones that name the same content, if they have just come. What would have to
+    /// wait too long for the disk is not kept.
+    fn keep_copied(&self, buffer: Buffer, named: [u8; 32]) -> Buffer {
+        let Some(images) = self.images.as_ref().filter(|_| !matches!(buffer, Buffer::Mapped(_))) else {
+            return buffer;
+        };
+        let bytes = buffer.len();
+        if self.keeping.fetch_add(bytes, Ordering::Relaxed) + bytes > MOST_BEING_KEPT {
+            self.keeping.fetch_sub(bytes, Ordering::Relaxed);
+            return buffer;
+        }
+        let (images, keeping) = (Arc::clone(images), Arc::clone(&self.keeping));
+        let shared = Arc::new(buffer);
+        let kept = Arc::clone(&shared);
+        self.keeper.run(move || {
+            // Stored under the hash that is computed here: nobody gets what another name promised.
+            if images.keep(&kept.settled()) != named {
+                tracing::warn!(
+                    "the client sent other bytes than it had named; they are kept by their own hash"
+                );
+            }
+            drop(kept);
+            keeping.fetch_sub(bytes, Ordering::Relaxed);
+        });
+        Buffer::Shared(shared)
+    }
+
+    /// Makes sure that the GPU can take the bytes where they are, or moves them to where it can.
+    fn ready_for_gpu(&self, session: &Session, buffer: Buffer) -> CuResult<Buffer> {
+        let Some(arena) = &self.arena else { return Ok(buffer) };
+        let leased = match buffer {
+            Buffer::Leased(leased) => leased,
+            other => return Ok(other),
+        };
+        match arena.lend_to_gpu(leased) {
+            Ok(leased) => {
+                arena.prepare(session.gpu(), leased.as_ptr(), leased.len());
+                Ok(Buffer::Leased(leased))
+            }
+            Err(leased) => {
+                let staging = session.gpu().staging(leased.len())?;
+                // SAFETY: the staging has as many bytes.
+                unsafe { leased.empty_into(staging.as_ptr()) };
+                Ok(Buffer::Staged(staging))
+            }
+        }
+    }
+}
