@@ -51,23 +51,18 @@ fn what_cannot_be_had_is_an_error_with_its_reason() {
     assert!(said || Path::new("/sys/class/infiniband").exists(), "{outcome}");
     let mut command = by_itself(&server.connect_string(), &cuda_program("vector_add"));
     let outcome = run(command.env("CAUSEWAY_VIA", "pigeon"), LIMIT);
-    assert!(outcome.code() == Some(1) && outcome.stderr.contains("`pigeon` is no way"), "{outcome}");
+    assert!(
+        outcome.code() == Some(1) && outcome.stderr.contains("CAUSEWAY_VIA=pigeon cannot be used"),
+        "{outcome}"
+    );
 }
 
 #[test]
-fn an_arena_that_cannot_be_made_costs_shared_memory_only() {
+fn an_arena_of_no_size_is_refused_at_the_start() {
     let mut command = Server::command(&OPEN);
-    command.env("CAUSEWAY_SHM_STAGING", "plenty");
-    let server = Server::start_command(command);
-    let said = stats(&server, "auto");
-    assert!(
-        said.contains("via      tcp; not shm: the server is on this host, but the server refused it"),
-        "{said}"
-    );
-    assert!(said.contains("CAUSEWAY_SHM_STAGING=plenty is no size"), "{said}");
-    let mut command = by_itself(&server.connect_string(), &cuda_program("vector_add"));
-    let outcome = run(command.env("CAUSEWAY_VIA", "shm"), LIMIT);
-    assert!(outcome.code() == Some(1) && outcome.stderr.contains("cannot be reached via shm"), "{outcome}");
+    let refused = run(command.env("CAUSEWAY_SHM_STAGING", "plenty"), LIMIT);
+    let wanted = "CAUSEWAY_SHM_STAGING=plenty cannot be used: give a size from 1M to 16G";
+    assert!(refused.code() == Some(1) && refused.stderr.contains(wanted), "{refused}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub fn hand_over(
     command.env_remove(keys::VARIABLE);
     // A file that cannot be read matters only if it is needed, and then it was read before.
     let found = keys::servers(&addresses, named.map(PathBuf::from)).ok();
-    command.env("CAUSEWAY_ON", addresses);
+    command.env(causeway_config::table::ON.name, addresses);
     if found.is_some_and(|found| found == servers) {
         if let Some(named) = named {
             let named = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());

@@ -4,6 +4,8 @@
 //! few libraries ask for `libcuda.so`; likewise NVML. So there must be a folder in which our libraries have both
 //! names, and nothing else that could come before a library of the program.
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::LIB_DIR;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -77,8 +79,7 @@ pub enum LibraryError {
 /// program, or `../lib/causeway` seen from there. Where cargo built both, a folder `causeway-lib` with
 /// links is made.
 pub fn folder() -> Result<PathBuf, LibraryError> {
-    if let Some(named) = std::env::var_os("CAUSEWAY_LIB_DIR").filter(|named| !named.is_empty()) {
-        let named = PathBuf::from(named);
+    if let Some(named) = PROCESS.path(&LIB_DIR) {
         return match std::path::absolute(&named) {
             Ok(folder) if folder.join(NAME).exists() => Ok(folder),
             _ => Err(LibraryError::NotInNamedFolder(named)),

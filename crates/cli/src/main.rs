@@ -45,6 +45,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
+use causeway_config::read::PROCESS;
+use causeway_config::{Who, check};
 use causeway_server::back_end::BUILT_IN;
 use clap::{Parser, Subcommand};
 
@@ -53,7 +55,7 @@ use clap::{Parser, Subcommand};
 /// A server with a GPU runs `causeway serve`. On any other machine `causeway run --on SERVER -- PROGRAM`
 /// runs an unmodified CUDA program there: its calls of the CUDA driver are carried to the server.
 #[derive(Debug, Parser)]
-#[command(name = "causeway", version, long_version = LONG_VERSION.as_str(), after_long_help = ENVIRONMENT, max_term_width = 110)]
+#[command(name = "causeway", version, long_version = LONG_VERSION.as_str(), after_long_help = environment(), max_term_width = 110)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -88,37 +90,54 @@ enum Command {
 }
 
 /// The end of `causeway --help`.
-const ENVIRONMENT: &str = "\
+fn environment() -> String {
+    let variables = causeway_config::document::help(100);
+    format!(
+        "\
 Environment variables:
-  CAUSEWAY_ON       The server: HOST:PORT, unix:PATH, or the connect string that `causeway serve`
-                    printed; or several, with commas between them. `causeway run` sets it for the
-                    program; a program that is started with it and finds our libcuda.so.1 needs
-                    no `causeway run`.
-  CAUSEWAY_KEY_FILE A file with the servers' keys (--key-file); if not set, those that `causeway key
-                    add` has kept, and the key that a server of this user has made.
-  CAUSEWAY_LANES    How many connections carry large copies, from 1 to 32; if not set, as many as
-                    the network's length asks for: 4 to 16, at least 8 where there are 8 cores.
-  CAUSEWAY_PIPELINE How copies are cut and carried, by their size, such as
-                    ..1M: 4x256K; 1M..: 8x4M, 8 lanes. docs/src/reference/environment.md explains it;
-                    `causeway tune` measures what is best.
-  CAUSEWAY_SYNC     1: every call waits for its outcome, so that errors appear where they are made.
-  CAUSEWAY_STATS    A file that gets counts of calls and bytes, as JSON, when the program ends.
-  CAUSEWAY_GPUDIRECT
-                    off: network cards do not reach the GPU's memory, for comparison; auto (if not
-                    set), dma-buf, peermem.
-  CAUSEWAY_LOG      What the client library says on standard error: off, error (if not set), info,
-                    debug or trace.
-  CAUSEWAY_LIB_DIR  The folder with our libcuda.so.1. If not set: the folder of the program
-                    `causeway`, or ../lib/causeway seen from there.
-
+{variables}
 CUDA_VISIBLE_DEVICES and the other CUDA_* variables of the program have their usual meaning; they
-are interpreted by the client library or given to the server's driver.
+are interpreted by the client library or given to the server's driver. A program that is started
+with CAUSEWAY_ON and finds our libcuda.so.1 needs no `causeway run`.
 
 Exit codes of `causeway run`: the program's own; a signal that ends the program ends `causeway run`
-too; 127 when the program is not found, 126 when it cannot be started, 125 for other trouble.";
+too; 127 when the program is not found, 126 when it cannot be started, 125 for other trouble."
+    )
+}
+
+impl Command {
+    /// Whose variables the command acts on, itself or by what it starts, and its exit code where one cannot be
+    /// used. It says so before it does anything.
+    fn environment(&self) -> (&'static [Who], u8) {
+        const PROGRAM: &[Who] = &[Who::Client, Who::Worker, Who::Run];
+        match self {
+            Self::Serve(_) => (&[Who::Server], 1),
+            Self::Run(_) | Self::Demo(_) => (PROGRAM, 125),
+            Self::Doctor(_) => (PROGRAM, 2),
+            Self::Devices(_) | Self::Bench(_) | Self::Tune(_) => (PROGRAM, 1),
+            Self::Mpirun(_) => (&[Who::Mpirun, Who::Rank], 125),
+            // Those that are started by others have been checked there.
+            Self::Key(_) | Self::Api(_) | Self::Measure(_) | Self::TuneHere(_) | Self::Worker(_) => (&[], 1),
+        }
+    }
+}
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    let (who, code) = command.environment();
+    let outcome = match check(PROCESS, who) {
+        Ok(()) => carry_out(command),
+        Err(error) => Err(Trouble::of(code)(error)),
+    };
+    outcome.unwrap_or_else(|trouble| {
+        // When nobody reads our standard error there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "causeway: {}", trouble.text);
+        ExitCode::from(trouble.code)
+    })
+}
+
+fn carry_out(command: Command) -> Result<ExitCode, Trouble> {
+    match command {
         Command::Serve(arguments) => serve::serve(&arguments).map_err(Trouble::of(1)),
         Command::Run(arguments) => {
             run::run(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
@@ -141,12 +160,7 @@ fn main() -> ExitCode {
             let _at_end = logging::start(&arguments);
             Ok(causeway_server::worker_main())
         }
-    };
-    outcome.unwrap_or_else(|trouble| {
-        // When nobody reads our standard error there is nobody to tell.
-        let _ = writeln!(std::io::stderr(), "causeway: {}", trouble.text);
-        ExitCode::from(trouble.code)
-    })
+    }
 }
 
 /// What a command failed with: a sentence and an exit code.

@@ -6,6 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use causeway_config::table::{COMM_JOB, MPI_LIBRARY};
 use clap::Args;
 use thiserror::Error;
 
@@ -23,7 +24,7 @@ const NAME: &str = "libcauseway_mpi.so";
 pub struct Arguments {
     /// The interposer that was built for this MPI (`make mpi`). If not given: libcauseway_mpi.so in
     /// mpi/openmpi or mpi/mpich of the folder of the program `causeway`, or of ../lib/causeway.
-    #[arg(long, value_name = "FILE", env = "CAUSEWAY_MPI_LIBRARY")]
+    #[arg(long, value_name = "FILE", env = MPI_LIBRARY.name)]
     library: Option<PathBuf>,
     /// The command line: mpirun, its options, the program.
     #[arg(required = true, trailing_var_arg = true, value_name = "MPIRUN")]
@@ -117,7 +118,7 @@ impl Family {
             Self::OpenMpi => {
                 let mut assignment = OsString::from("LD_PRELOAD=");
                 assignment.push(preload);
-                ["-x".into(), assignment, "-x".into(), "CAUSEWAY_COMM_JOB".into()].into()
+                ["-x".into(), assignment, "-x".into(), COMM_JOB.name.into()].into()
             }
             Self::Hydra => ["-genv".into(), "LD_PRELOAD".into(), preload.to_owned()].into(),
         }
@@ -138,7 +139,7 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
     }
     let mut command = Command::new(launcher);
     command.args(family.options(&preload)).args(&arguments.command[1..]);
-    command.env("CAUSEWAY_COMM_JOB", nonce().map_err(MpirunError::Random)?);
+    command.env(COMM_JOB.name, nonce().map_err(MpirunError::Random)?);
     Err(launch::become_program(command).into())
 }
 

@@ -51,7 +51,7 @@ impl File {
 
     /// Makes the program write its report here.
     pub fn ask_for(&self, command: &mut Command) {
-        command.env("CAUSEWAY_STATS", self.path());
+        command.env(causeway_config::table::STATS.name, self.path());
     }
 
     /// Reads what the program has written.

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use causeway_link::between::{self, BetweenServers, UnknownBetween};
-use causeway_pipeline::{PipelineError, Table, VARIABLE};
-use causeway_sync::awake::{self, BadCores};
+use causeway_config::read::PROCESS;
+use causeway_config::table;
+use causeway_pipeline::{PipelineError, Table};
 use clap::Args;
 use thiserror::Error;
 
@@ -48,18 +48,12 @@ pub enum RunError {
     /// The user's plans for copies have a mistake.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// The user's choice for copies between servers is none.
-    #[error(transparent)]
-    Between(#[from] UnknownBetween),
     /// There is no client library.
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The program does not start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The user counts on a number of cores that is none.
-    #[error(transparent)]
-    Cores(#[from] BadCores),
     /// There is no report to show.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -78,15 +72,13 @@ impl RunError {
 /// Runs the program; returns with its exit code, or ends this process by the same signal.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     let library = library::folder()?;
-    // The client library would go on without what has a mistake.
-    Table::parse(&std::env::var(VARIABLE).unwrap_or_default())?;
-    awake::cores_of_user()?;
-    std::env::var(between::VARIABLE).unwrap_or_default().parse::<BetweenServers>()?;
+    // The client library would refuse the same, later and in the program.
+    Table::parse(&PROCESS.text(&table::PIPELINE).unwrap_or_default())?;
     let servers = arguments.server.servers(arguments.verbose)?;
     servers.check(arguments.server.via)?;
     let mut command = launch::command(&arguments.program, &library);
     servers.hand_over(&mut command)?;
-    command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
+    command.env(table::VIA.name, arguments.server.via.to_string());
     if arguments.verbose {
         let kind = match (servers.is_private(), servers.targets.len()) {
             (true, _) => "a private server with the software GPU",
@@ -96,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
         let names = servers.names();
         let library = library.display();
         eprintln!("causeway: using {kind} at {names} and the client library in {library}");
-        command.env("CAUSEWAY_LOG", "info");
+        command.env(table::LOG.name, "info");
     }
     if !servers.is_private() && !arguments.stats {
         return Err(launch::become_program(command).into());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use causeway_sandbox::{Mode, UserRange, Wanted, default_session_memory};
 use clap::Args;
 
-use crate::serve::parse_size;
+use crate::serve::size;
 
 /// Less memory than this is used by a worker that does nothing yet.
 const LEAST_MEMORY: u64 = 64 << 20;
@@ -44,7 +44,7 @@ impl Sandbox {
 }
 
 fn parse_memory(text: &str) -> Result<u64, String> {
-    match parse_size(text)? {
+    match size(text).map_err(|error| error.to_string())? {
         bytes if bytes < LEAST_MEMORY => Err(format!("a worker needs more than `{text}`: give 64M or more")),
         bytes => Ok(bytes),
     }

@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use causeway_access::keys::file::{self, KeyFileError};
 use causeway_access::{DEFAULT_PORT, Endpoint, Target, TargetError};
 use causeway_api::coverage::FINGERPRINT;
+use causeway_config::size::SizeError;
+use causeway_config::{Size, table};
 use causeway_server::broker::{
     Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER, GpuChoice, PeerRange,
     StartError,
 };
 use causeway_server::heartbeat::{HungWorker, Patience};
-use causeway_sync::awake::{self, BadCores};
 use clap::Args;
 use nix::unistd::{Group, User};
 use thiserror::Error;
@@ -69,14 +70,14 @@ pub struct Arguments {
     #[arg(long, value_name = "FOLDER")]
     cache_dir: Option<PathBuf>,
     /// The most that the images kept may take, in bytes, or with K, M, G or T behind the number.
-    #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = size)]
     cache_size: u64,
     /// Keep no module images: every session sends its own.
     #[arg(long, conflicts_with_all = ["cache_dir", "cache_size"])]
     no_cache: bool,
     /// A folder for a Unix socket by which clients of this host share memory with their workers. Containers need one that
     /// both see; without containers nothing needs to be given.
-    #[arg(long, value_name = "FOLDER", env = "CAUSEWAY_SOCKET_DIR")]
+    #[arg(long, value_name = "FOLDER", env = table::SOCKET_DIR.name)]
     socket_dir: Option<PathBuf>,
     /// The most sessions at a time; more are refused. If not given: as many as the hard limit of open files allows, 4096 at
     /// most.
@@ -123,9 +124,6 @@ pub enum ServeError {
         "`{0}` names several addresses of one kind: a server listens at one address over TCP and at one Unix socket"
     )]
     TooMany(String),
-    /// The user counts on a number of cores that is none.
-    #[error(transparent)]
-    Cores(#[from] BadCores),
     /// The broker does not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -133,7 +131,6 @@ pub enum ServeError {
 
 /// Runs a server until it is told to end.
 pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
-    awake::cores_of_user()?;
     let signals = launch::Signals::block(&[libc::SIGTERM, libc::SIGINT]);
     let _at_end = logging::start(&arguments.logging);
     let (listen, socket) = places(&arguments.listen)?;
@@ -218,17 +215,9 @@ fn default_cache() -> Option<PathBuf> {
     Some(folder.join("causeway").join("images"))
 }
 
-/// A number of bytes, or one with K, M, G or T behind it.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is no size: give a number of bytes, or one with K, M, G or T behind it");
-    let (number, shift) = match text.trim().split_at_checked(text.trim().len().saturating_sub(1)) {
-        Some((number, "K" | "k")) => (number, 10),
-        Some((number, "M" | "m")) => (number, 20),
-        Some((number, "G" | "g")) => (number, 30),
-        Some((number, "T" | "t")) => (number, 40),
-        _ => (text.trim(), 0),
-    };
-    number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).ok_or_else(wrong)
+/// A number of bytes on the command line.
+pub fn size(text: &str) -> Result<u64, SizeError> {
+    text.parse().map(|Size(bytes)| bytes)
 }
 
 /// Where to listen over TCP, and at which Unix socket.
@@ -319,12 +308,6 @@ mod tests {
         assert_eq!(resolved("[::1]:80"), "[::1]:80");
         assert_eq!(resolved("::1"), format!("[::1]:{DEFAULT_PORT}"));
         assert!(resolve("localhost:1").unwrap().ip().is_loopback());
-    }
-
-    #[test]
-    fn sizes_have_suffixes() {
-        assert_eq!((parse_size("100"), parse_size("2K"), parse_size("1T")), (Ok(100), Ok(2048), Ok(1 << 40)));
-        assert!(["", "G", "-1", "1.5G", "99999999T", "é"].iter().all(|text| parse_size(text).is_err()));
     }
 
     #[test]

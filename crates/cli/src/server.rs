@@ -1,5 +1,7 @@
 //! Which server is meant, and what is to carry the session: the options of all commands that use one.
 
+use causeway_config::read::PROCESS;
+use causeway_config::table;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,11 +21,11 @@ pub struct ServerArguments {
     /// The server: HOST:PORT, unix:PATH, or the connect string that `causeway serve` printed; or several, with commas
     /// between them, whose GPUs a program then has one after the other. If not given: a private server with the software GPU,
     /// which nobody else can reach.
-    #[arg(long, value_name = "SERVER[,SERVER...]", env = "CAUSEWAY_ON", hide_env_values = true)]
+    #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
     on: Option<String>,
     /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server share on
     /// one host), or verbs (InfiniBand). What cannot be had is an error.
-    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
+    #[arg(long, value_name = "auto|tcp|shm|verbs", env = table::VIA.name, default_value_t)]
     pub via: TransportChoice,
     #[command(flatten)]
     keys: KeyArguments,
@@ -112,11 +114,7 @@ pub fn named(on: Option<&str>) -> Option<&str> {
 
 /// How a command connects to a server.
 pub fn connect_options(via: TransportChoice) -> ConnectOptions {
-    ConnectOptions {
-        via,
-        socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
-        ..ConnectOptions::default()
-    }
+    ConnectOptions { via, socket_folder: PROCESS.path(&table::SOCKET_DIR), ..ConnectOptions::default() }
 }
 
 /// The servers that a command uses. A private one ends with this.

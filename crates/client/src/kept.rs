@@ -1,6 +1,7 @@
 //! Where does the client keep files from one process to the next, and how many?
 
 use crate::environment;
+use causeway_config::table::CACHE_DIR;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The folder for files of a kind, if any are kept. It may not be there yet.
 pub fn folder(kind: &str) -> Option<PathBuf> {
-    if let Some(folder) = environment::read("CAUSEWAY_CACHE_DIR") {
+    if let Some(folder) = environment::read(&CACHE_DIR) {
         return (!folder.is_empty()).then(|| Path::new(&folder).join(kind));
     }
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

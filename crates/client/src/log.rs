@@ -3,6 +3,8 @@
 //! The level comes from `CAUSEWAY_LOG`. A line is written with one `write`, without locks, so that logging is safe
 //! in a forked child and during exit, and so that lines of several threads do not mix.
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::LOG;
 use causeway_wire::text::{LONGEST_LINE, printable};
 use core::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -52,14 +54,10 @@ pub fn wants(level: Level) -> bool {
 
 #[cold]
 fn read_level() -> u8 {
-    let text = crate::environment::read("CAUSEWAY_LOG");
-    let level = text.as_deref().map_or(Some(Level::Error), Level::parse);
+    // One that makes no sense keeps the session from being opened, which is then said.
+    let level = PROCESS.text(&LOG).as_deref().and_then(Level::parse);
     let wanted = level.unwrap_or(Level::Error) as u8;
     LEVEL.store(wanted, Ordering::Relaxed);
-    if level.is_none() {
-        let given = text.unwrap_or_default();
-        write(Level::Error, format_args!("CAUSEWAY_LOG is {given:?}; use off, error, info, debug or trace"));
-    }
     wanted
 }
 

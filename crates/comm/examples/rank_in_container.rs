@@ -13,9 +13,9 @@ use std::process::ExitCode;
 
 use causeway_comm::board::Places;
 use causeway_comm::channels::{Channel, Ends, Gpu, Joined};
-use causeway_comm::identity::PlaceTuple;
 use causeway_comm::meeting::{self, Connection, Meeting};
 use causeway_comm::pair::Met;
+use causeway_comm::settings::Settings;
 use causeway_comm::{Board, Identity, Job, Pair};
 
 const CONTENT: &[u8] = b"memory of the rank that serves";
@@ -43,7 +43,7 @@ fn run() -> Result<(), Failure> {
     for folder in folders.split(':').filter(|folder| !folder.is_empty()) {
         if folder == "sysv" { places.system_v = true } else { places.folders.push(PathBuf::from(folder)) }
     }
-    let identity = Identity::of_this_process(PlaceTuple::from_environment()?.as_ref())?;
+    let identity = Identity::of_this_process(Settings::from_environment()?.place.as_ref())?;
     let board = Board::join(&job, rank.parse()?, 0, identity, &places)?;
     match what {
         [what] if what == "serve" => serve(&job, &board),

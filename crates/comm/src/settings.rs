@@ -1,43 +1,18 @@
 //! What may the user set? Everything stands in the environment, and a value that makes no sense is an error
 //! that names its variable.
 
+use core::str::FromStr;
 use std::path::PathBuf;
 
-use thiserror::Error;
+use causeway_config::read::PROCESS;
+use causeway_config::table::{
+    COMM_CHANNELS, COMM_EXPLAIN, COMM_PLACE, COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE,
+    COMM_TRACE_DEFAULT, SOCKET_DIR,
+};
+use causeway_config::{Environment, ValueError};
 
 use crate::channels::{Channel, UnknownChannel};
-use crate::identity::{PlaceError, PlaceTuple};
-use crate::matching::DESCRIPTOR_BYTES;
-use crate::tracer::USUAL_THRESHOLD;
-
-/// Payloads from here on are fetched, if the user says nothing else. Shorter ones travel with their message.
-pub const USUAL_FETCH_BYTES: u64 = 4096;
-
-/// Why a setting is refused.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum SettingsError {
-    /// A channel that there is not.
-    #[error("CAUSEWAY_COMM_CHANNELS is {text:?}: {cause}; several stand between commas")]
-    Channels {
-        /// The value.
-        text: String,
-        /// What is wrong.
-        cause: UnknownChannel,
-    },
-    /// No number.
-    #[error("{variable} is {text:?}: it takes a number of {least} or more")]
-    Number {
-        /// The variable.
-        variable: &'static str,
-        /// The value.
-        text: String,
-        /// The lowest value.
-        least: u64,
-    },
-    /// The place.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-}
+use crate::identity::PlaceTuple;
 
 /// What the user has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,44 +32,39 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Those of the environment.
+    /// Those of the environment of this process.
     ///
     /// # Errors
     /// When a value makes no sense.
-    pub fn from_environment() -> Result<Self, SettingsError> {
-        Self::read(|name| std::env::var(name).ok())
+    pub fn from_environment() -> Result<Self, ValueError> {
+        Self::read(PROCESS)
     }
 
-    /// Those that `variable` gives by name. An empty value is none.
+    /// Those of an environment.
     ///
     /// # Errors
     /// When a value makes no sense.
-    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
-        let variable = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
-        let number = |name: &'static str, least: u64, usual: u64| match variable(name) {
-            None => Ok(usual),
-            Some(text) => match text.trim().parse() {
-                Ok(number) if number >= least => Ok(number),
-                _ => Err(SettingsError::Number { variable: name, text, least }),
-            },
-        };
-        let channels = match variable("CAUSEWAY_COMM_CHANNELS") {
-            None => Channel::ALL.to_vec(),
-            Some(text) => {
-                let all: Result<_, _> = text.split(',').map(|name| name.trim().parse()).collect();
-                all.map_err(|cause| SettingsError::Channels { text, cause })?
-            }
-        };
-        let operations = number("CAUSEWAY_COMM_TRACE", 1, u64::from(USUAL_THRESHOLD))?;
-        let place = variable(crate::identity::PLACE_VARIABLE).map(|text| text.parse()).transpose()?;
+    pub fn read(environment: Environment<'_>) -> Result<Self, ValueError> {
+        let channels = environment.parsed::<ChannelList>(&COMM_CHANNELS)?;
         Ok(Self {
-            channels,
-            fetch_bytes: number("CAUSEWAY_COMM_THRESHOLD", DESCRIPTOR_BYTES as u64, USUAL_FETCH_BYTES)?,
-            trace_operations: u32::try_from(operations).unwrap_or(u32::MAX),
-            explain: number("CAUSEWAY_COMM_EXPLAIN", 0, 0)? > 0,
-            folder: variable("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
-            place,
+            channels: channels.map_or_else(|| Channel::ALL.to_vec(), |ChannelList(channels)| channels),
+            fetch_bytes: environment.size(&COMM_THRESHOLD)?.unwrap_or(COMM_THRESHOLD_DEFAULT),
+            trace_operations: environment.number(&COMM_TRACE)?.unwrap_or(COMM_TRACE_DEFAULT) as u32,
+            explain: environment.is_on(&COMM_EXPLAIN)?,
+            folder: environment.path(&SOCKET_DIR),
+            place: environment.parsed(&COMM_PLACE)?,
         })
+    }
+}
+
+/// Channels with commas between their names.
+struct ChannelList(Vec<Channel>);
+
+impl FromStr for ChannelList {
+    type Err = UnknownChannel;
+
+    fn from_str(text: &str) -> Result<Self, UnknownChannel> {
+        text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -102,8 +72,12 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn read(name: &str, text: &str) -> Result<Settings, SettingsError> {
-        Settings::read(|asked| (asked == name).then(|| text.to_owned()))
+    use crate::matching::DESCRIPTOR_BYTES;
+    use crate::tracer::USUAL_THRESHOLD;
+    use std::ffi::OsString;
+
+    fn read(name: &str, text: &str) -> Result<Settings, ValueError> {
+        Settings::read(Environment::of(&|asked| (asked == name).then(|| OsString::from(text))))
     }
 
     #[test]
@@ -117,12 +91,20 @@ mod tests {
     }
 
     #[test]
+    fn the_table_has_the_numbers_of_this_crate() {
+        assert_eq!(COMM_TRACE_DEFAULT, u64::from(USUAL_THRESHOLD));
+        let shortest = DESCRIPTOR_BYTES.to_string();
+        assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", &shortest).unwrap().fetch_bytes, DESCRIPTOR_BYTES as u64);
+        assert!(read("CAUSEWAY_COMM_THRESHOLD", &(DESCRIPTOR_BYTES - 1).to_string()).is_err());
+    }
+
+    #[test]
     fn what_makes_no_sense_is_named() {
         for (name, text, named) in [
             ("CAUSEWAY_COMM_CHANNELS", "vmm,gdr", "\"gdr\""),
-            ("CAUSEWAY_COMM_THRESHOLD", "60", "61 or more"),
-            ("CAUSEWAY_COMM_TRACE", "often", "\"often\""),
-            ("CAUSEWAY_COMM_EXPLAIN", "yes", "\"yes\""),
+            ("CAUSEWAY_COMM_THRESHOLD", "60", "a size of 61 or more"),
+            ("CAUSEWAY_COMM_TRACE", "often", "=often cannot be used"),
+            ("CAUSEWAY_COMM_EXPLAIN", "yes", "=yes cannot be used"),
             ("CAUSEWAY_COMM_PLACE", "[1]", "[container, cores, sockets]"),
         ] {
             let error = read(name, text).unwrap_err().to_string();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use causeway_config::ValueError;
 use thiserror::Error;
 
 use crate::board::{Board, BoardError, Places};
@@ -17,7 +18,7 @@ use crate::matching::{Descriptor, Source};
 use crate::meeting::{self, Connection, Meeting, Stop};
 use crate::pair::{Met, Pair};
 use crate::report::{Inline, Report, Way};
-use crate::settings::{Settings, SettingsError};
+use crate::settings::Settings;
 use crate::tracer::Operation;
 use crate::transfer::TransferError;
 use crate::transfer::fetch::{BUILT, Fetcher, Order};
@@ -42,7 +43,7 @@ pub enum WorldError {
     Job(#[from] JobError),
     /// A setting.
     #[error(transparent)]
-    Settings(#[from] SettingsError),
+    Settings(#[from] ValueError),
     /// No board.
     #[error(transparent)]
     Board(#[from] BoardError),

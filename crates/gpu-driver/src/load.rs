@@ -2,14 +2,13 @@
 
 use crate::functions::Functions;
 use causeway_api::sys::CUresult;
+use causeway_config::read::PROCESS;
+use causeway_config::table::DRIVER;
 use core::error::Error as _;
 use core::ffi::{CStr, c_void};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The variable that names the driver library to load instead of the one that the system finds.
-pub(crate) const PATH_VARIABLE: &str = "CAUSEWAY_DRIVER";
 /// The library that the system's loader is asked for otherwise.
 const LIBRARY: &str = "libcuda.so.1";
 /// What Causeway's own client library exports, so that it is not taken for the driver it stands in for.
@@ -116,10 +115,7 @@ fn advice(status: CUresult) -> &'static str {
 
 /// The library that is to be loaded: named by the environment, or found by the system's loader.
 pub(crate) fn chosen_path() -> PathBuf {
-    std::env::var_os(PATH_VARIABLE)
-        .filter(|path| !path.is_empty())
-        .unwrap_or_else(|| OsString::from(LIBRARY))
-        .into()
+    PROCESS.path(&DRIVER).unwrap_or_else(|| PathBuf::from(LIBRARY))
 }
 
 /// Loads the library and starts the driver.

@@ -2,6 +2,8 @@
 
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{DeviceNumber, Function, MOST_ARGUMENTS, Mode};
+use causeway_config::read::PROCESS;
+use causeway_config::table::NVML;
 use causeway_gpu::monitor::frame::Frame;
 use causeway_gpu::monitor::{Monitor, OwnProcess};
 use core::ffi::c_void;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The variable that names the library to load instead of the one that the system finds.
-const PATH_VARIABLE: &str = "CAUSEWAY_NVML";
+const PATH_VARIABLE: &str = NVML.name;
 /// The library that the system's loader is asked for otherwise.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// What Causeway's own replacement exports, so that it is not taken for the library it stands in for.
@@ -74,8 +76,7 @@ pub struct Library {
 impl Library {
     /// Loads and starts the system's library, or the one that `CAUSEWAY_NVML` names.
     pub fn load() -> Result<Self, LoadError> {
-        let named = std::env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty());
-        Self::load_from(&named.map_or_else(|| PathBuf::from(LIBRARY), PathBuf::from))
+        Self::load_from(&PROCESS.path(&NVML).unwrap_or_else(|| PathBuf::from(LIBRARY)))
     }
 
     /// Loads and starts the library at `path`.

@@ -10,7 +10,7 @@ use crate::managed::Managed;
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::operation::{HostDestination, HostSource, Operation};
-use crate::options::{InvalidOption, Options};
+use crate::options::Options;
 use crate::pinned::Pinned;
 use crate::point::StreamId;
 use crate::scheduler::Scheduler;
@@ -22,6 +22,7 @@ use causeway_api::snapshot::{Snapshot, Window};
 use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::Region;
 use causeway_api::visible::NamedTwice;
+use causeway_config::ValueError;
 use causeway_gpu::borrowed::{BorrowError, Borrowed};
 use causeway_gpu::direct::{DirectChoice, DirectMemory, DirectWay, DirectWays};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
@@ -37,7 +38,7 @@ use thiserror::Error;
 pub enum StartError {
     /// The environment asks for something that makes no sense.
     #[error(transparent)]
-    Options(#[from] InvalidOption),
+    Options(#[from] ValueError),
     /// Its memory could not be set up.
     #[error("the software GPU has no memory: {0}")]
     Memory(#[from] ReservationError),

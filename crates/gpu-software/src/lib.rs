@@ -58,4 +58,4 @@ mod stream;
 mod virtual_memory;
 
 pub use gpu::{SoftwareGpu, StartError};
-pub use options::{InvalidOption, Options};
+pub use options::Options;

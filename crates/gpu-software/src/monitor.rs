@@ -1,10 +1,11 @@
 //! What the software GPU knows of itself: it has memory, processes and a compute capability, and no sensors.
 
-use crate::{InvalidOption, Options, SoftwareGpu};
+use crate::{Options, SoftwareGpu};
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{DeviceNumber, Function, Mode};
 use causeway_api::snapshot::Device;
 use causeway_api::sys::CUdevice_attribute as Attribute;
+use causeway_config::ValueError;
 use causeway_gpu::monitor::frame::Frame;
 use causeway_gpu::monitor::{Monitor, OwnProcess};
 
@@ -33,7 +34,7 @@ impl Software {
     ///
     /// # Errors
     /// When the environment makes no sense.
-    pub fn new() -> Result<Self, InvalidOption> {
+    pub fn new() -> Result<Self, ValueError> {
         let snapshot = SoftwareGpu::describe(&Options::from_environment()?);
         let device = snapshot.devices.into_iter().next().unwrap_or_default();
         Ok(Self { device, driver_version: snapshot.driver_version })

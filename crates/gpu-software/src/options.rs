@@ -4,26 +4,16 @@ use super::attributes::{CAPABILITIES, DEFAULT_CAPABILITY, DRIVER_VERSION, uuid_o
 use super::image::newest_ptx;
 use causeway_api::snapshot::uuid_text;
 use causeway_api::visible::{NamedTwice, choose};
+use causeway_config::ValueError;
+use causeway_config::read::PROCESS;
+use causeway_config::table::{
+    CUDA_VISIBLE_DEVICES, SOFTWARE_GPU_CAPABILITY, SOFTWARE_GPU_CUDA, SOFTWARE_GPU_DEVICES,
+    SOFTWARE_GPU_MEMORY, SOFTWARE_GPU_PINNED,
+};
 use causeway_ptx::LAST_VERSION;
-use std::env;
+use core::str::FromStr;
 use thiserror::Error;
 
-/// Names the size of the device's memory.
-const MEMORY_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_MEMORY";
-/// Names the CUDA version that the driver says it has.
-const CUDA_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_CUDA";
-/// Names the compute capability of the devices.
-const CAPABILITY_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_CAPABILITY";
-/// Names how many devices there are.
-const DEVICES_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_DEVICES";
-/// Lists the devices that can be used, as for NVIDIA's driver.
-const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
-/// Names how much host memory may be registered.
-const PINNED_VARIABLE: &str = "CAUSEWAY_SOFTWARE_GPU_PINNED";
-/// More devices than this no program expects.
-const MOST_DEVICES: u32 = 16;
-/// Less no program runs with, and more no address space holds beside everything else.
-const MEMORY_LIMITS: core::ops::RangeInclusive<u64> = 1 << 20..=1 << 43;
 /// Memory of the device when nobody sets it: this, or half of the machine's if that is less.
 const DEFAULT_MEMORY: u64 = 8 << 30;
 
@@ -47,32 +37,6 @@ pub struct Options {
     pub pinned: u64,
 }
 
-/// The environment gives something that makes no sense.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum InvalidOption {
-    /// A size of memory that is none.
-    #[error(
-        "{MEMORY_VARIABLE} is `{0}`, which is no size of memory; give a number of bytes, or of KiB, MiB or GiB with \
-         the suffix K, M or G (for example 4G)"
-    )]
-    Memory(String),
-    /// A limit of registered memory that is none.
-    #[error(
-        "{PINNED_VARIABLE} is `{0}`, which is no size of memory; give a number of bytes, or of KiB, MiB or GiB with \
-         the suffix K, M or G (for example 64M)"
-    )]
-    Pinned(String),
-    /// A number of devices that there cannot be.
-    #[error("{DEVICES_VARIABLE} is `{0}`; give a number from 1 to {MOST_DEVICES}")]
-    Devices(String),
-    /// A version that is none.
-    #[error("{CUDA_VARIABLE} is `{0}`, which is no version of CUDA; give one such as 12.4")]
-    Cuda(String),
-    /// A compute capability that no device has.
-    #[error("{CAPABILITY_VARIABLE} is `{0}`; give one of {list}", list = capabilities())]
-    Capability(String),
-}
-
 impl Default for Options {
     fn default() -> Self {
         let memory = DEFAULT_MEMORY.min(machine_memory() / 2);
@@ -89,38 +53,34 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the environment says: `CAUSEWAY_SOFTWARE_GPU_MEMORY` is the size of the device's memory in bytes, or
-    /// in KiB, MiB or GiB with the suffix `K`, `M` or `G`; `CAUSEWAY_SOFTWARE_GPU_DEVICES` is the number of devices;
-    /// `CAUSEWAY_SOFTWARE_GPU_CUDA` is the version of CUDA that the driver has, whose PTX alone it takes then;
-    /// `CAUSEWAY_SOFTWARE_GPU_CAPABILITY` is the compute capability of the devices; `CAUSEWAY_SOFTWARE_GPU_PINNED` is how
-    /// much host memory may be registered, a size as that of the memory.
+    /// What the environment says.
     ///
     /// # Errors
-    /// When one of them holds something else.
-    pub fn from_environment() -> Result<Self, InvalidOption> {
-        let read = |name| env::var_os(name).map(|text| text.to_string_lossy().into_owned());
-        let mut options = Self::default();
-        if let Some(text) = read(MEMORY_VARIABLE) {
-            let memory = parse_size(&text).filter(|bytes| MEMORY_LIMITS.contains(bytes));
-            options.memory = memory.ok_or(InvalidOption::Memory(text))?;
+    /// When a variable of the software GPU holds something that makes no sense.
+    pub fn from_environment() -> Result<Self, ValueError> {
+        let mut options = Self { visible: visible(), ..Self::default() };
+        if let Some(memory) = PROCESS.size(&SOFTWARE_GPU_MEMORY)? {
+            options.memory = memory;
         }
-        if let Some(text) = read(DEVICES_VARIABLE) {
-            let devices = text.trim().parse().ok().filter(|devices| (1..=MOST_DEVICES).contains(devices));
-            options.devices = devices.ok_or(InvalidOption::Devices(text))?;
+        if let Some(devices) = PROCESS.number(&SOFTWARE_GPU_DEVICES)? {
+            options.devices = devices as u32;
         }
-        options.visible = read(VISIBLE_VARIABLE);
-        if let Some(text) = read(CUDA_VARIABLE) {
-            options.driver_version = parse_version(&text).ok_or(InvalidOption::Cuda(text))?;
-            options.newest_ptx = newest_ptx(options.driver_version);
+        if let Some(CudaVersion(version)) = PROCESS.parsed(&SOFTWARE_GPU_CUDA)? {
+            (options.driver_version, options.newest_ptx) = (version, newest_ptx(version));
         }
-        if let Some(text) = read(CAPABILITY_VARIABLE) {
-            options.capability = parse_capability(&text).ok_or(InvalidOption::Capability(text))?;
+        if let Some(Capability(capability)) = PROCESS.parsed(&SOFTWARE_GPU_CAPABILITY)? {
+            options.capability = capability;
         }
-        if let Some(text) = read(PINNED_VARIABLE) {
-            options.pinned = parse_size(&text).ok_or(InvalidOption::Pinned(text))?;
+        if let Some(pinned) = PROCESS.size(&SOFTWARE_GPU_PINNED)? {
+            options.pinned = pinned;
         }
         Ok(options)
     }
+}
+
+/// The list of devices that can be used, as for NVIDIA's driver: an empty one leaves none.
+fn visible() -> Option<String> {
+    PROCESS.raw(&CUDA_VISIBLE_DEVICES).map(|list| list.to_string_lossy().into_owned())
 }
 
 impl Options {
@@ -139,33 +99,42 @@ impl Options {
     }
 }
 
-fn parse_version(text: &str) -> Option<i32> {
-    let (major, minor) = text.trim().split_once('.')?;
-    let (major, minor) = (major.parse::<u8>().ok()?, minor.parse::<u8>().ok()?);
-    (minor < 100).then_some(i32::from(major) * 1000 + i32::from(minor) * 10)
+/// A version of CUDA as the driver counts it: 12040 is 12.4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CudaVersion(i32);
+
+/// A text that is no version of CUDA.
+#[derive(Debug, Error)]
+#[error("give a version of CUDA such as 12.4")]
+struct NoVersion;
+
+impl FromStr for CudaVersion {
+    type Err = NoVersion;
+
+    fn from_str(text: &str) -> Result<Self, NoVersion> {
+        let (major, minor) = text.split_once('.').ok_or(NoVersion)?;
+        let (major, minor) =
+            (major.parse::<u8>().map_err(|_| NoVersion)?, minor.parse::<u8>().map_err(|_| NoVersion)?);
+        if minor < 100 { Ok(Self(i32::from(major) * 1000 + i32::from(minor) * 10)) } else { Err(NoVersion) }
+    }
 }
 
-fn parse_capability(text: &str) -> Option<u32> {
-    let (major, minor) = text.trim().split_once('.')?;
-    let (major, minor) = (major.parse::<u8>().ok()?, minor.parse::<u8>().ok()?);
-    CAPABILITIES.iter().copied().find(|it| (*it / 10, *it % 10) == (major.into(), minor.into()))
-}
+/// A compute capability, major times ten plus minor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Capability(u32);
 
-/// All compute capabilities that a device may have, for people.
-fn capabilities() -> String {
-    let names: Vec<_> = CAPABILITIES.iter().map(|it| format!("{}.{}", it / 10, it % 10)).collect();
-    names.join(", ")
-}
+/// A text that is no compute capability which a device has.
+#[derive(Debug, Error)]
+#[error("give a compute capability that a device has, such as 9.0")]
+struct NoCapability;
 
-fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let (number, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
-        b'K' => (&text[..text.len() - 1], 10),
-        b'M' => (&text[..text.len() - 1], 20),
-        b'G' => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+impl FromStr for Capability {
+    type Err = NoCapability;
+
+    fn from_str(text: &str) -> Result<Self, NoCapability> {
+        let known = CAPABILITIES.into_iter().find(|it| format!("{}.{}", it / 10, it % 10) == text);
+        known.map(Self).ok_or(NoCapability)
+    }
 }
 
 fn machine_memory() -> u64 {
@@ -180,12 +149,14 @@ fn machine_memory() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_config::Values;
 
     #[test]
     fn versions_have_two_numbers() {
-        assert_eq!((parse_version("12.4"), parse_version(" 13.0 ")), (Some(12040), Some(13000)));
+        let parse = |text: &str| text.parse().ok().map(|CudaVersion(version)| version);
+        assert_eq!((parse("12.4"), parse("13.0")), (Some(12040), Some(13000)));
         for wrong in ["", "12", "12.", "twelve", "12.4.1", "-1.0", "999.0"] {
-            assert_eq!(parse_version(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
     }
 
@@ -202,25 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_is_one_that_a_gpu_has() {
-        for it in CAPABILITIES {
-            assert_eq!(parse_capability(&format!(" {}.{} ", it / 10, it % 10)), Some(it));
-        }
-        for wrong in ["", "9", "90", "9.", "9.1", "12.00x", "-7.5", "13.0", "sm_90", "9.0a"] {
-            assert_eq!(parse_capability(wrong), None, "{wrong}");
-        }
-        let refused = InvalidOption::Capability("9.1".into()).to_string();
-        assert!(refused.contains("`9.1`; give one of 5.0, ") && refused.ends_with(", 12.1"), "{refused}");
-    }
-
-    #[test]
-    fn sizes_have_suffixes() {
-        assert_eq!(parse_size("2097152"), Some(2 << 20));
-        assert_eq!(parse_size("64M"), Some(64 << 20));
-        assert_eq!(parse_size(" 3g "), Some(3 << 30));
-        assert_eq!(parse_size("0"), Some(0));
-        for wrong in ["", "G", "-1", "1.5G", "99999999999G", "4T", "é"] {
-            assert_eq!(parse_size(wrong), None, "{wrong}");
-        }
+    fn the_table_has_the_capabilities_that_devices_have() {
+        let Values::Word(words) = SOFTWARE_GPU_CAPABILITY.values else { panic!("they are words") };
+        let known: Vec<_> = CAPABILITIES.iter().map(|it| format!("{}.{}", it / 10, it % 10)).collect();
+        assert_eq!(words, known);
+        assert_eq!("9.0".parse::<Capability>().ok(), Some(Capability(90)));
+        assert!("9.1".parse::<Capability>().is_err());
     }
 }

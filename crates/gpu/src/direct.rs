@@ -4,6 +4,8 @@
 //! There are ways to tell a card where that memory is, of which a machine has all or none ([`DirectWays`], a pure
 //! decision). Without any, bytes go through staging memory of the host, as they do for every other module.
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::GPUDIRECT;
 use core::fmt;
 use core::str::FromStr;
 use std::os::fd::OwnedFd;
@@ -11,7 +13,7 @@ use std::path::Path;
 use thiserror::Error;
 
 /// The variable by which a client or a server chooses a way, or none; see [`DirectChoice`].
-pub const CHOICE_VARIABLE: &str = "CAUSEWAY_GPUDIRECT";
+pub const CHOICE_VARIABLE: &str = GPUDIRECT.name;
 
 /// How a card is told where device memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,13 +84,14 @@ impl FromStr for DirectChoice {
 }
 
 impl DirectChoice {
-    /// What [`CHOICE_VARIABLE`] of this process says. A text that makes no sense is told to the log, and is as none.
+    /// What [`CHOICE_VARIABLE`] of this process says. A text that makes no sense is an error of the server
+    /// at its start; one that comes from a client is told to the log, and is as none.
     pub fn from_environment() -> Self {
-        let text = std::env::var(CHOICE_VARIABLE).unwrap_or_default();
-        text.parse().unwrap_or_else(|error| {
-            tracing::warn!("{CHOICE_VARIABLE}: {error}");
-            Self::default()
-        })
+        let choice = PROCESS.parsed(&GPUDIRECT).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            None
+        });
+        choice.unwrap_or_default()
     }
 
     fn admits(self, way: DirectWay) -> bool {

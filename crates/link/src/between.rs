@@ -9,7 +9,7 @@ use crate::transport_choice::TransportChoice;
 use causeway_pipeline::TransportKind;
 
 /// The variable by which the user chooses; see [`BetweenServers`].
-pub const VARIABLE: &str = "CAUSEWAY_BETWEEN_SERVERS";
+pub const VARIABLE: &str = causeway_config::table::BETWEEN_SERVERS.name;
 
 /// What may carry copies between devices of two servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

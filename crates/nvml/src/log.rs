@@ -3,6 +3,8 @@
 //! The levels are those of the driver library. Only trouble with the server is an error here; `trace` names every call with what
 //! it answered.
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::LOG;
 use causeway_wire::text::{LONGEST_LINE, printable};
 use core::fmt;
 use std::sync::OnceLock;
@@ -19,10 +21,10 @@ pub enum Level {
 /// Whether lines of `level` are wanted.
 pub fn wants(level: Level) -> bool {
     static WANTED: OnceLock<Level> = OnceLock::new();
-    let wanted = WANTED.get_or_init(|| match std::env::var("CAUSEWAY_LOG").as_deref().map(str::trim) {
-        Ok("off") => Level::Off,
-        Ok("info" | "debug") => Level::Info,
-        Ok("trace") => Level::Trace,
+    let wanted = WANTED.get_or_init(|| match PROCESS.text(&LOG).as_deref() {
+        Some("off") => Level::Off,
+        Some("info" | "debug") => Level::Info,
+        Some("trace") => Level::Trace,
         _ => Level::Error,
     });
     *wanted >= level

@@ -11,6 +11,9 @@ use causeway_access::keys;
 use causeway_api::coverage::FINGERPRINT;
 use causeway_api::nvml::request::{Call, Given, Outcome};
 use causeway_api::nvml::status::{self, Status};
+use causeway_config::read::PROCESS;
+use causeway_config::table::ON;
+use causeway_config::{Who, check};
 use causeway_connection::exchange::Exchange;
 use causeway_link::{ConnectOptions, connect_monitor, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
@@ -179,7 +182,8 @@ impl Server {
 }
 
 fn targets() -> Result<Vec<Target>, String> {
-    let on = std::env::var("CAUSEWAY_ON").ok().filter(|text| !text.trim().is_empty()).ok_or(
+    check(PROCESS, &[Who::Client]).map_err(|error| error.to_string())?;
+    let on = PROCESS.text(&ON).ok_or(
         "no server is named, so there is no GPU to tell of. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
          `causeway run --on HOST:PORT -- PROGRAM`",
     )?;

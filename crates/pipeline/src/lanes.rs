@@ -15,7 +15,7 @@ fn least_lanes(cores: usize) -> u32 {
 }
 
 /// The most lanes a session may have.
-pub const MOST_LANES: u32 = 32;
+pub const MOST_LANES: u32 = causeway_config::table::LANES_MOST as u32;
 
 /// The most lanes that a session opens because its network is long.
 pub const MOST_FOR_DISTANCE: u32 = 16;

@@ -15,10 +15,11 @@
 
 use core::fmt;
 
+use causeway_config::Size;
 use thiserror::Error;
 
 use super::VARIABLE;
-use super::plan::{Direction, Plan, Size};
+use super::plan::{Direction, Plan};
 use super::table::{Change, Rule, Table};
 use super::transport_kind::TransportKind;
 
@@ -130,7 +131,7 @@ fn parse_sizes(text: &str, rule: &str) -> Result<core::ops::Range<u64>, Pipeline
     let (start, end) = text.split_once("..").ok_or_else(not_understood)?;
     let bound = |bound: &str, none| match bound.trim() {
         "" => Ok(none),
-        size => Size::parse(size).map(|size| size.0).ok_or_else(not_understood),
+        size => size.parse().map(|Size(bytes)| bytes).map_err(|_| not_understood()),
     };
     let (start, end) = (bound(start, 0)?, bound(end, u64::MAX)?);
     if start >= end {
@@ -165,7 +166,7 @@ fn parse_part(part: &str, rule: &str, change: &mut Change) -> Result<(), Pipelin
             ("threads", change.threads.replace(threads).is_some())
         }
         other => {
-            let size = other.strip_prefix('x').and_then(|size| Size::parse(size.trim()));
+            let size = other.strip_prefix('x').and_then(|size| size.parse::<Size>().ok());
             let size = size.ok_or_else(not_understood)?;
             let buffers = limited("buffers", number, 1, Plan::MOST_BUFFERS, plain)?;
             let bytes = limited("bytes a buffer", size.0, Plan::LEAST_BYTES, Plan::MOST_BYTES, |bytes| {

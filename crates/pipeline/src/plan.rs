@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use causeway_config::Size;
+
 /// The way a copy goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -98,58 +100,9 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A number of bytes as people write it: `64K`, `4M`, `1G`, or digits alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub u64);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(30, "G"), (20, "M"), (10, "K")];
-        match units.iter().find(|(shift, _)| self.0 != 0 && self.0.is_multiple_of(1 << shift)) {
-            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
-            None => write!(f, "{}", self.0),
-        }
-    }
-}
-
-impl Size {
-    /// Reads what [`Display`](fmt::Display) writes; nothing when it is no size.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (digits, shift) = match text.char_indices().last()? {
-            (at, 'K' | 'k') => (&text[..at], 10),
-            (at, 'M' | 'm') => (&text[..at], 20),
-            (at, 'G' | 'g') => (&text[..at], 30),
-            _ => (text, 0),
-        };
-        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-            return None;
-        }
-        digits.parse::<u64>().ok()?.checked_mul(1 << shift).map(Self)
-    }
-
-    /// The same as a length in memory, with spaces around it.
-    pub fn parse_bytes(text: &str) -> Option<usize> {
-        let Self(bytes) = Self::parse(text.trim())?;
-        usize::try_from(bytes).ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_written_and_read_with_units() {
-        for (bytes, text) in [(0, "0"), (1, "1"), (1000, "1000"), (64 << 10, "64K"), (5 << 30, "5G")] {
-            assert_eq!(Size(bytes).to_string(), text);
-            assert_eq!(Size::parse(text), Some(Size(bytes)));
-        }
-        assert_eq!(Size::parse("3m"), Some(Size(3 << 20)));
-        assert_eq!(Size::parse_bytes(" 2K "), Some(2048));
-        for wrong in ["", "M", "1.5M", "-1", "+1", "1MB", "99999999999G", "é"] {
-            assert_eq!((Size::parse(wrong), Size::parse_bytes(wrong)), (None, None), "{wrong}");
-        }
-    }
 
     #[test]
     fn chunks_give_every_lane_work() {

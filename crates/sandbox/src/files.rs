@@ -5,6 +5,9 @@
 //! no file can be executed. It also keeps the process from tracing others, and from ABI 4 and 6 on from TCP, from abstract sockets
 //! and from signalling others.
 
+use causeway_config::Variable;
+use causeway_config::read::PROCESS;
+use causeway_config::table::{DRIVER, LD_LIBRARY_PATH, NVML};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -42,9 +45,9 @@ const SYSTEM: &[&str] = &[
 const DEVICES: &[&str] = &["nvidia", "infiniband", "gdrdrv", "null", "zero", "full", "random", "urandom"];
 
 /// Variables that name a folder, or several with colons between them, where libraries lie.
-const LIBRARY_FOLDERS: &[&str] = &["LD_LIBRARY_PATH"];
+const LIBRARY_FOLDERS: &[&Variable] = &[&LD_LIBRARY_PATH];
 /// Variables that name a library.
-const LIBRARIES: &[&str] = &["CAUSEWAY_DRIVER", "CAUSEWAY_NVML"];
+const LIBRARIES: &[&Variable] = &[&DRIVER, &NVML];
 
 /// Where a process has its threads, and their names.
 const OWN_THREADS: &str = "/proc/self/task";
@@ -68,14 +71,14 @@ pub fn readable() -> Vec<PathBuf> {
     let settings = std::fs::read_dir("/etc/ld.so.conf.d").into_iter().flatten().flatten();
     let settings = settings.map(|file| file.path()).chain([PathBuf::from("/etc/ld.so.conf")]);
     let settings: Vec<String> = settings.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
-    let mut paths = named_by(|name| std::env::var(name).ok(), &settings);
+    let mut paths = named_by(|variable| PROCESS.text(variable), &settings);
     paths.extend(std::env::current_exe());
     paths.extend(SYSTEM.iter().map(PathBuf::from));
     paths
 }
 
 /// The folders and files of libraries that variables and the loader's settings name.
-fn named_by(variable: impl Fn(&str) -> Option<String>, settings: &[String]) -> Vec<PathBuf> {
+fn named_by(variable: impl Fn(&Variable) -> Option<String>, settings: &[String]) -> Vec<PathBuf> {
     let folders = LIBRARY_FOLDERS.iter().filter_map(|name| variable(name));
     let folders: Vec<String> =
         folders.flat_map(|list| list.split(':').map(str::to_owned).collect::<Vec<_>>()).collect();
@@ -153,7 +156,7 @@ mod tests {
 
     #[test]
     fn libraries_are_found_where_variables_and_the_loader_say() {
-        let variable = |name: &str| match name {
+        let variable = |variable: &Variable| match variable.name {
             "LD_LIBRARY_PATH" => Some("/opt/a:relative::/:/opt/b".to_owned()),
             "CAUSEWAY_DRIVER" => Some("/drivers/libcuda.so.1".to_owned()),
             _ => None,

@@ -1,5 +1,7 @@
 //! A line on the program's standard error about what was refused, where `CAUSEWAY_LOG` wants it.
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::LOG;
 use std::io::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub fn refused(function: &str, result: &str, what: &str) {
     static WANTED: OnceLock<bool> = OnceLock::new();
     static SAID: AtomicBool = AtomicBool::new(false);
-    let wanted =
-        || matches!(std::env::var("CAUSEWAY_LOG").as_deref().map(str::trim), Ok("info" | "debug" | "trace"));
+    let wanted = || matches!(PROCESS.text(&LOG).as_deref(), Some("info" | "debug" | "trace"));
     if *WANTED.get_or_init(wanted) && !SAID.swap(true, Ordering::Relaxed) {
         // A program without standard error learns it from the result.
         let _ = writeln!(

@@ -10,8 +10,10 @@
 
 use std::time::{Duration, Instant};
 
+use causeway_config::ValueError;
+use causeway_config::read::PROCESS;
+use causeway_config::table::CORES;
 use crossbeam_channel::Receiver;
-use thiserror::Error;
 
 /// Looks between two readings of the clock, and two offers of the core to others.
 const LOOKS: u32 = 32;
@@ -39,36 +41,15 @@ const BETWEEN_COPIES: Duration = Duration::from_millis(3);
 /// had to wake the worker begins that much later: of 64 MiB, which take 1.2 ms, 30 us are a fortieth.
 const BETWEEN_COMMANDS: Duration = BETWEEN_COPIES;
 
-/// Names the number of cores that this process is to count on.
-const CORES_VARIABLE: &str = "CAUSEWAY_CORES";
-
-/// The most that a user can name.
-const MOST_CORES: usize = 4096;
-
-/// What the user says is no number of cores.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{CORES_VARIABLE} is {0:?}: it takes a number of cores to count on, from 1 to {MOST_CORES}")]
-pub struct BadCores(String);
-
 /// How many cores the user wants to be counted on, if any number (`CAUSEWAY_CORES`).
-pub fn cores_of_user() -> Result<Option<usize>, BadCores> {
-    std::env::var(CORES_VARIABLE).map_or(Ok(None), |text| parse_cores(&text))
-}
-
-/// Nothing said is no number.
-fn parse_cores(text: &str) -> Result<Option<usize>, BadCores> {
-    let number = text.trim();
-    if number.is_empty() {
-        return Ok(None);
-    }
-    let cores = number.parse().ok().filter(|cores| (1..=MOST_CORES).contains(cores));
-    cores.map(Some).ok_or_else(|| BadCores(text.to_owned()))
+pub fn cores_of_user() -> Result<Option<usize>, ValueError> {
+    Ok(PROCESS.number(&CORES)?.map(|cores| cores as usize))
 }
 
 /// Cores that this process counts on: as many as the user says, or as it may use.
 pub fn cores() -> usize {
-    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *CORES.get_or_init(|| {
+    static COUNTED: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *COUNTED.get_or_init(|| {
         let said = cores_of_user().ok().flatten();
         said.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     })
@@ -185,18 +166,6 @@ mod tests {
         assert!(look(Duration::from_secs(3600), third_time));
         assert!(!look(Duration::from_millis(1), || false));
         assert!(look(Duration::ZERO, || true) && !look(Duration::ZERO, || false));
-    }
-
-    #[test]
-    fn what_is_no_number_of_cores_is_refused() {
-        assert_eq!(
-            [parse_cores("2"), parse_cores(" 4096 "), parse_cores("")],
-            [Ok(Some(2)), Ok(Some(4096)), Ok(None)]
-        );
-        for text in ["0", "4097", "-1", "many"] {
-            let refused = parse_cores(text).unwrap_err().to_string();
-            assert!(refused.contains(text) && refused.contains("from 1 to 4096"), "{refused}");
-        }
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub fn inject() {
 
 #[cfg(debug_assertions)]
 mod debug {
+    use causeway_config::read::PROCESS;
+    use causeway_config::table::TEST_DELAYS;
     use core::cell::Cell;
     use std::hash::{BuildHasher as _, RandomState};
     use std::sync::LazyLock;
@@ -21,7 +23,7 @@ mod debug {
     type Delays = (u64, u64);
 
     static DELAYS: LazyLock<Option<Delays>> =
-        LazyLock::new(|| std::env::var("CAUSEWAY_TEST_DELAYS").ok().and_then(|text| parse(&text)));
+        LazyLock::new(|| PROCESS.text(&TEST_DELAYS).and_then(|text| parse(&text)));
 
     thread_local! {
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0) | 1);

@@ -7,6 +7,7 @@
 //! 2 MiB * n   arena for transfers from the client, then arena for transfers from the worker
 //! ```
 
+use causeway_config::table::SHM_STAGING_DEFAULT;
 use causeway_transport::slots::{SLOT, STAGING_LIMITS};
 use thiserror::Error;
 
@@ -15,7 +16,7 @@ pub const RING: usize = 1 << 20;
 
 /// Bytes of the staging arena, both directions together, unless `CAUSEWAY_SHM_STAGING` says otherwise.
 /// Sixteen pieces of a long copy fit into each half; untouched parts cost nothing.
-pub const DEFAULT_STAGING: usize = 256 << 20;
+pub const DEFAULT_STAGING: usize = SHM_STAGING_DEFAULT as usize;
 
 /// What parts of the arena begin at multiples of: large pages, and what the GPU registers at once.
 const ALIGNMENT: usize = 2 << 20;

@@ -7,8 +7,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::layout::{DEFAULT_STAGING, Layout};
-use causeway_pipeline::Size;
+use super::layout::Layout;
+use causeway_config::read::PROCESS;
+use causeway_config::table::{SHM_STAGING, SHM_STAGING_DEFAULT};
 use causeway_transport::slots::STAGING_LIMITS;
 
 /// The worker makes the arena at most this part of its cgroup's limit, and a client accepts twice as much.
@@ -24,12 +25,8 @@ pub fn cgroup_limit() -> Option<u64> {
 
 /// The arena that a worker makes, or why it makes none.
 pub fn layout() -> Result<Layout, String> {
-    let wanted = match std::env::var("CAUSEWAY_SHM_STAGING") {
-        Ok(text) => Size::parse_bytes(&text).ok_or_else(|| {
-            format!("CAUSEWAY_SHM_STAGING={text} is no size: give a number of bytes, or one with K, M or G behind it")
-        })?,
-        Err(_) => DEFAULT_STAGING,
-    };
+    let wanted = PROCESS.size(&SHM_STAGING).map_err(|error| error.to_string())?;
+    let wanted = wanted.unwrap_or(SHM_STAGING_DEFAULT) as usize;
     bounded(wanted, cgroup_limit()).map(Layout::halves)
 }
 

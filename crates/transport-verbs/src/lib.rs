@@ -60,12 +60,13 @@ mod state;
 mod transfers;
 mod waiting;
 
+use causeway_config::ValueError;
 use causeway_ibverbs::{DeviceError, LoadError, ManagerError, QueuePairError, RegisterError, Status};
 use causeway_transport::{LinkError, TransportError};
 use causeway_wire::text::Printable;
 use thiserror::Error;
 
-pub use settings::{Settings, SettingsError};
+pub use settings::Settings;
 
 /// How a peer broke the rules that go with queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -135,7 +136,7 @@ pub enum JoinError {
     Library(#[from] LoadError),
     /// A variable cannot be used.
     #[error(transparent)]
-    Settings(#[from] SettingsError),
+    Settings(#[from] ValueError),
     /// The machine has no RDMA device.
     #[error(
         "this machine has no RDMA device (InfiniBand, RoCE or iWARP): a card and its kernel driver are needed, \

@@ -3,41 +3,29 @@
 //! The variables are documented in `docs/src/reference/environment.md`. Each end reads its own; of queue
 //! pairs, depth and MTU the smaller of both ends' counts.
 
-use core::fmt;
 use std::time::Duration;
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::{
+    VERBS_CONNECT, VERBS_DEPTH, VERBS_DEPTH_DEFAULT, VERBS_DEPTH_MOST, VERBS_DEVICE, VERBS_GID, VERBS_INLINE,
+    VERBS_INLINE_DEFAULT, VERBS_MTU, VERBS_POLL_US, VERBS_QUEUE_PAIRS, VERBS_QUEUE_PAIRS_DEFAULT,
+    VERBS_QUEUE_PAIRS_MOST, VERBS_SIGNAL_INTERVAL, VERBS_SIGNAL_INTERVAL_DEFAULT, VERBS_STAGING,
+    VERBS_STAGING_DEFAULT, VERBS_TO_DEVICE,
+};
+use causeway_config::{Environment, ValueError};
 use causeway_ibverbs::{Limits, PathMtu};
-use thiserror::Error;
 
 use super::credit::{EXTRA_RECEIVES, frames_of};
-use causeway_pipeline::Size;
 use causeway_transport::slots::SLOT;
 
-/// What the names of all variables begin with.
-pub const PREFIX: &str = "CAUSEWAY_VERBS_";
-
-/// Two queue pairs a port were the published optimum (2 % below 2 KiB, 5 % above; more gave nothing).
-const QUEUE_PAIRS: u32 = 2;
 /// The most queue pairs of a session.
-pub const MOST_QUEUE_PAIRS: u32 = 16;
-/// A capacity of 128 requests was the published optimum (against 2: up to 5.8 times the rate; more gave
-/// nothing).
-const DEPTH: u32 = 128;
+pub const MOST_QUEUE_PAIRS: u32 = VERBS_QUEUE_PAIRS_MOST as u32;
 /// The most messages of a kind that may be under way on a queue pair.
-pub const MOST_DEPTH: u32 = 1024;
-/// Bytes that go into the queue with their request: an announcement is 48.
-const INLINE: u32 = 64;
-/// One request in so many has a completion.
-const SIGNAL_INTERVAL: u32 = 16;
+pub const MOST_DEPTH: u32 = VERBS_DEPTH_MOST as u32;
 /// How long completions are looked for before a thread sleeps, where there are cores to spare for that.
 const POLL: Duration = Duration::from_micros(20);
-/// Bytes of staging for each direction, at either end: four pieces of a long copy. It is registered, and so
-/// taken from the system, at the start.
-const STAGING: usize = 16 << 20;
-const LEAST_STAGING: usize = 1 << 20;
 /// From so many bytes on registered memory is read by the peer.
 const READ_FROM: usize = 1 << 20;
-const MOST_STAGING: usize = 4 << 30;
 
 /// How queue pairs are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,68 +87,36 @@ pub struct Settings {
     pub prefers: Preference,
 }
 
-/// A variable that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{PREFIX}{name}={value} cannot be used: {expected}")]
-pub struct SettingsError {
-    name: &'static str,
-    value: String,
-    expected: String,
-}
-
 impl Settings {
     /// What the environment of this process says.
-    pub fn from_environment() -> Result<Self, SettingsError> {
-        Self::read(|name| std::env::var(format!("{PREFIX}{name}")).ok())
+    pub fn from_environment() -> Result<Self, ValueError> {
+        Self::read(PROCESS)
     }
 
-    /// What `variable` says, which gets names without their common beginning.
-    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
-        let text =
-            |name: &str| variable(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let number = |name, least: u64, most: u64| match text(name) {
-            None => Ok(None),
-            Some(value) => match value.parse::<u64>() {
-                Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
-                _ => Err(error(name, value, format!("give a number from {least} to {most}"))),
-            },
-        };
-        let mtu = match text("MTU") {
-            None => None,
-            Some(value) => match value.parse().ok().and_then(PathMtu::from_bytes) {
-                Some(mtu) => Some(mtu),
-                None => return Err(error("MTU", value, "give 256, 512, 1024, 2048 or 4096")),
-            },
-        };
-        let method = match text("CONNECT").as_deref() {
-            None | Some("auto") => Method::Auto,
+    fn read(environment: Environment<'_>) -> Result<Self, ValueError> {
+        let number =
+            |variable, default: u64| environment.number(variable).map(|set| set.unwrap_or(default) as u32);
+        let method = match environment.word(&VERBS_CONNECT)?.as_deref() {
             Some("rdma_cm") => Method::Manager,
             Some("numbers") => Method::Numbers,
-            Some(other) => return Err(error("CONNECT", other, "give auto, rdma_cm or numbers")),
+            _ => Method::Auto,
         };
-        let prefers = match text("TO_DEVICE").as_deref() {
-            None | Some("auto") => Preference::BySize,
+        let prefers = match environment.word(&VERBS_TO_DEVICE)?.as_deref() {
             Some("read") => Preference::Reads,
             Some("write") => Preference::Writes,
-            Some(other) => return Err(error("TO_DEVICE", other, "give auto, read or write")),
+            _ => Preference::BySize,
         };
-        let staging = match text("STAGING") {
-            None => STAGING,
-            Some(value) => match Size::parse_bytes(&value) {
-                Some(bytes) if (LEAST_STAGING..=MOST_STAGING).contains(&bytes) => bytes,
-                _ => return Err(error("STAGING", value, "give a size from 1M to 4G")),
-            },
-        };
-        let poll = number("POLL_US", 0, 1_000_000)?.map(Duration::from_micros);
-        let u32_or = |found: Option<u64>, default: u32| found.map_or(default, |number| number as u32);
+        let staging = environment.size(&VERBS_STAGING)?.unwrap_or(VERBS_STAGING_DEFAULT) as usize;
+        let poll = environment.number(&VERBS_POLL_US)?.map(Duration::from_micros);
+        let mtu = environment.number(&VERBS_MTU)?.and_then(|bytes| PathMtu::from_bytes(bytes as u32));
         Ok(Self {
-            device: text("DEVICE"),
-            gid: number("GID", 0, 1023)?.map(|index| index as u32),
-            queue_pairs: u32_or(number("QUEUE_PAIRS", 1, MOST_QUEUE_PAIRS.into())?, QUEUE_PAIRS),
-            depth: u32_or(number("DEPTH", 1, MOST_DEPTH.into())?, DEPTH),
+            device: environment.text(&VERBS_DEVICE),
+            gid: environment.number(&VERBS_GID)?.map(|index| index as u32),
+            queue_pairs: number(&VERBS_QUEUE_PAIRS, VERBS_QUEUE_PAIRS_DEFAULT)?,
+            depth: number(&VERBS_DEPTH, VERBS_DEPTH_DEFAULT)?,
             mtu,
-            inline: u32_or(number("INLINE", 0, 1024)?, INLINE),
-            signal_interval: u32_or(number("SIGNAL_INTERVAL", 1, 1024)?, SIGNAL_INTERVAL),
+            inline: number(&VERBS_INLINE, VERBS_INLINE_DEFAULT)?,
+            signal_interval: number(&VERBS_SIGNAL_INTERVAL, VERBS_SIGNAL_INTERVAL_DEFAULT)?,
             poll: poll.unwrap_or(POLL.min(causeway_sync::awake::between_commands())),
             staging: staging / SLOT * SLOT,
             method,
@@ -204,23 +160,22 @@ impl Room {
     }
 }
 
-fn error(name: &'static str, value: impl fmt::Display, expected: impl Into<String>) -> SettingsError {
-    SettingsError { name, value: value.to_string(), expected: expected.into() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_config::Variable;
+    use std::ffi::OsString;
 
-    fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
-        Settings::read(|name| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
-        })
+    fn read(variables: &[(&Variable, &str)]) -> Result<Settings, ValueError> {
+        let value = |name: &str| {
+            variables.iter().find(|(known, _)| known.name == name).map(|(_, text)| OsString::from(text))
+        };
+        Settings::read(Environment::of(&value))
     }
 
     #[test]
     fn the_defaults_are_the_published_optimum() {
-        let settings = read(&[("DEPTH", " ")]).unwrap();
+        let settings = read(&[(&VERBS_DEPTH, " ")]).unwrap();
         assert_eq!((settings.queue_pairs, settings.depth, settings.mtu), (2, 128, None));
         assert_eq!((settings.method, settings.device), (Method::Auto, None));
     }
@@ -228,30 +183,30 @@ mod tests {
     #[test]
     fn what_is_set_is_taken_or_refused_in_words() {
         let settings = read(&[
-            ("QUEUE_PAIRS", "4"),
-            ("DEPTH", "1"),
-            ("MTU", "2048"),
-            ("DEVICE", "mlx5_1"),
-            ("GID", "3"),
-            ("POLL_US", "0"),
-            ("STAGING", "4M"),
-            ("CONNECT", "rdma_cm"),
-            ("TO_DEVICE", "read"),
+            (&VERBS_QUEUE_PAIRS, "4"),
+            (&VERBS_DEPTH, "1"),
+            (&VERBS_MTU, "2048"),
+            (&VERBS_DEVICE, "mlx5_1"),
+            (&VERBS_GID, "3"),
+            (&VERBS_POLL_US, "0"),
+            (&VERBS_STAGING, "4M"),
+            (&VERBS_CONNECT, "rdma_cm"),
+            (&VERBS_TO_DEVICE, "read"),
         ])
         .unwrap();
         assert_eq!((settings.queue_pairs, settings.depth, settings.gid), (4, 1, Some(3)));
         assert_eq!((settings.mtu, settings.staging), (Some(PathMtu::Mtu2048), 4 << 20));
         assert_eq!((settings.method, settings.prefers), (Method::Manager, Preference::Reads));
-        for (name, text) in [
-            ("MTU", "1500"),
-            ("QUEUE_PAIRS", "0"),
-            ("DEPTH", "x"),
-            ("STAGING", "1K"),
-            ("CONNECT", "udp"),
-            ("TO_DEVICE", "ask"),
+        for (variable, text) in [
+            (&VERBS_MTU, "1500"),
+            (&VERBS_QUEUE_PAIRS, "0"),
+            (&VERBS_DEPTH, "x"),
+            (&VERBS_STAGING, "1K"),
+            (&VERBS_CONNECT, "udp"),
+            (&VERBS_TO_DEVICE, "ask"),
         ] {
-            let text = read(&[(name, text)]).unwrap_err().to_string();
-            assert!(text.starts_with(PREFIX) && text.contains("cannot be used: give "), "{text}");
+            let text = read(&[(variable, text)]).unwrap_err().to_string();
+            assert!(text.starts_with(variable.name) && text.contains("cannot be used: give "), "{text}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use causeway_config::table::SHM_STAGING_LIMITS;
 use thiserror::Error;
 
 /// The unit of the staging arena in bytes. Copies up to 64 KiB travel inside their commands, so nothing
@@ -17,7 +18,7 @@ pub const LARGEST_PIECE: usize = 16 << 20;
 pub const SEGMENT: usize = LARGEST_PIECE;
 
 /// The least and the most bytes of a staging arena that can be asked for.
-pub const STAGING_LIMITS: (usize, usize) = (1 << 20, 16 << 30);
+pub const STAGING_LIMITS: (usize, usize) = (SHM_STAGING_LIMITS.0 as usize, SHM_STAGING_LIMITS.1 as usize);
 
 const SLOTS_IN_SEGMENT: usize = SEGMENT / SLOT;
 

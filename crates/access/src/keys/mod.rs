@@ -11,6 +11,8 @@
 
 pub mod file;
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::KEY_FILE;
 use std::io;
 use std::path::PathBuf;
 
@@ -20,7 +22,7 @@ use crate::target::{Endpoint, Key, Target, TargetError};
 use file::{KeyFileError, Line};
 
 /// The variable that names a key file.
-pub const VARIABLE: &str = "CAUSEWAY_KEY_FILE";
+pub const VARIABLE: &str = KEY_FILE.name;
 
 /// Why the servers of a list cannot be used.
 #[derive(Debug, Error)]
@@ -48,7 +50,7 @@ pub fn servers(list: &str, named: Option<PathBuf>) -> Result<Vec<Target>, Server
 
 /// The key file that the environment names.
 pub fn named_by_environment() -> Option<PathBuf> {
-    std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+    PROCESS.path(&KEY_FILE)
 }
 
 /// All keys that are known here, the ones to try first in front.

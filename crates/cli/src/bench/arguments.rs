@@ -1,5 +1,6 @@
 //! What can be asked of `causeway bench`, and which cases follow?
 
+use causeway_config::table::ON;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -89,7 +90,7 @@ enum Way {
 #[derive(Debug, Args)]
 pub struct Common {
     /// A server: HOST:PORT, or the connect string that `causeway serve` printed. May be given several times.
-    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true, value_delimiter = ',')]
+    #[arg(long, value_name = "SERVER", env = ON.name, hide_env_values = true, value_delimiter = ',')]
     on: Vec<String>,
     #[command(flatten)]
     pub keys: KeyArguments,

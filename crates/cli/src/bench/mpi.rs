@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use causeway_access::keys::ServersError;
+use causeway_config::table;
 use causeway_link::TransportChoice;
 use causeway_measure::files::{self, FilesError};
 use causeway_measure::mpi::case::Memory;
@@ -137,7 +138,7 @@ pub struct MpiArguments {
     native: bool,
     /// Measure on a server's GPU: HOST:PORT, or the connect string that `causeway serve` printed. If neither this nor --native is given: on a
     /// private server with the software GPU.
-    #[arg(long, value_name = "SERVER", env = "CAUSEWAY_ON", hide_env_values = true)]
+    #[arg(long, value_name = "SERVER", env = table::ON.name, hide_env_values = true)]
     on: Option<String>,
     #[command(flatten)]
     keys: KeyArguments,
@@ -145,7 +146,7 @@ pub struct MpiArguments {
     #[arg(long, value_name = "MODULES", value_delimiter = ',', default_value = "auto")]
     via: Vec<TransportChoice>,
     /// The interposer for this MPI, as of `causeway mpirun`.
-    #[arg(long, value_name = "FILE", env = "CAUSEWAY_MPI_LIBRARY")]
+    #[arg(long, value_name = "FILE", env = table::MPI_LIBRARY.name)]
     library: Option<PathBuf>,
     /// The measuring program. If not given: causeway_mpi_bench beside the interposer.
     #[arg(long, value_name = "FILE")]
@@ -469,7 +470,7 @@ impl<'a> Starter<'a> {
             (Where::Server { server, key_file, via }, Some(client)) => {
                 let mut command = launch::command(&words, client);
                 hand_over(&mut command, core::slice::from_ref(server), key_file.as_deref())?;
-                command.env("CAUSEWAY_VIA", via.to_string());
+                command.env(table::VIA.name, via.to_string());
                 command
             }
             _ => {
@@ -487,10 +488,10 @@ impl<'a> Starter<'a> {
             return;
         }
         if channel != Channel::Auto {
-            command.env("CAUSEWAY_COMM_CHANNELS", name(&channel)).env("CAUSEWAY_COMM_THRESHOLD", "61");
+            command.env(table::COMM_CHANNELS.name, name(&channel)).env(table::COMM_THRESHOLD.name, "61");
         }
         if place == Place::Isolated {
-            command.envs(CONTAINER_SETTINGS).env("CAUSEWAY_SOCKET_DIR", self.folder.path());
+            command.envs(CONTAINER_SETTINGS).env(table::SOCKET_DIR.name, self.folder.path());
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Which processes measure what?
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::{DRIVER, VIA};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -129,7 +131,7 @@ fn not_as_asked(target: &Target, report: &Report) -> Option<String> {
 }
 
 fn native(executable: &Path) -> Group {
-    let driver = std::env::var_os("CAUSEWAY_DRIVER").filter(|driver| !driver.is_empty());
+    let driver = PROCESS.path(&DRIVER);
     let mut command = Command::new(executable);
     command.args(["measure", "--native", "--library"]);
     command.arg(driver.unwrap_or_else(|| "libcuda.so.1".into()));
@@ -159,7 +161,7 @@ impl Measurer {
         let mut command = launch::command(&program, &self.folder);
         hand_over(&mut command, core::slice::from_ref(server), self.key_file.as_deref())?;
         if let Some(via) = via {
-            command.env("CAUSEWAY_VIA", via);
+            command.env(VIA.name, via);
         }
         if self.by_size {
             command.env_remove(PIPELINE);

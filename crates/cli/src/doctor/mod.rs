@@ -3,6 +3,7 @@
 mod between;
 mod way;
 
+use causeway_config::table;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -31,10 +32,10 @@ use crate::server::{KeyArguments, named};
 pub struct Arguments {
     /// A server whose machine is looked at as well: HOST:PORT, or the connect string that `causeway serve` printed; or several,
     /// with commas between them.
-    #[arg(long, value_name = "SERVER[,SERVER...]", env = "CAUSEWAY_ON", hide_env_values = true)]
+    #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
     on: Option<String>,
     /// The way to the server that is tried: auto (the best that works), tcp, shm or verbs.
-    #[arg(long, value_name = "auto|tcp|shm|verbs", env = "CAUSEWAY_VIA", default_value_t)]
+    #[arg(long, value_name = "auto|tcp|shm|verbs", env = table::VIA.name, default_value_t)]
     via: TransportChoice,
     #[command(flatten)]
     keys: KeyArguments,

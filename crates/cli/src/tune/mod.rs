@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
+use causeway_config::Size;
 use causeway_link::describe_process;
 use causeway_measure::child::tuner::{Tuner, TunerError};
 use causeway_pipeline::profile::{self, FORM, Pair};
 use causeway_pipeline::{
-    Change, Direction, Measured, Plan, Profile, ProfileError, Rule, Size, Table, TransportKind,
+    Change, Direction, Measured, Plan, Profile, ProfileError, Rule, Table, TransportKind,
 };
 use causeway_sync::awake;
 use clap::Args;
@@ -117,7 +118,7 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     program.extend(arguments.quick.then(|| "--quick".into()));
     let mut command = launch::command(&program, &folder);
     server.hand_over(&mut command)?;
-    command.env("CAUSEWAY_VIA", arguments.server.via.to_string());
+    command.env(causeway_config::table::VIA.name, arguments.server.via.to_string());
     let status = launch::run_program(command)?;
     drop(server);
     Ok(launch::end_like(status))

@@ -3,7 +3,8 @@
 use core::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use causeway_pipeline::{Direction, Measured, Profile, Size};
+use causeway_config::Size;
+use causeway_pipeline::{Direction, Measured, Profile};
 
 /// Letters of the longest bar.
 const WIDTH: usize = 30;

@@ -7,6 +7,7 @@ use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::{self, Snapshot};
 use causeway_api::sys::{CUdevice, CUdevice_attribute, CUresult};
 use causeway_api::visible::{NamedTwice, choose};
+use causeway_config::table::{CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES};
 use std::sync::OnceLock;
 
 /// A device that the program sees.
@@ -99,7 +100,7 @@ pub fn number_of(server: usize, ordinal: i32) -> Option<CUdevice> {
 /// # Errors
 /// The environment's list names a device twice.
 pub fn visible(snapshots: &[&Snapshot]) -> Result<Vec<Device>, NamedTwice> {
-    let by_bus = environment::read("CUDA_DEVICE_ORDER").as_deref() == Some("PCI_BUS_ID");
+    let by_bus = environment::read(&CUDA_DEVICE_ORDER).as_deref() == Some("PCI_BUS_ID");
     let mut order: Vec<(usize, usize, &snapshot::Device)> = Vec::new();
     for (server, snapshot) in snapshots.iter().enumerate() {
         let mut of_server: Vec<_> = snapshot.devices.iter().enumerate().collect();
@@ -109,7 +110,7 @@ pub fn visible(snapshots: &[&Snapshot]) -> Result<Vec<Device>, NamedTwice> {
         order.extend(of_server.into_iter().map(|(ordinal, device)| (server, ordinal, device)));
     }
     let uuids: Vec<String> = order.iter().map(|(_, _, device)| device.uuid_text()).collect();
-    let chosen = match environment::read("CUDA_VISIBLE_DEVICES") {
+    let chosen = match environment::read(&CUDA_VISIBLE_DEVICES) {
         Some(list) => choose(&list, &uuids)?,
         None => (0..order.len()).collect(),
     };

@@ -11,6 +11,8 @@
 pub mod table;
 mod texts;
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::CUDA_CACHE_DISABLE;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -79,7 +81,7 @@ impl Key {
 
 /// Where results are kept, if they are.
 pub fn folder() -> Option<PathBuf> {
-    let is_disabled = std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1");
+    let is_disabled = PROCESS.text(&CUDA_CACHE_DISABLE).as_deref() == Some("1");
     if is_disabled { None } else { kept::folder("compiled") }
 }
 

@@ -1,6 +1,5 @@
 //! Ways from server to server, by which copies between their devices go without passing here.
 
-use crate::environment;
 use crate::locks::{Mutex, rank};
 use crate::log::{error, info};
 use crate::remote::session::{Session, call_in, with};
@@ -10,20 +9,17 @@ use causeway_api::calls;
 use causeway_api::handle::{Handle, MOST_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{PeerTicket, PeerWay};
+use causeway_config::read::PROCESS;
+use causeway_config::table::BETWEEN_SERVERS;
 use causeway_link::TransportKind;
-use causeway_link::between::{self, BetweenServers};
+use causeway_link::between::BetweenServers;
 use std::sync::OnceLock;
 
 /// What the user lets carry copies between devices of two servers.
 pub fn choice() -> BetweenServers {
     static CHOICE: OnceLock<BetweenServers> = OnceLock::new();
-    *CHOICE.get_or_init(|| {
-        let text = environment::read(between::VARIABLE).unwrap_or_default();
-        text.parse().unwrap_or_else(|mistake| {
-            error!("{mistake}; auto it is");
-            BetweenServers::Auto
-        })
-    })
+    // One that makes no sense has kept the session from being opened.
+    *CHOICE.get_or_init(|| PROCESS.parsed(&BETWEEN_SERVERS).ok().flatten().unwrap_or(BetweenServers::Auto))
 }
 
 /// What carries copies from the devices of one server to those of another.

@@ -3,9 +3,10 @@
 //! What `CAUSEWAY_PIPELINE` says comes first, then what `causeway tune` has measured for this server, then the built-in
 //! table; see [`causeway_pipeline`].
 
-use crate::environment;
 use crate::locks::{RwLock, rank};
 use crate::log::{error, info};
+use causeway_config::read::PROCESS;
+use causeway_config::table::PIPELINE;
 use causeway_pipeline::profile::{self, Pair};
 use causeway_pipeline::{Direction, Plan, Profile, Table, TransportKind, VARIABLE, for_distance};
 use std::time::Duration;
@@ -66,13 +67,9 @@ impl Plans {
     }
 }
 
-/// The user's own table. One with a mistake is reported and not used.
+/// The user's own table. One with a mistake has kept the session from being opened.
 pub fn of_user() -> Table {
-    let text = environment::read(VARIABLE).unwrap_or_default();
-    Table::parse(&text).unwrap_or_else(|cause| {
-        error!("{cause}; going on without it");
-        Table::default()
-    })
+    Table::parse(&PROCESS.text(&PIPELINE).unwrap_or_default()).unwrap_or_default()
 }
 
 fn find(pair: &Pair) -> Option<Table> {

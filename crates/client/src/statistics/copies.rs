@@ -1,7 +1,8 @@
 //! Copies between the program's memory and devices, by what carried them and by what memory it was.
 
-use crate::environment;
 use crate::model::region::HostRegion;
+use causeway_config::read::PROCESS;
+use causeway_config::table::STATS;
 use causeway_link::{Counters, TransportKind};
 use causeway_pipeline::Direction;
 use serde::Serialize;
@@ -100,7 +101,7 @@ pub fn count_between(between: Between, bytes: u64) {
 
 fn is_wanted() -> bool {
     static IS_WANTED: OnceLock<bool> = OnceLock::new();
-    *IS_WANTED.get_or_init(|| environment::read("CAUSEWAY_STATS").is_some())
+    *IS_WANTED.get_or_init(|| PROCESS.path(&STATS).is_some())
 }
 
 /// Bytes of all copies of a direction.

@@ -9,7 +9,6 @@
 //! The copy returns when every piece is settled: the program may change its memory then. Whoever turns this on
 //! pays for a hash of everything that is copied, some 2 GB/s on one core.
 
-use crate::environment;
 use crate::model::stream::StreamState;
 use crate::remote::image::offers::{self, Offer};
 use crate::remote::session;
@@ -17,6 +16,8 @@ use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Region;
+use causeway_config::read::PROCESS;
+use causeway_config::table::DEDUP;
 use core::slice;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -33,7 +34,8 @@ const MOST_UNSETTLED: usize = 64;
 /// Whether a copy of so many bytes in a row is named by its content.
 pub fn suits(bytes: usize) -> bool {
     static IS_ON: LazyLock<bool> = LazyLock::new(|| {
-        environment::read("CAUSEWAY_DEDUP").is_some_and(|value| matches!(value.trim(), "on" | "1"))
+        // One that makes no sense has kept the session from being opened.
+        PROCESS.is_on(&DEDUP).unwrap_or(false)
     });
     bytes >= LEAST && *IS_ON
 }

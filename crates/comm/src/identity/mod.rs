@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 pub use cores::{CoreRange, Cores, CoresError, MOST_RANGES};
-pub use place::{PLACE_VARIABLE, PlaceError, PlaceTuple};
+pub use place::{PlaceError, PlaceTuple};
 
 use crate::job;
 

@@ -11,9 +11,6 @@ use thiserror::Error;
 
 use super::cores::{self, CoreRange, Cores, CoresError};
 
-/// Names the tuple.
-pub const PLACE_VARIABLE: &str = "CAUSEWAY_COMM_PLACE";
-
 /// The most sockets of a host.
 const MOST_SOCKETS: u16 = 64;
 
@@ -21,16 +18,16 @@ const MOST_SOCKETS: u16 = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PlaceError {
     /// There are not three parts.
-    #[error("{PLACE_VARIABLE} is {0:?}: it takes [container, cores, sockets], such as [1, 0-3, 0]")]
-    Shape(String),
+    #[error("give [container, cores, sockets], such as [1, 0-3, 0]")]
+    Shape,
     /// The first is no number.
-    #[error("{PLACE_VARIABLE} has {0:?} as the container's number: it takes a number below 4294967295")]
+    #[error("{0:?} is no container's number: give one below 4294967295")]
     Container(String),
     /// The second is no list.
-    #[error("{PLACE_VARIABLE} has no cores: {0}")]
+    #[error("it has no cores: {0}")]
     Cores(CoresError),
     /// The third is no list.
-    #[error("{PLACE_VARIABLE} has {0:?} as sockets: it takes their numbers, 0 to 63, such as 0 or 0-1")]
+    #[error("{0:?} are no sockets: give their numbers, 0 to 63, such as 0 or 0-1")]
     Sockets(String),
 }
 
@@ -44,18 +41,6 @@ pub struct PlaceTuple {
 }
 
 impl PlaceTuple {
-    /// The tuple in the environment, if there is one.
-    ///
-    /// # Errors
-    /// When what is there is none.
-    pub fn from_environment() -> Result<Option<Self>, PlaceError> {
-        std::env::var(PLACE_VARIABLE)
-            .ok()
-            .filter(|text| !text.trim().is_empty())
-            .map(|text| text.parse())
-            .transpose()
-    }
-
     /// The processors, with their nodes as the files below `root` say, and the launcher's sockets.
     pub(super) fn cores(&self, root: &Path) -> Cores {
         Cores { sockets: self.sockets, ..Cores::placed(&self.cores, root) }
@@ -67,7 +52,7 @@ impl FromStr for PlaceTuple {
 
     /// The first and the last part have no commas; a list between them may have some.
     fn from_str(text: &str) -> Result<Self, PlaceError> {
-        let shape = || PlaceError::Shape(text.to_owned());
+        let shape = || PlaceError::Shape;
         let inner =
             text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']')).ok_or_else(shape)?;
         let (container, rest) = inner.split_once(',').ok_or_else(shape)?;
@@ -112,7 +97,7 @@ mod tests {
             ("[1, 0-3, ]", "sockets"),
         ] {
             let error = wrong.parse::<PlaceTuple>().unwrap_err().to_string();
-            assert!(error.contains(named) && error.contains(PLACE_VARIABLE), "{wrong}: {error}");
+            assert!(error.contains(named), "{wrong}: {error}");
         }
     }
 }

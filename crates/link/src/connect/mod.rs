@@ -47,7 +47,7 @@ pub struct Session {
 
 /// What this process says of itself in a handshake. `fingerprint` is that of the list of driver functions,
 /// `environment` what the worker sets before it starts the GPU. The number of lanes is taken from
-/// `CAUSEWAY_LANES` where that is a number from 1 to [`MOST_LANES`]; otherwise it is the most that
+/// `CAUSEWAY_LANES` where it is set, which [`connect`] refuses where it makes no sense; otherwise it is the most that
 /// [`ConnectOptions::lanes_by_distance`] may make of it.
 pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) -> ClientHello {
     ClientHello {
@@ -59,7 +59,7 @@ pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) ->
             .map(|name| Printable::from_bytes(name.as_encoded_bytes()))
             .unwrap_or_default(),
         environment,
-        lanes: lanes_asked_for().unwrap_or(MOST_FOR_DISTANCE),
+        lanes: lanes_asked_for().ok().flatten().unwrap_or(MOST_FOR_DISTANCE),
     }
 }
 
@@ -82,6 +82,7 @@ pub fn connect_over(
     options: &ConnectOptions,
 ) -> Result<Session, ConnectError> {
     admit(table, target, options)?;
+    lanes_asked_for()?;
     let (connection, answer) =
         open(target, Proof::Key, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
     match answer {

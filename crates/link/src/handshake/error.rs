@@ -2,6 +2,7 @@
 
 use std::io;
 
+use causeway_config::ValueError;
 use causeway_wire::handshake::Answer;
 use causeway_wire::text::Printable;
 use thiserror::Error;
@@ -18,6 +19,9 @@ pub enum ConnectError {
     /// There is no TCP connection.
     #[error(transparent)]
     Dial(#[from] DialError),
+    /// A variable cannot be used.
+    #[error(transparent)]
+    Value(#[from] ValueError),
     /// The server's key is needed and not known.
     #[error(
         "there is no key for the server at {target}: give its connect string (`causeway key show` prints it there), save \

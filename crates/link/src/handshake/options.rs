@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_config::ValueError;
+use causeway_config::read::PROCESS;
+use causeway_config::table::LANES;
 use causeway_connection::Dial;
-use causeway_pipeline::MOST_LANES;
 
 use crate::transport_choice::TransportChoice;
 
@@ -34,7 +36,7 @@ impl Default for ConnectOptions {
         Self {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
-            lanes_by_distance: lanes_asked_for().is_none(),
+            lanes_by_distance: lanes_asked_for().is_ok_and(|lanes| lanes.is_none()),
             via: TransportChoice::Auto,
             verbs_in_clear: false,
             socket_folder: None,
@@ -43,8 +45,7 @@ impl Default for ConnectOptions {
     }
 }
 
-/// What `CAUSEWAY_LANES` says, if that is a number of lanes that a session may have.
-pub(crate) fn lanes_asked_for() -> Option<u32> {
-    let lanes = std::env::var("CAUSEWAY_LANES").ok()?.parse().ok()?;
-    (1..=MOST_LANES).contains(&lanes).then_some(lanes)
+/// What `CAUSEWAY_LANES` says.
+pub(crate) fn lanes_asked_for() -> Result<Option<u32>, ValueError> {
+    Ok(PROCESS.number(&LANES)?.map(|lanes| lanes as u32))
 }

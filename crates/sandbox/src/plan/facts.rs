@@ -1,5 +1,7 @@
 //! What do the kernel and this process have?
 
+use causeway_config::read::PROCESS;
+use causeway_config::table::CUDA_MPS_PIPE_DIRECTORY;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -38,7 +40,7 @@ impl Facts {
     pub fn read() -> Self {
         let text = |file| fs::read_to_string(file).unwrap_or_default();
         let user = rustix::process::geteuid().as_raw();
-        let mps = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or("/tmp/nvidia-mps".into(), PathBuf::from);
+        let mps = PROCESS.path(&CUDA_MPS_PIPE_DIRECTORY).unwrap_or_else(|| "/tmp/nvidia-mps".into());
         Self {
             user,
             // A kernel that does not say grants none that could be used.

@@ -13,5 +13,5 @@ pub enum BackEndError {
     /// The environment asks for a software GPU that there cannot be.
     #[cfg(feature = "software")]
     #[error(transparent)]
-    SoftwareGpu(#[from] causeway_gpu_software::InvalidOption),
+    SoftwareGpu(#[from] causeway_config::ValueError),
 }

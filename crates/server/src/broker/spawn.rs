@@ -1,5 +1,6 @@
 //! How is a worker process started, and what may its client set up in it?
 
+use causeway_config::table::{SOCKET_DIR, for_worker};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -77,7 +78,7 @@ fn start_worker(
     command.args(&config.worker_arguments).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
     command.envs(environment).envs(jail.environment());
     // Where a worker looks for the sockets of other servers on this host.
-    command.envs(config.socket_folder.iter().map(|folder| ("CAUSEWAY_SOCKET_DIR", folder)));
+    command.envs(config.socket_folder.iter().map(|folder| (SOCKET_DIR.name, folder)));
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(move || prepare_worker(parent).and_then(|()| confine.apply()));
@@ -124,30 +125,11 @@ pub fn describe(status: &io::Result<ExitStatus>) -> String {
     }
 }
 
-/// The variables by which a client may set up its worker and the driver there. No other is taken: some make a process load
-/// code or write files.
-const ADMITTED: &[&str] = &[
-    "CAUSEWAY_GPUDIRECT",
-    "CUDA_AUTO_BOOST",
-    "CUDA_BINARY_LOADER_THREAD_COUNT",
-    "CUDA_CACHE_DISABLE",
-    "CUDA_CACHE_MAXSIZE",
-    "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
-    "CUDA_DISABLE_PTX_JIT",
-    "CUDA_FORCE_JIT",
-    "CUDA_FORCE_PTX_JIT",
-    "CUDA_GRAPHS_USE_NODE_PRIORITY",
-    "CUDA_MODULE_DATA_LOADING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_SCALE_LAUNCH_QUEUES",
-];
-
-/// Those of a client's variables that its worker gets.
+/// Those of a client's variables that its worker gets, to set up itself and the driver. No other is taken: some make
+/// a process load code or write files.
 pub fn admitted(environment: &[(String, String)]) -> Vec<(String, String)> {
     let is_admitted =
-        |(name, value): &&(String, String)| ADMITTED.contains(&name.as_str()) && !value.contains('\0');
+        |(name, value): &&(String, String)| for_worker().any(|variable| variable.name == name) && !value.contains('\0');
     environment.iter().filter(is_admitted).cloned().collect()
 }
 

@@ -65,7 +65,8 @@ pub unsafe fn cuModuleUnload(hmod: CUmodule) -> Outcome {
 }
 
 pub unsafe fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> Outcome {
-    let eager = crate::environment::read("CUDA_MODULE_LOADING").as_deref() == Some("EAGER");
+    let eager =
+        crate::environment::read(&causeway_config::table::CUDA_MODULE_LOADING).as_deref() == Some("EAGER");
     let loading = match eager {
         true => CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING,
         false => CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING,

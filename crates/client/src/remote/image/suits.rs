@@ -6,12 +6,13 @@ use crate::model::device::{self, Device};
 use crate::remote::session::Session;
 use causeway_api::image::{ELF_MAGIC, EntryKind, FATBIN_MAGIC, cubin_architecture, entries, runs_on};
 use causeway_api::sys::CUdevice_attribute;
+use causeway_config::table::{CUDA_FORCE_JIT, CUDA_FORCE_PTX_JIT};
 
 /// Whether every device of a server that the program sees runs the image as it is. Only headers are read. An image of
 /// which this cannot be said may suit all the same, which the server's driver knows.
 pub fn all_devices(session: &Session, image: &Image<'_>) -> bool {
     // These make the driver compile what it would load otherwise.
-    if environment::is_on("CUDA_FORCE_PTX_JIT") || environment::is_on("CUDA_FORCE_JIT") {
+    if environment::is_on(&CUDA_FORCE_PTX_JIT) || environment::is_on(&CUDA_FORCE_JIT) {
         return false;
     }
     let machine_code = session.snapshot.machine_code;

@@ -4,7 +4,7 @@ use super::faults::Faults;
 use super::replies::Replies;
 use super::{Direct, SESSIONS, Session, receive};
 use crate::locks::{Mutex, rank};
-use crate::log::{Level, debug, error, info};
+use crate::log::{Level, debug, info};
 use crate::model::address::window;
 use crate::model::completion;
 use crate::model::{context, device};
@@ -17,11 +17,12 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::handle::MOST_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
+use causeway_config::read::PROCESS;
+use causeway_config::table::{CUDA_LAUNCH_BLOCKING, ON, SOCKET_DIR, SYNC, VIA};
 use causeway_link::{ConnectOptions, Reception, TransportChoice, TransportKind, describe_process};
 use causeway_pipeline::DEFAULT_LANES;
-use causeway_sync::{awake, threads};
+use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Instant;
@@ -101,18 +102,13 @@ fn abandon_held_after_fork() {
 
 /// Asks every server for a session, all at once.
 fn ask() -> Result<Vec<Granted>, String> {
-    if let Err(cause) = awake::cores_of_user() {
-        error!("{cause}; going on without it");
-    }
-    let on = environment::read("CAUSEWAY_ON").filter(|text| !text.trim().is_empty()).ok_or(
+    environment::must_be_usable()?;
+    let on = PROCESS.text(&ON).ok_or(
         "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
          `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
-    let targets = keys::servers(
-        &on,
-        environment::read(keys::VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from),
-    )
-    .map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
+    let targets = keys::servers(&on, keys::named_by_environment())
+        .map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
     if targets.len() > MOST_SERVERS {
         return Err(format!(
             "CAUSEWAY_ON names {} servers, and one program can have {MOST_SERVERS}",
@@ -135,12 +131,9 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
     let for_worker = environment::for_worker();
     debug!("variables for the worker: {for_worker:?}");
     let mut hello = describe_process(FINGERPRINT, for_worker);
-    let via = environment::read("CAUSEWAY_VIA").unwrap_or_default().parse::<TransportChoice>();
     let mut options = ConnectOptions {
-        via: via.map_err(|cause| format!("CAUSEWAY_VIA cannot be used: {cause}"))?,
-        socket_folder: environment::read("CAUSEWAY_SOCKET_DIR")
-            .filter(|text| !text.is_empty())
-            .map(PathBuf::from),
+        via: PROCESS.parsed::<TransportChoice>(&VIA).map_err(|cause| cause.to_string())?.unwrap_or_default(),
+        socket_folder: PROCESS.path(&SOCKET_DIR),
         ..ConnectOptions::default()
     };
     let planned = plans::of_user().most_lanes(TransportKind::Tcp);
@@ -228,8 +221,8 @@ fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Resul
         tickets: completion::tickets(server),
         plans: Plans::find(target.endpoint.host(), &first, transport, opened.distance),
         snapshot,
-        synchronous: environment::is_on("CAUSEWAY_SYNC"),
-        launches_wait: environment::is_on("CUDA_LAUNCH_BLOCKING"),
+        synchronous: PROCESS.is_on(&SYNC).unwrap_or(false),
+        launches_wait: environment::is_on(&CUDA_LAUNCH_BLOCKING),
         started,
         copies_from_device: Mutex::default(),
         direct: Direct::default(),

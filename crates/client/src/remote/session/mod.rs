@@ -19,13 +19,14 @@ use crate::model::completion::Tickets;
 use crate::model::{context, device};
 use crate::remote::above::Above;
 use crate::remote::plans::Plans;
-use crate::statistics::Carried;
-use crate::{environment, statistics};
+use crate::statistics::{self, Carried};
 use causeway_access::Target;
 use causeway_api::calls::{Call, Opcode};
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
+use causeway_config::read::PROCESS;
+use causeway_config::table::STATS;
 use causeway_link::{Carriage, Link, Reason, Reception, TransportChoice};
 use causeway_memory::SealedMemory;
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
@@ -335,13 +336,13 @@ pub fn close() {
         let _ = session.link.send(|out| ClientMessage::Goodbye.encode(out));
         session.link.close();
     }
-    if let Some(path) = environment::read("CAUSEWAY_STATS") {
+    if let Some(path) = PROCESS.path(&STATS) {
         let device = device::all().first().map_or("", |device| device.info.name.as_str());
         let servers: Vec<_> = all().map(Session::way).collect();
         if let Err(cause) =
             std::fs::write(&path, statistics::report(device, &servers, &statistics::between_servers()))
         {
-            error!("the counts could not be written to {path} (CAUSEWAY_STATS): {cause}");
+            error!("the counts could not be written to {} (CAUSEWAY_STATS): {cause}", path.display());
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::worker::session::{Head, Session};
 use causeway_access::{Endpoint, Target};
 use causeway_api::calls::peer_connect;
 use causeway_api::types::PeerWay;
+use causeway_config::read::PROCESS;
+use causeway_config::table::SOCKET_DIR;
 use causeway_connection::Dial;
 use causeway_link::transport_choice::why_not_better;
 use causeway_link::{ConnectOptions, DeviceUse, PeerAddress, PeerLink, connect_peer};
@@ -17,7 +19,6 @@ use causeway_wire::handshake::{LaneToken, Locality, SessionId};
 use causeway_wire::text::Printable;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ pub fn connect(
     let options = ConnectOptions {
         via: request.via.parse().unwrap_or_default(),
         verbs_in_clear: request.in_clear,
-        socket_folder: std::env::var_os("CAUSEWAY_SOCKET_DIR").map(PathBuf::from),
+        socket_folder: PROCESS.path(&SOCKET_DIR),
         dialer: Some(Arc::new(ByBroker {
             exchange: Arc::clone(session.exchange()),
             proof: request.ticket.proof,

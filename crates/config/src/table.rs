@@ -1,0 +1,330 @@
+//! Which variables are there?
+//!
+//! First those that people set, in the order in which the book lists them; then NVIDIA's own, and those
+//! of tests.
+
+use crate::variable::{Default, Values, Variable, Who};
+
+use Who::{Client, Mpirun, Rank, Run, Server, Test, Worker};
+
+const fn variable(
+    name: &'static str,
+    who: &'static [Who],
+    values: Values,
+    default: Default,
+    text: &'static str,
+    more: &'static str,
+) -> Variable {
+    Variable { name, who, values, default, text, more }
+}
+
+const ANY: Values = Values::Text("");
+const NOTHING: Default = Default::Words("");
+
+/// Defines a constant for each variable, and the list of all.
+macro_rules! table {
+    ($($constant:ident: $name:literal, $who:expr, $values:expr, $default:expr, $text:literal, $more:literal;)*) => {
+        $(
+            #[doc = concat!("`", $name, "`: ", $text, ".")]
+            pub const $constant: Variable = variable($name, &$who, $values, $default, $text, $more);
+        )*
+
+        /// Every variable, in the order of the book.
+        pub static ALL: &[&Variable] = &[$(&$constant),*];
+    };
+}
+
+/// Queue pairs of a session where nobody says another number. Two a port were the published optimum (2 %
+/// below 2 KiB, 5 % above; more
+/// gave nothing).
+pub const VERBS_QUEUE_PAIRS_DEFAULT: u64 = 2;
+/// The most queue pairs of a session.
+pub const VERBS_QUEUE_PAIRS_MOST: u64 = 16;
+/// Messages of a kind under way on a queue pair where nobody says another number. A capacity of 128
+/// requests was the published optimum
+/// (against 2: up to 5.8 times the rate; more gave nothing).
+pub const VERBS_DEPTH_DEFAULT: u64 = 128;
+/// The most of them.
+pub const VERBS_DEPTH_MOST: u64 = 1024;
+/// Bytes that go into the queue with their request: an announcement is 48.
+pub const VERBS_INLINE_DEFAULT: u64 = 64;
+/// One request in so many has a completion.
+pub const VERBS_SIGNAL_INTERVAL_DEFAULT: u64 = 16;
+/// Bytes of staging for each direction, at either end: four pieces of a long copy. It is registered, and
+/// so taken from the system, at
+/// the start.
+pub const VERBS_STAGING_DEFAULT: u64 = 16 << 20;
+/// Bytes of the staging arena of a session over shared memory.
+pub const SHM_STAGING_DEFAULT: u64 = 256 << 20;
+/// The least and the most of them.
+pub const SHM_STAGING_LIMITS: (u64, u64) = (1 << 20, 16 << 30);
+/// Messages from here on are fetched from the sender's GPU; shorter ones travel with the MPI.
+pub const COMM_THRESHOLD_DEFAULT: u64 = 4096;
+/// Operations with a peer that end a period of the tracer.
+pub const COMM_TRACE_DEFAULT: u64 = 64;
+/// The most connections that carry large copies.
+pub const LANES_MOST: u64 = 32;
+/// The most devices of the software GPU: more no program expects.
+pub const SOFTWARE_GPU_DEVICES_MOST: u64 = 16;
+
+table! {
+    ON: "CAUSEWAY_ON", [Client], ANY, NOTHING,
+        "the server: `HOST:PORT`, `unix:PATH`, or the connect string that `causeway serve` printed; or \
+         several, with commas between them",
+        "`unix:@NAME` is an abstract socket of this machine. Behind the address `?clear` is for a server \
+         that was started with `--clear` and is to send in the clear, `?insecure-no-key` for one that \
+         asks for no key; a key in it still works, and `causeway` warns of it. The program has the \
+         devices of several servers one after the other. `causeway run --on` sets it.";
+    KEY_FILE: "CAUSEWAY_KEY_FILE", [Client], Values::Path,
+        Default::Words("`~/.config/causeway/keys`, which `causeway key add` fills, and then \
+         `~/.config/causeway/key`, which a server of this user has made"),
+        "a file with the servers' keys, as `--key-file` names it",
+        "A line is a key, or `HOST:PORT` and a key; `#` begins a remark. Only its owner may be able to \
+         read it. `causeway run` sets it for the program where the key came in another way, so that no \
+         key is in arguments or the environment.";
+    LANES: "CAUSEWAY_LANES", [Client], Values::Number(1, LANES_MOST),
+        Default::Words("4, or 8 on a machine with 8 cores or more, and on a network whose round trip is \
+         longer than 5 ms one for each 1.25 ms of it, 16 at most"),
+        "how many connections carry large copies",
+        "The kernel keeps no more than about 2.7 MiB under way on each.";
+    DEDUP: "CAUSEWAY_DEDUP", [Client], Values::Switch, Default::Words("off"),
+        "copies of 1 MiB and more from pageable memory to a device send only what the server does not \
+         have from earlier ones", "";
+    PIPELINE: "CAUSEWAY_PIPELINE", [Client], Values::Text("rules such as `..1M: 4x256K; 1M..: 8x4M, 8 \
+     lanes`"),
+        Default::Words("what `causeway tune` has measured, or a built-in table"),
+        "how copies are cut and carried, by their size", "See [below](#how-copies-are-carried).";
+    VIA: "CAUSEWAY_VIA", [Client], Values::Word(&["auto", "tcp", "shm", "verbs"]),
+        Default::Words("`auto`: memory shared with the server on the same host, otherwise InfiniBand \
+         where both have it, otherwise TCP"),
+        "what carries calls and copies",
+        "What cannot be had is an error: `cuInit` finds no device, and the reason is on standard error. \
+         `causeway run --via` sets it.";
+    BETWEEN_SERVERS: "CAUSEWAY_BETWEEN_SERVERS", [Client],
+        Values::Word(&["auto", "link", "shm", "verbs", "tcp", "client"]),
+        Default::Words("`auto`: the destination's device by itself where it reaches the source's memory, \
+         else the link between the workers, else the client"),
+        "what carries copies between devices of two servers",
+        "`link` is never the device by itself; `shm`, `verbs` and `tcp` are the link over this alone, \
+         else the client; `client` is for comparison. `verbs` also says that bytes need not be \
+         encrypted.";
+    SOCKET_DIR: "CAUSEWAY_SOCKET_DIR", [Client, Server, Rank], Values::Path,
+        Default::Words("`causeway` in `$XDG_RUNTIME_DIR`, or `/tmp/causeway-UID`"),
+        "a folder that containers of one host share, with the socket by which client and worker come to \
+         share memory",
+        "For `causeway serve` the same as `--socket-dir`, for clients the place where their container \
+         has that folder. Workers look there for the sockets of other servers of their host.";
+    SHM_STAGING: "CAUSEWAY_SHM_STAGING", [Server],
+        Values::Size(SHM_STAGING_LIMITS.0, SHM_STAGING_LIMITS.1), Default::Size(SHM_STAGING_DEFAULT),
+        "bytes of the staging arena that a worker shares with a client of the same host, both directions \
+         together",
+        "Never more than an eighth of the limit of the server's memory cgroup. It is taken from the \
+         system only as far as it is used.";
+    GPUDIRECT: "CAUSEWAY_GPUDIRECT", [Worker, Server],
+        Values::Word(&["auto", "dma-buf", "peermem", "off", "on", "1", "0"]),
+        Default::Words("`auto`: by dma-buf, else with `nvidia_peermem`, else through staging memory of \
+         the host"),
+        "how network cards reach the GPU's memory",
+        "`off` is staging, for comparison. A client's setting counts before the server's. `causeway run \
+         --stats` tells which one is in use and how many bytes went by it, `causeway doctor` what there \
+         is; what it is for stands in docs/src/reference/limits.md.";
+    CORES: "CAUSEWAY_CORES", [Client, Server], Values::Number(1, 4096),
+        Default::Words("as many as the process may use"),
+        "how many cores Causeway counts on",
+        "From 8 on threads stay awake for some milliseconds for what is about to come, which is quicker \
+         and takes processor time, from 4 on for 50 us; below that they sleep at once. So `1` leaves the \
+         processor to the program, and calls that wait take longer. Lanes and threads that copy follow \
+         the number, too.";
+    SYNC: "CAUSEWAY_SYNC", [Client], Values::Switch, Default::Words("off"),
+        "every call waits for its outcome, so that errors appear where they are made", "";
+    STATS: "CAUSEWAY_STATS", [Client], Values::Path, Default::Words("none is written"),
+        "a file that gets counts of calls, and of copies by what carried them and by what memory they \
+         were of, as JSON, when the program ends",
+        "`causeway run --stats` puts them into words and warns of pageable memory and of many short copies.";
+    LOG: "CAUSEWAY_LOG", [Client],
+        Values::Word(&["off", "error", "info", "debug", "trace"]), Default::Words("`error`"),
+        "what the client library says on standard error", "";
+    CACHE_DIR: "CAUSEWAY_CACHE_DIR", [Client], Values::Path, Default::Words(
+    "`causeway` in `$XDG_CACHE_HOME` or `~/.cache`"),
+        "the folder where hashes of images in libraries are kept, so that a library is read once to be \
+         named, and what NVRTC has compiled",
+        "Up to 1 GiB, the oldest goes first; what NVRTC has compiled not with `CUDA_CACHE_DISABLE=1`. \
+         Nothing is kept if it is empty.";
+    LIB_DIR: "CAUSEWAY_LIB_DIR", [Run], Values::Path,
+        Default::Words("the folder of the program `causeway`, or `../lib/causeway` seen from there"),
+        "the folder with `libcuda.so.1`, `libnvidia-ml.so.1` and the stubs of other libraries of the \
+         driver", "";
+    DRIVER: "CAUSEWAY_DRIVER", [Server], Values::Path, Default::Words("the usual search"),
+        "the path of NVIDIA's `libcuda.so.1`", "";
+    NVML: "CAUSEWAY_NVML", [Server], Values::Path, Default::Words("the usual search"),
+        "the path of NVIDIA's `libnvidia-ml.so.1`", "";
+    SOFTWARE_GPU_DEVICES: "CAUSEWAY_SOFTWARE_GPU_DEVICES", [Server],
+        Values::Number(1, SOFTWARE_GPU_DEVICES_MOST), Default::Number(1),
+        "how many devices the software GPU has", "They share processor and memory.";
+    SOFTWARE_GPU_MEMORY: "CAUSEWAY_SOFTWARE_GPU_MEMORY", [Server], Values::Size(1 << 20, 8 << 40),
+        Default::Words("half of the machine's, 8 GiB at most"),
+        "bytes of memory of the software GPU", "";
+    SOFTWARE_GPU_PINNED: "CAUSEWAY_SOFTWARE_GPU_PINNED", [Server],
+        Values::Size(0, u64::MAX), Default::Words("all"),
+        "bytes of host memory that the software GPU lets be registered at a time",
+        "To see what happens where a system lets no more be locked.";
+    SOFTWARE_GPU_CUDA: "CAUSEWAY_SOFTWARE_GPU_CUDA", [Server], Values::Text("a version of CUDA such as 12.4"),
+        Default::Words("13.0, and all PTX up to version 9.5, that of CUDA 13.5"),
+        "the CUDA version of the software GPU's driver, whose PTX it takes then", "";
+    SOFTWARE_GPU_CAPABILITY: "CAUSEWAY_SOFTWARE_GPU_CAPABILITY", [Server],
+        Values::Word(&["5.0", "5.2", "5.3", "6.0", "6.1", "6.2", "7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.8", "8.9", "9.0",
+        "10.0", "10.3", "10.7", "11.0", "12.0", "12.1"]),
+        Default::Words("12.0, for libraries that are built for many GPUs have PTX for the newest alone"),
+        "the compute capability of the software GPU",
+        "Of the PTX in an image the newest is taken that is for such a device. It says which PTX is \
+         taken and which code a program chooses; memory, registers and threads of a multiprocessor are \
+         the same for all. A lower one, such as 7.5, has programs that can do so go without instructions \
+         that the software GPU does not have.";
+
+    VERBS_DEVICE: "CAUSEWAY_VERBS_DEVICE", [Client, Server], ANY,
+        Default::Words("the one that has the address of the TCP connection, otherwise the fastest whose \
+         port is active"),
+        "the RDMA device, as `ibv_devices` lists it",
+        "rdma_cm uses the one with the address and no other, and is refused where another is named.";
+    VERBS_GID: "CAUSEWAY_VERBS_GID", [Client, Server], Values::Number(0, 1023),
+        Default::Words("on Ethernet one of RoCE v2, of an IPv4 address where there is one"),
+        "the index of the GID in the port's table", "";
+    VERBS_CONNECT: "CAUSEWAY_VERBS_CONNECT", [Client, Server], Values::Word(&["auto", "rdma_cm", "numbers"]),
+        Default::Words("`auto`: by numbers, but iWARP devices by rdma_cm"),
+        "what joins queue pairs",
+        "`numbers`: the queue pairs' numbers are told over TCP; `rdma_cm`: librdmacm joins them.";
+    VERBS_QUEUE_PAIRS: "CAUSEWAY_VERBS_QUEUE_PAIRS", [Client, Server],
+        Values::Number(1, VERBS_QUEUE_PAIRS_MOST),
+        Default::Number(VERBS_QUEUE_PAIRS_DEFAULT), "queue pairs of a session", "";
+    VERBS_DEPTH: "CAUSEWAY_VERBS_DEPTH", [Client, Server], Values::Number(1, VERBS_DEPTH_MOST),
+        Default::Number(VERBS_DEPTH_DEFAULT),
+        "messages of each kind that may be under way on a queue pair, of those with commands a quarter \
+         as many", "";
+    VERBS_MTU: "CAUSEWAY_VERBS_MTU", [Client, Server], Values::NumberOf(&[256, 512, 1024, 2048, 4096]),
+        Default::Words("the port's own, and the path's where rdma_cm joins"),
+        "bytes of a packet's payload", "";
+    VERBS_INLINE: "CAUSEWAY_VERBS_INLINE", [Client, Server],
+        Values::Number(0, 1024), Default::Number(VERBS_INLINE_DEFAULT),
+        "bytes that go into the card's queue with their request, instead of being fetched from memory", "";
+    VERBS_SIGNAL_INTERVAL: "CAUSEWAY_VERBS_SIGNAL_INTERVAL", [Client, Server], Values::Number(1, 1024),
+        Default::Number(VERBS_SIGNAL_INTERVAL_DEFAULT), "one request in so many has a completion", "";
+    VERBS_POLL_US: "CAUSEWAY_VERBS_POLL_US", [Client, Server], Values::Number(0, 1_000_000),
+        Default::Words("20, or 0 where there are fewer than four cores"),
+        "microseconds for which a thread looks for completions before it sleeps", "";
+    VERBS_TO_DEVICE: "CAUSEWAY_VERBS_TO_DEVICE", [Client, Server], Values::Word(&["auto", "read", "write"]),
+        Default::Words("`auto`: copies of 1 MiB and more are read"),
+        "how pinned memory gets to a server whose card does not reach its GPU's memory",
+        "`write`: the client's card writes it; `read`: the server's card reads it. The client's setting \
+         counts.";
+    VERBS_STAGING: "CAUSEWAY_VERBS_STAGING", [Client, Server], Values::Size(1 << 20, 4 << 30),
+        Default::Size(VERBS_STAGING_DEFAULT),
+        "bytes of registered staging memory for each direction at either end",
+        "Less where the limit of locked memory (`ulimit -l`) leaves less.";
+
+    COMM_JOB: "CAUSEWAY_COMM_JOB", [Rank], Values::Text("32 hexadecimal digits"),
+        Default::Words("messages of GPUs go with the MPI"),
+        "the secret of an MPI job, by which its ranks know each other",
+        "`causeway mpirun` makes one for each job.";
+    COMM_CHANNELS: "CAUSEWAY_COMM_CHANNELS", [Rank],
+        Values::Text("`ipc`, `vmm` and `staged`, with commas between them"),
+        Default::Words("all; each message takes the best"), "which channels messages may take", "";
+    COMM_THRESHOLD: "CAUSEWAY_COMM_THRESHOLD", [Rank], Values::Size(61, u64::MAX),
+        Default::Size(COMM_THRESHOLD_DEFAULT),
+        "from how many bytes on the receiver fetches a message from the sender's GPU",
+        "Shorter ones travel with the MPI.";
+    COMM_TRACE: "CAUSEWAY_COMM_TRACE", [Rank], Values::Number(1, u32::MAX as u64),
+        Default::Number(COMM_TRACE_DEFAULT),
+        "after how many blocking or non-blocking operations with a peer it is decided whether their \
+         traffic is bound by latency or by bandwidth", "";
+    COMM_EXPLAIN: "CAUSEWAY_COMM_EXPLAIN", [Rank], Values::Switch, Default::Words("off"),
+        "every rank says at the end which messages went which way, and why", "";
+    COMM_PLACE: "CAUSEWAY_COMM_PLACE", [Rank],
+        Values::Text("`[container, cores, sockets]`, such as `[1, 0-3, 0]`"),
+        Default::Words("what the kernel says"), "what a launcher says of the rank's container", "";
+    MPI_LIBRARY: "CAUSEWAY_MPI_LIBRARY", [Mpirun], Values::Path,
+        Default::Words("`mpi/openmpi` or `mpi/mpich` beside the program `causeway`, or in `../lib/causeway`"),
+        "the interposer, as `--library` names it", "";
+
+    CUDA_CACHE_PATH: "CUDA_CACHE_PATH", [Server], Values::Path, Default::Words("`~/.nv/ComputeCache`"),
+        "where NVIDIA's driver keeps what it compiles",
+        "A server that is root gives each user of workers a folder in `/var/cache/causeway/cuda` instead.";
+    CUDA_MPS_PIPE_DIRECTORY: "CUDA_MPS_PIPE_DIRECTORY", [Server],
+        Values::Path, Default::Words("`/tmp/nvidia-mps`"),
+        "where NVIDIA's MPS is reached",
+        "A folder of root or of the server's user counts; where it is, workers have one user, unless \
+         `--worker-users` is given.";
+    LD_LIBRARY_PATH: "LD_LIBRARY_PATH", [Server], ANY, NOTHING,
+        "where libraries lie besides the system's folders",
+        "Workers may read there, as in the folders of `CAUSEWAY_DRIVER` and `CAUSEWAY_NVML`.";
+    CUDA_VISIBLE_DEVICES: "CUDA_VISIBLE_DEVICES", [Client, Server], ANY, Default::Words("all"),
+        "numbers or UUIDs of the server's devices that the program sees",
+        "The list ends at the first that does not exist, and must name none twice. Where it is set for \
+         `causeway serve`, only those devices are offered, and a program's list chooses among them.";
+    CUDA_DEVICE_ORDER: "CUDA_DEVICE_ORDER", [Client], ANY, Default::Words("`FASTEST_FIRST`"),
+        "`FASTEST_FIRST` (the server's order) or `PCI_BUS_ID`", "";
+    CUDA_LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING", [Client], ANY, NOTHING,
+        "`1`: each launch waits until its kernel is done", "";
+    CUDA_MODULE_LOADING: "CUDA_MODULE_LOADING", [Worker], ANY, NOTHING,
+        "`LAZY` or `EAGER`: when code of modules is loaded", "";
+    CUDA_MODULE_DATA_LOADING: "CUDA_MODULE_DATA_LOADING", [Worker], ANY, NOTHING,
+        "`LAZY` or `EAGER`: when data of modules is loaded", "";
+    CUDA_DEVICE_MAX_CONNECTIONS: "CUDA_DEVICE_MAX_CONNECTIONS", [Worker], ANY, NOTHING,
+        "hardware queues of a context", "";
+    CUDA_DEVICE_MAX_COPY_CONNECTIONS: "CUDA_DEVICE_MAX_COPY_CONNECTIONS", [Worker], ANY, NOTHING,
+        "hardware queues for copies of a context", "";
+    CUDA_SCALE_LAUNCH_QUEUES: "CUDA_SCALE_LAUNCH_QUEUES", [Worker], ANY, NOTHING,
+        "size of the launch queues", "";
+    CUDA_DISABLE_PTX_JIT: "CUDA_DISABLE_PTX_JIT", [Worker], ANY, NOTHING,
+        "`1`: PTX in images is not compiled", "";
+    CUDA_FORCE_JIT: "CUDA_FORCE_JIT", [Client, Worker], ANY, NOTHING,
+        "`1`: PTX is compiled even where a binary would fit", "";
+    CUDA_FORCE_PTX_JIT: "CUDA_FORCE_PTX_JIT", [Client, Worker], ANY, NOTHING,
+        "`1`: binaries in images are ignored in favour of PTX", "";
+    CUDA_CACHE_DISABLE: "CUDA_CACHE_DISABLE", [Client, Worker], ANY, NOTHING,
+        "`1`: compiled PTX is not kept", "";
+    CUDA_CACHE_MAXSIZE: "CUDA_CACHE_MAXSIZE", [Worker], ANY, NOTHING,
+        "bytes of compiled PTX that are kept", "";
+    CUDA_AUTO_BOOST: "CUDA_AUTO_BOOST", [Worker], ANY, NOTHING, "as NVIDIA documents it", "";
+    CUDA_BINARY_LOADER_THREAD_COUNT: "CUDA_BINARY_LOADER_THREAD_COUNT", [Worker], ANY, NOTHING,
+        "as NVIDIA documents it", "";
+    CUDA_GRAPHS_USE_NODE_PRIORITY: "CUDA_GRAPHS_USE_NODE_PRIORITY", [Worker],
+        ANY, NOTHING, "as NVIDIA documents it", "";
+    CUDA_L2_PERSISTING: "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT", [Worker], ANY, NOTHING,
+        "as NVIDIA documents it", "";
+
+    TEST_DELAYS: "CAUSEWAY_TEST_DELAYS", [Test],
+        Values::Text("PER_MILLE:MICROSECONDS, such as 50:2000"), Default::Words("none"),
+        "so many hand-overs between threads in a thousand wait, each up to so long; in builds with debug \
+         assertions alone", "";
+}
+
+/// The variables that the worker gets from its client.
+pub fn for_worker() -> impl Iterator<Item = &'static Variable> {
+    ALL.iter().copied().filter(|variable| variable.who.contains(&Worker))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size::Size;
+
+    #[test]
+    fn names_are_one_each_and_defaults_may_be_given() {
+        for (index, variable) in ALL.iter().enumerate() {
+            let Variable { name, values, default, text, .. } = variable;
+            assert!(ALL[..index].iter().all(|other| other.name != *name), "{name} is there twice");
+            assert!(!text.is_empty() && !text.ends_with('.'), "{name}: {text}");
+            match default {
+                Default::Number(number) => assert!(values.admits(&number.to_string()), "{name}"),
+                Default::Size(bytes) => assert!(values.admits(&Size(*bytes).to_string()), "{name}"),
+                Default::Words(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn the_worker_gets_nothing_that_names_a_server_or_its_devices() {
+        assert!(for_worker().all(|variable| ![&ON, &KEY_FILE, &CUDA_VISIBLE_DEVICES].contains(&variable)));
+        assert!(for_worker().any(|variable| variable == &CUDA_MODULE_LOADING));
+    }
+}

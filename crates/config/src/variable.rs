@@ -1,0 +1,111 @@
+//! What is said of a variable: its values, its default, who acts on it?
+
+use crate::size::Size;
+
+/// Who acts on a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// The client library, in the program.
+    Client,
+    /// The worker: the client's value travels with the connection and is set before the driver starts.
+    Worker,
+    /// `causeway serve` and its workers, where it is set for the server.
+    Server,
+    /// `causeway run`, and the other commands that start programs.
+    Run,
+    /// `causeway mpirun` and `causeway bench mpi`, which start programs of an MPI.
+    Mpirun,
+    /// `libcauseway_mpi.so`, in the ranks of an MPI program.
+    Rank,
+    /// Tests of Causeway alone.
+    Test,
+}
+
+/// What a variable may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// A text that whoever acts on it reads in a way of its own; this says how it looks, or nothing.
+    Text(&'static str),
+    /// The path of a file or folder.
+    Path,
+    /// `1` or `on`, `0` or `off`.
+    Switch,
+    /// A number from one to another.
+    Number(u64, u64),
+    /// One of these numbers.
+    NumberOf(&'static [u64]),
+    /// A [`Size`] from one to another.
+    Size(u64, u64),
+    /// One of these words.
+    Word(&'static [&'static str]),
+}
+
+/// What counts where a variable is not set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Default {
+    /// This, in words; where they are empty, the text says it.
+    Words(&'static str),
+    /// This number.
+    Number(u64),
+    /// This [`Size`].
+    Size(u64),
+}
+
+/// One variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// Who acts on it.
+    pub who: &'static [Who],
+    /// What it may hold.
+    pub values: Values,
+    /// What counts where it is not set.
+    pub default: Default,
+    /// What it does, in a sentence without its full stop.
+    pub text: &'static str,
+    /// What else the book says of it, in Markdown; sentences, or nothing.
+    pub more: &'static str,
+}
+
+impl Values {
+    /// What is expected, as words behind "give"; nothing where anything may be given.
+    pub fn expected(&self) -> Option<String> {
+        let one_of = |words: Vec<String>| match words.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        };
+        match *self {
+            Self::Text("") | Self::Path => None,
+            Self::Text(form) => Some(form.to_owned()),
+            Self::Switch => Some("on (or 1) or off (or 0)".to_owned()),
+            Self::Number(least, most) => Some(format!("a number from {least} to {most}")),
+            Self::NumberOf(numbers) => Some(one_of(numbers.iter().map(u64::to_string).collect())),
+            Self::Size(least, u64::MAX) => Some(format!("a size of {} or more", Size(least))),
+            Self::Size(least, most) => Some(format!("a size from {} to {}", Size(least), Size(most))),
+            Self::Word(words) => Some(one_of(words.iter().map(|word| (*word).to_owned()).collect())),
+        }
+    }
+
+    /// A text that is not empty may be given, as far as this says it.
+    pub(crate) fn admits(&self, text: &str) -> bool {
+        match *self {
+            Self::Text(_) | Self::Path => true,
+            Self::Switch => switch(text).is_some(),
+            Self::Number(least, most) => text.parse().is_ok_and(|number| (least..=most).contains(&number)),
+            Self::NumberOf(numbers) => text.parse().is_ok_and(|number| numbers.contains(&number)),
+            Self::Size(least, most) => text.parse().is_ok_and(|Size(bytes)| (least..=most).contains(&bytes)),
+            Self::Word(words) => words.contains(&text),
+        }
+    }
+}
+
+/// What a switch says.
+pub(crate) fn switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "on" => Some(true),
+        "0" | "off" => Some(false),
+        _ => None,
+    }
+}
