@@ -127,35 +127,35 @@ fn main() -> ExitCode {
     let (who, code) = command.environment();
     let outcome = match check(PROCESS, who) {
         Ok(()) => carry_out(command),
-        Err(error) => Err(Trouble::of(code)(error)),
+        Err(error) => Err(CommandError::of(code)(error)),
     };
-    outcome.unwrap_or_else(|trouble| {
+    outcome.unwrap_or_else(|error| {
         // When nobody reads our standard error there is nobody to tell.
-        let _ = writeln!(std::io::stderr(), "causeway: {}", trouble.text);
-        ExitCode::from(trouble.code)
+        let _ = writeln!(std::io::stderr(), "causeway: {}", error.text);
+        ExitCode::from(error.code)
     })
 }
 
-fn carry_out(command: Command) -> Result<ExitCode, Trouble> {
+fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
     match command {
-        Command::Serve(arguments) => serve::serve(&arguments).map_err(Trouble::of(1)),
+        Command::Serve(arguments) => serve::serve(&arguments).map_err(CommandError::of(1)),
         Command::Run(arguments) => {
-            run::run(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
+            run::run(&arguments).map_err(|error| CommandError::of(error.exit_code())(error))
         }
         Command::Mpirun(arguments) => {
-            mpirun::mpirun(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
+            mpirun::mpirun(&arguments).map_err(|error| CommandError::of(error.exit_code())(error))
         }
-        Command::Devices(arguments) => devices::devices(&arguments).map_err(Trouble::of(1)),
-        Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(Trouble::of(2)),
-        Command::Key(arguments) => key::key(&arguments).map_err(Trouble::of(1)),
-        Command::Api(arguments) => api::api(&arguments).map_err(Trouble::of(1)),
+        Command::Devices(arguments) => devices::devices(&arguments).map_err(CommandError::of(1)),
+        Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(CommandError::of(2)),
+        Command::Key(arguments) => key::key(&arguments).map_err(CommandError::of(1)),
+        Command::Api(arguments) => api::api(&arguments).map_err(CommandError::of(1)),
         Command::Demo(arguments) => {
-            demo::demo(&arguments).map_err(|error| Trouble::of(error.exit_code())(error))
+            demo::demo(&arguments).map_err(|error| CommandError::of(error.exit_code())(error))
         }
-        Command::Bench(arguments) => bench::bench(&arguments).map_err(Trouble::of(1)),
-        Command::Measure(arguments) => bench::measure(&arguments).map_err(Trouble::of(1)),
-        Command::Tune(arguments) => tune::tune(&arguments).map_err(Trouble::of(1)),
-        Command::TuneHere(arguments) => tune::tune_here(&arguments).map_err(Trouble::of(1)),
+        Command::Bench(arguments) => bench::bench(&arguments).map_err(CommandError::of(1)),
+        Command::Measure(arguments) => bench::measure(&arguments).map_err(CommandError::of(1)),
+        Command::Tune(arguments) => tune::tune(&arguments).map_err(CommandError::of(1)),
+        Command::TuneHere(arguments) => tune::tune_here(&arguments).map_err(CommandError::of(1)),
         Command::Worker(arguments) => {
             let _at_end = logging::start(&arguments);
             Ok(causeway_server::worker_main())
@@ -164,12 +164,12 @@ fn carry_out(command: Command) -> Result<ExitCode, Trouble> {
 }
 
 /// What a command failed with: a sentence and an exit code.
-struct Trouble {
+struct CommandError {
     text: String,
     code: u8,
 }
 
-impl Trouble {
+impl CommandError {
     fn of<E: std::error::Error>(code: u8) -> impl Fn(E) -> Self {
         move |error| Self { text: error.to_string(), code }
     }
