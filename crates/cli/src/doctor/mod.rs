@@ -1,7 +1,7 @@
 //! What does a machine lack for remote GPUs, InfiniBand and GPUDirect, and what is to be done?
 
 mod between;
-mod way;
+mod path;
 
 use causeway_config::table;
 use std::io::{self, Write as _};
@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use causeway_access::Target;
 use causeway_access::keys::ServersError;
 use causeway_doctor::judge::between::{self as between_servers, Between};
+use causeway_doctor::judge::path::{self as judged_path, ServerPath};
 use causeway_doctor::judge::problems;
-use causeway_doctor::judge::way::{self as ways, Way};
 use causeway_doctor::read::NOT_FORWARDED;
 use causeway_doctor::{Facts, Finding, examine, judge, print};
 use causeway_link::TransportChoice;
@@ -75,7 +75,7 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
             if let Some(machine) = &server.machine {
                 write!(out, "\nThe server's machine: {}", machine.to_text())?;
             }
-            write!(out, "\nThe way to {}\n{}", server.way.target, print::found(&server.findings))?;
+            write!(out, "\nThe way to {}\n{}", server.path.target, print::found(&server.findings))?;
         }
         if !found.is_empty() {
             write!(out, "\nThe ways between the servers\n{}", print::found(&found))?;
@@ -97,10 +97,10 @@ fn report(
         [] => {}
         [server] => {
             all["there"] = server.machine.as_ref().map(Machine::to_json).into();
-            all["way"] = server.way_to_json();
+            all["way"] = server.path_to_json();
         }
         several => {
-            let server = |server: &Server| json!({ "there": server.machine.as_ref().map(Machine::to_json), "way": server.way_to_json() });
+            let server = |server: &Server| json!({ "there": server.machine.as_ref().map(Machine::to_json), "way": server.path_to_json() });
             all["servers"] = several.iter().map(server).collect::<Vec<_>>().into();
             all["between"] = json!({ "facts": between, "findings": found });
         }
@@ -111,20 +111,20 @@ fn report(
 /// A server, as far as it tells, and the way to it.
 struct Server {
     machine: Option<Machine>,
-    way: Way,
+    path: ServerPath,
     findings: Vec<Finding>,
 }
 
 impl Server {
     fn examine(target: &Target, via: TransportChoice, here: &Facts) -> Self {
-        let (facts, way) = way::examine(target, via);
+        let (facts, path) = path::examine(target, via);
         let machine = facts.map(Machine::new);
         let there = machine.as_ref().map(|machine| machine.facts.clone()).unwrap_or_default();
-        Self { findings: ways::judge(here, &there, &way), machine, way }
+        Self { findings: judged_path::judge(here, &there, &path), machine, path }
     }
 
-    fn way_to_json(&self) -> serde_json::Value {
-        json!({ "facts": self.way, "findings": self.findings })
+    fn path_to_json(&self) -> serde_json::Value {
+        json!({ "facts": self.path, "findings": self.findings })
     }
 
     fn problems(&self) -> usize {

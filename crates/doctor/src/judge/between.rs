@@ -16,23 +16,23 @@ pub struct Between {
     pub reason: String,
 }
 
-/// Judges a way between two servers.
-pub fn judge(way: &Between) -> Finding {
-    let Between { from, to, used, reason } = way;
+/// Judges a path between two servers.
+pub fn judge(path: &Between) -> Finding {
+    let Between { from, to, used, reason } = path;
     match used.as_deref() {
         Some("shm") => Finding::good(
-            About::Way,
+            About::Path,
             format!(
                 "Copies from devices of {from} to those of {to}: through shared memory, or by the devices themselves where \
                  they reach each other's memory{reason}."
             ),
         ),
         Some(used) => Finding::good(
-            About::Way,
+            About::Path,
             format!("Copies from devices of {from} to those of {to}: over {used}{reason}."),
         ),
         None => Finding::problem(
-            About::Way,
+            About::Path,
             format!("There is no way from {from} to {to}: {reason}."),
             "Copies between their devices go by way of the client. Let the receiving server through to the other one's port, and \
              name servers by addresses that all machines understand.",
@@ -47,12 +47,12 @@ mod tests {
 
     #[test]
     fn a_missing_way_is_a_problem_and_others_are_told_with_their_reasons() {
-        let way =
+        let path =
             Between { from: "a:1".into(), to: "b:2".into(), used: None, reason: "nothing listens".into() };
-        let missing = judge(&way);
+        let missing = judge(&path);
         assert!(missing.level == Level::Problem && missing.text.contains("from a:1 to b:2: nothing listens"));
         let used = |used: &str| {
-            judge(&Between { used: Some(used.into()), reason: "; not shm: far".into(), ..way.clone() })
+            judge(&Between { used: Some(used.into()), reason: "; not shm: far".into(), ..path.clone() })
         };
         assert!(used("tcp").text.ends_with("over tcp; not shm: far.") && used("tcp").level == Level::Good);
         assert!(used("shm").text.contains("by the devices themselves"));

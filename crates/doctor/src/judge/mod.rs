@@ -4,10 +4,10 @@ pub mod between;
 mod gpudirect;
 mod gpus;
 mod machine;
+pub mod path;
 pub(crate) mod ports;
 mod rdma;
 mod stubs;
-pub mod way;
 
 use crate::facts::Facts;
 use serde::Serialize;
@@ -36,8 +36,9 @@ pub enum About {
     Gpu,
     /// Cards that reach GPUs.
     GpuDirect,
-    /// The way between two machines.
-    Way,
+    /// The path between two machines.
+    #[serde(rename = "way")]
+    Path,
 }
 
 /// One thing that was looked at.

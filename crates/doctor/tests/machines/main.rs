@@ -3,7 +3,7 @@
 mod tree;
 
 use causeway_doctor::facts::{CudaDevice, DriverAnswer, Facts, Feature, Live, PathMtu, Verbs};
-use causeway_doctor::judge::way::{self, Way};
+use causeway_doctor::judge::path::{self, ServerPath};
 use causeway_doctor::judge::{About, Finding, Level, problems};
 use causeway_doctor::{judge, print};
 use tree::Tree;
@@ -338,7 +338,7 @@ fn libraries_of_the_driver_that_are_not_forwarded_are_named_with_what_programs_g
 #[test]
 fn the_way_between_two_machines_is_judged_from_both() {
     let (here, there) = (edr_node().facts(live()), edr_node().facts(live()));
-    let way = Way {
+    let path = ServerPath {
         target: "node2:9000".into(),
         round_trip: Some((30.0, 45.0)),
         path_mtu: Some(1500),
@@ -348,22 +348,22 @@ fn the_way_between_two_machines_is_judged_from_both() {
             ("verbs".into(), "no route".into()),
         ],
         backend: Some("NVIDIA driver 580".into()),
-        ..Way::default()
+        ..ServerPath::default()
     };
-    let findings = way::judge(&here, &there, &way);
+    let findings = path::judge(&here, &there, &path);
     of(&findings, Level::Good, "Sessions go over tcp and use NVIDIA driver 580");
     of(&findings, Level::Good, "do not go over shm: the server is on another host");
     assert!(of(&findings, Level::Problem, "do not go over verbs: no route").advice.is_some());
     let mut plain = there.clone();
     plain.rdma.devices.clear();
-    assert_eq!(problems(&way::judge(&here, &plain, &way)), 0, "a server without a card has no verbs");
-    let chosen = Way { is_chosen: true, ..way.clone() };
-    assert_eq!(problems(&way::judge(&here, &there, &chosen)), 0, "what the user chose is no problem");
-    let silent = Way { silence: Some("it is old".into()), ..way.clone() };
-    assert_eq!(problems(&way::judge(&here, &Facts::default(), &silent)), 1);
-    let refused = Way { used: None, failure: Some("it is full".into()), ..way };
-    assert_eq!(problems(&way::judge(&here, &there, &refused)), 1);
-    assert!(findings.iter().all(|finding| finding.about == About::Way));
+    assert_eq!(problems(&path::judge(&here, &plain, &path)), 0, "a server without a card has no verbs");
+    let chosen = ServerPath { is_chosen: true, ..path.clone() };
+    assert_eq!(problems(&path::judge(&here, &there, &chosen)), 0, "what the user chose is no problem");
+    let silent = ServerPath { silence: Some("it is old".into()), ..path.clone() };
+    assert_eq!(problems(&path::judge(&here, &Facts::default(), &silent)), 1);
+    let refused = ServerPath { used: None, failure: Some("it is full".into()), ..path };
+    assert_eq!(problems(&path::judge(&here, &there, &refused)), 1);
+    assert!(findings.iter().all(|finding| finding.about == About::Path));
 }
 
 #[test]

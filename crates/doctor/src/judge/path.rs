@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What was measured between here and a server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Way {
+pub struct ServerPath {
     /// The server's address.
     pub target: String,
     /// Microseconds from a question to its answer over TCP, the shortest and the median.
@@ -28,35 +28,35 @@ pub struct Way {
 }
 
 /// Judges the way between two machines; `there` is the default where the server does not tell.
-pub fn judge(here: &Facts, there: &Facts, way: &Way) -> Vec<Finding> {
+pub fn judge(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(why) = &way.silence {
+    if let Some(why) = &path.silence {
         findings.push(Finding::problem(
-            About::Way,
+            About::Path,
             format!("The server does not say what its machine is like: {why}."),
             "Look at its log, or run `causeway doctor` there.",
         ));
     }
-    if let Some((least, median)) = way.round_trip {
+    if let Some((least, median)) = path.round_trip {
         let text =
             format!("A question and its answer take {least:.0} us at best and {median:.0} us in the middle.");
         findings.push(if median < 1000.0 {
-            Finding::good(About::Way, text)
+            Finding::good(About::Path, text)
         } else {
-            Finding::note(About::Way, text)
+            Finding::note(About::Path, text)
                 .advise("Each call that waits costs that much; `causeway run --stats` tells how many a program makes.")
         });
     }
-    findings.extend(way.path_mtu.map(|mtu| path_mtu(mtu, here, there)));
-    match (&way.used, &way.failure) {
+    findings.extend(path.path_mtu.map(|mtu| path_mtu(mtu, here, there)));
+    match (&path.used, &path.failure) {
         (Some(used), _) => {
-            let backend = way.backend.as_deref().unwrap_or("an unknown GPU");
-            findings.push(Finding::good(About::Way, format!("Sessions go over {used} and use {backend}.")));
-            let reasons = way.not_used.iter();
-            findings.extend(reasons.map(|(via, why)| not_used(way, used, via, why, here, there)));
+            let backend = path.backend.as_deref().unwrap_or("an unknown GPU");
+            findings.push(Finding::good(About::Path, format!("Sessions go over {used} and use {backend}.")));
+            let reasons = path.not_used.iter();
+            findings.extend(reasons.map(|(via, why)| not_used(path, used, via, why, here, there)));
         }
         (None, Some(why)) => findings.push(Finding::problem(
-            About::Way,
+            About::Path,
             format!("The server gives no session: {why}."),
             "Start it with `causeway serve`, or look at its log; `causeway devices` tries the same.",
         )),
@@ -65,7 +65,7 @@ pub fn judge(here: &Facts, there: &Facts, way: &Way) -> Vec<Finding> {
     if !there.live.release.is_empty() && here.live.release != there.live.release {
         findings.push(
             Finding::note(
-                About::Way,
+                About::Path,
                 format!("This is Causeway {}, the server's is {}.", here.live.release, there.live.release),
             )
             .advise("Versions that cannot talk to each other say so; the same one on both machines is the best tested."),
@@ -79,10 +79,10 @@ fn path_mtu(mtu: u32, here: &Facts, there: &Facts) -> Finding {
     let is_fast = |facts: &Facts| active(facts).any(Port::is_ethernet);
     let text = format!("TCP's longest packets on the way have {mtu} bytes.");
     if mtu <= 1500 && is_fast(here) && is_fast(there) {
-        Finding::note(About::Way, text)
+        Finding::note(About::Path, text)
             .advise("If this is the network of the RDMA devices, an MTU of 9000 on both machines and the switch spares work.")
     } else {
-        Finding::good(About::Way, text)
+        Finding::good(About::Path, text)
     }
 }
 
@@ -90,23 +90,23 @@ fn active(facts: &Facts) -> impl Iterator<Item = &Port> {
     facts.rdma.devices.iter().flat_map(|device| &device.ports).filter(|port| port.is_active())
 }
 
-fn not_used(way: &Way, used: &str, via: &str, why: &str, here: &Facts, there: &Facts) -> Finding {
+fn not_used(path: &ServerPath, used: &str, via: &str, why: &str, here: &Facts, there: &Facts) -> Finding {
     let text = format!("Sessions do not go over {via}: {why}.");
     let link_layers = |facts| active(facts).map(|port| port.link_layer.as_str()).collect::<Vec<_>>();
     let (layers_here, layers_there) = (link_layers(here), link_layers(there));
-    if via != "verbs" || used == "shm" || way.is_chosen {
-        return Finding::good(About::Way, text);
+    if via != "verbs" || used == "shm" || path.is_chosen {
+        return Finding::good(About::Path, text);
     }
     if layers_here.iter().any(|layer| layers_there.contains(layer)) {
         Finding::problem(
-            About::Way,
+            About::Path,
             text,
             "Both machines have an RDMA port that works: see what was found on either, then `causeway run --via verbs`.",
         )
     } else if layers_here.is_empty() || layers_there.is_empty() {
-        Finding::good(About::Way, text)
+        Finding::good(About::Path, text)
     } else {
-        Finding::note(About::Way, text).advise(format!(
+        Finding::note(About::Path, text).advise(format!(
             "The ports here are {}, those there {}: they cannot be joined.",
             layers_here.join(" and "),
             layers_there.join(" and ")

@@ -7,7 +7,7 @@ use causeway_api::coverage::FINGERPRINT;
 use causeway_api::snapshot::Snapshot;
 use causeway_connection::exchange::Exchange;
 use causeway_doctor::Facts;
-use causeway_doctor::judge::way::Way;
+use causeway_doctor::judge::path::ServerPath;
 use causeway_link::{ConnectOptions, TransportChoice, connect, connect_diagnosis, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::diagnosis::Question;
@@ -22,42 +22,42 @@ const ROUNDS: usize = 200;
 const TIME: Duration = Duration::from_secs(2);
 
 /// Asks a server, and tries the ways to it. The facts are missing when it does not tell them, which the way then says.
-pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, Way) {
+pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerPath) {
     let is_chosen = via != TransportChoice::Auto;
-    let mut way = Way { target: target.to_string(), is_chosen, ..Way::default() };
+    let mut path = ServerPath { target: target.to_string(), is_chosen, ..ServerPath::default() };
     let hello = describe_process(FINGERPRINT, Vec::new());
     let mut exchange = match connect_diagnosis(target, &hello, &ConnectOptions::default()) {
         Ok(exchange) => exchange,
         Err(error) => {
-            way.failure = Some(error.to_string());
-            return (None, way);
+            path.failure = Some(error.to_string());
+            return (None, path);
         }
     };
-    way.round_trip = round_trip(&mut exchange);
+    path.round_trip = round_trip(&mut exchange);
     let facts = ask(&mut exchange, Question::Facts).and_then(|bytes| {
         Facts::from_json(&bytes).ok_or_else(|| "what it says of its machine cannot be understood".to_owned())
     });
-    way.path_mtu = exchange.path_mtu();
+    path.path_mtu = exchange.path_mtu();
     drop(exchange);
     match connect(target, hello, &connect_options(via)) {
         Ok(session) => {
-            way.used = Some(session.link.kind().to_string());
-            way.not_used =
+            path.used = Some(session.link.kind().to_string());
+            path.not_used =
                 session.reasons.iter().map(|reason| (reason.kind.to_string(), reason.text.clone())).collect();
             // What cannot be decoded is reported by whoever uses it.
-            way.backend = Decoder::new(&session.welcome.snapshot)
+            path.backend = Decoder::new(&session.welcome.snapshot)
                 .value::<Snapshot>()
                 .ok()
                 .map(|snapshot| snapshot.backend.into());
             session.link.close();
         }
-        Err(error) => way.failure = Some(error.to_string()),
+        Err(error) => path.failure = Some(error.to_string()),
     }
     match facts {
-        Ok(facts) => (Some(facts), way),
+        Ok(facts) => (Some(facts), path),
         Err(why) => {
-            way.silence = Some(why);
-            (None, way)
+            path.silence = Some(why);
+            (None, path)
         }
     }
 }
