@@ -22,7 +22,7 @@ pub struct Outcome {
     pub stderr: String,
     /// How long it ran.
     pub took: Duration,
-    /// Whether it was killed because it ran longer than it may.
+    /// The process was killed because it ran longer than it may.
     pub timed_out: bool,
 }
 

@@ -16,11 +16,11 @@ pub struct Case {
     pub program: String,
     /// `static`, `shared`, `cudart12`, `cudart12.shared` or `driver`.
     pub variant: String,
-    /// Whether it is to be run twice at the same time.
+    /// The program is to be run twice at the same time.
     pub twice: bool,
-    /// Whether it uses what the software GPU does not have.
+    /// The program uses what the software GPU does not have.
     pub needs_gpu: bool,
-    /// Whether program and server must share memory.
+    /// Program and server must share memory.
     pub needs_same_host: bool,
     /// What it must do.
     pub expects: Expectation,

@@ -157,7 +157,7 @@ impl<K: Kind> Handle<K> {
         Self(value, PhantomData)
     }
 
-    /// Whether it names nothing, on whichever server.
+    /// The handle names nothing, on whichever server.
     pub fn is_null(self) -> bool {
         self.0 & !SERVER_BITS == 0
     }

@@ -137,7 +137,7 @@ pub struct Signals {
 pub struct Signal {
     /// Which one.
     pub number: i32,
-    /// Whether it came from a key of the terminal, and so to every process in the foreground.
+    /// True if the signal came from a key of the terminal, and so to every process in the foreground.
     pub from_terminal: bool,
 }
 

@@ -232,7 +232,7 @@ pub struct Live {
     pub memlock: Option<u64>,
     /// How far it may raise that by itself.
     pub memlock_most: Option<u64>,
-    /// Whether it may lock any number all the same (`CAP_IPC_LOCK`).
+    /// The process may lock any number all the same (`CAP_IPC_LOCK`).
     pub may_lock_all: bool,
     /// Bytes of `/dev/shm`.
     pub shm: Option<u64>,
@@ -257,7 +257,7 @@ impl Live {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Verbs {
-    /// Whether it registers dma-bufs with a device.
+    /// The library registers dma-bufs with a device.
     pub has_dma_buf: bool,
     /// Its devices: each name with what it says of its ports, or why it cannot be used.
     pub devices: Vec<(String, Result<Vec<PathMtu>, String>)>,

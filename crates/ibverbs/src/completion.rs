@@ -26,7 +26,7 @@ impl Status {
     /// The peer had no receive posted, however often it was asked.
     pub const RNR_RETRIES_EXCEEDED: Self = Self(13);
 
-    /// Whether it succeeded.
+    /// The request succeeded.
     pub fn is_success(self) -> bool {
         self == Self::SUCCESS
     }
@@ -97,7 +97,7 @@ impl Completion {
         self.0.wr_id
     }
 
-    /// Whether it succeeded.
+    /// How the request ended.
     pub fn status(&self) -> Status {
         Status(self.0.status)
     }

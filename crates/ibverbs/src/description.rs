@@ -71,7 +71,7 @@ pub struct Limits {
 pub struct Port {
     /// Its number, from 1.
     pub number: u8,
-    /// Whether it can be used.
+    /// What the port is ready for.
     pub state: PortState,
     /// What it is plugged into.
     pub link_layer: LinkLayer,

@@ -208,7 +208,7 @@ impl MemoryRegion {
         self.length
     }
 
-    /// Whether it has no bytes.
+    /// The memory has no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -304,7 +304,7 @@ impl Buffer {
         self.length
     }
 
-    /// Whether it has no bytes.
+    /// The memory has no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

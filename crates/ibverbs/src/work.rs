@@ -72,14 +72,14 @@ pub struct SendRequest {
     pub segment: Segment,
     /// Which bytes go behind them, in the same message.
     pub tail: Segment,
-    /// Whether it has a completion when it succeeds; failures always have one. A queue whose requests are all unsignalled
+    /// The request has a completion when it succeeds; failures always have one. A queue whose requests are all unsignalled
     /// fills up for good, because completions are what frees its entries.
     pub is_signalled: bool,
-    /// Whether the bytes are taken into the queue when they are posted.
+    /// The bytes are taken into the queue when they are posted.
     pub is_inline: bool,
-    /// Whether it wakes a peer that waits for solicited completions only.
+    /// The request wakes a peer that waits for solicited completions only.
     pub is_solicited: bool,
-    /// Whether it waits for reads of the same queue that were posted before it.
+    /// The request waits for reads of the same queue that were posted before it.
     pub is_fenced: bool,
 }
 

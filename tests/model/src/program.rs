@@ -26,7 +26,7 @@ pub enum BufferKind {
 }
 
 impl BufferKind {
-    /// Whether it is memory of a device.
+    /// Buffers of this kind are memory of a device.
     pub fn is_device(self) -> bool {
         matches!(self, Self::Device | Self::Pool)
     }
@@ -41,7 +41,7 @@ impl BufferKind {
         matches!(self, Self::Device | Self::Pool | Self::Mapped | Self::Managed)
     }
 
-    /// Whether it is locked memory of the host, which copies read and write in stream order.
+    /// Buffers of this kind are locked memory of the host, which copies read and write in stream order.
     pub fn is_locked(self) -> bool {
         matches!(self, Self::Pinned | Self::Registered | Self::Mapped)
     }
@@ -56,7 +56,7 @@ pub struct Buffer {
     pub size: usize,
     /// The device in whose context it is made, and whose kernels may use it.
     pub device: usize,
-    /// Whether it exists from the start, with contents from the program's seed.
+    /// The buffer exists from the start, with contents from the program's seed.
     pub initial: bool,
 }
 

@@ -56,7 +56,7 @@ pub struct MeasureArguments {
     /// The library whose functions are called.
     #[arg(long)]
     library: PathBuf,
-    /// Whether it must be NVIDIA's own.
+    /// The library must be NVIDIA's own.
     #[arg(long)]
     native: bool,
 }

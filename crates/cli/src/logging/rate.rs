@@ -24,7 +24,7 @@ pub enum Decision {
     Write,
     /// It is counted. The first of a period serves as the example.
     LeaveOut {
-        /// Whether it is that.
+        /// True for the first of the period.
         is_first: bool,
     },
 }

@@ -21,12 +21,12 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
 }
 
 impl Port {
-    /// Whether it carries data.
+    /// The port carries data.
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
     }
 
-    /// Whether it is a port of Ethernet.
+    /// The port is one of Ethernet.
     pub fn is_ethernet(&self) -> bool {
         self.link_layer == "Ethernet"
     }

@@ -25,7 +25,7 @@ impl Region {
         Self { buffer, offset, width, pitch: width, height: 1, depth: 1, slice_rows: 1 }
     }
 
-    /// Whether it is one range of bytes.
+    /// The region is one range of bytes.
     pub fn is_linear(&self) -> bool {
         self.height == 1 && self.depth == 1
     }

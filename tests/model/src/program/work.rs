@@ -102,12 +102,12 @@ impl Work {
         }
     }
 
-    /// Whether it is a kernel.
+    /// The work is a kernel.
     pub fn is_kernel(&self) -> bool {
         matches!(self, Self::Generate { .. } | Self::Add { .. } | Self::Move { .. })
     }
 
-    /// Whether it is code of the host.
+    /// The work is code of the host.
     pub fn is_host_code(&self) -> bool {
         matches!(self, Self::HostRead { .. } | Self::HostWrite { .. })
     }
