@@ -218,7 +218,7 @@ fn row_2_as_an_engine_makes_them() {
     let rest = [
         format!("channel rdma: {NO_CARD}"),
         format!("channel loopback: {OTHER_HOST}"),
-        // Whether it leads anywhere is found out by trying.
+        // Whether TCP leads anywhere is found out by trying.
         "channel tcp: yes".to_owned(),
     ];
     assert_eq!(channels(&said), [far.to_vec(), rest.to_vec()].concat());

@@ -82,12 +82,12 @@ impl Function {
         }
     }
 
-    /// Whether it belongs to a module.
+    /// Whether the function belongs to a module.
     pub(super) fn is_of_module(&self, id: u64) -> bool {
         matches!(&self.source, Source::Module(module) if module.id == id)
     }
 
-    /// Whether it is a kernel of a library.
+    /// Whether the function is a kernel of a library.
     pub(super) fn is_of_library(&self, id: u64) -> bool {
         matches!(&self.source, Source::Library(_, library) if *library == id)
     }

@@ -199,7 +199,7 @@ impl Operation {
         })
     }
 
-    /// Whether it takes less time than waking a thread for it.
+    /// Whether the operation takes less time than waking a thread for it.
     pub(super) fn is_quick(&self) -> bool {
         match self {
             Self::Launch(_) => false,
@@ -210,12 +210,12 @@ impl Operation {
         }
     }
 
-    /// Whether it may change memory that a stream waits on.
+    /// Whether the operation may change memory that a stream waits on.
     pub(super) fn writes_memory(&self) -> bool {
         !matches!(self, Self::CopyOut { .. } | Self::Free { .. } | Self::Release { .. })
     }
 
-    /// Whether it runs kernels, which change memory while they run.
+    /// Whether the operation runs kernels, which change memory while they run.
     pub(super) fn runs_kernels(&self) -> bool {
         match self {
             Self::Launch(_) => true,
@@ -224,7 +224,7 @@ impl Operation {
         }
     }
 
-    /// Whether it uses host memory that its owner may take back once this back end is gone.
+    /// Whether the operation uses host memory that its owner may take back once this back end is gone.
     pub(super) fn uses_host_memory(&self) -> bool {
         matches!(self, Self::CopyIn { .. } | Self::CopyOut { .. })
     }

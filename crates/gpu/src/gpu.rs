@@ -192,7 +192,7 @@ pub trait DeviceBytes: Send {
 
 /// Host memory that the back end knows. It is forgotten when this is dropped, which no copy to or from it must outlive.
 pub trait Registration: Send + Sync {
-    /// Whether it is still known: the end of the context in which it was registered ends the registration.
+    /// Whether the registration is still known: the end of the context in which it was registered ends it.
     fn is_alive(&self) -> bool;
 }
 

@@ -35,7 +35,7 @@ impl Staging {
         self.bytes
     }
 
-    /// Whether it has no bytes.
+    /// Whether the staging memory has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }

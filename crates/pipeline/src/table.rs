@@ -163,7 +163,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it is about such a copy.
+    /// Whether the rule is about such a copy.
     fn fits(&self, module: TransportKind, direction: Direction, bytes: u64) -> bool {
         self.module.is_none_or(|own| own == module)
             && self.direction.is_none_or(|own| own == direction)
@@ -197,7 +197,7 @@ impl Table {
         self
     }
 
-    /// Whether it changes nothing.
+    /// Whether the table changes nothing.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }

@@ -27,7 +27,7 @@ pub struct Confinement {
     pub calls: bool,
     /// Whether there are RDMA devices, whose libraries ask the kernel of them.
     pub cards: bool,
-    /// Whether its memory is hidden from other processes of its user.
+    /// Whether the process's memory is hidden from other processes of its user.
     pub hidden: bool,
 }
 

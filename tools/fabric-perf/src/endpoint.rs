@@ -121,7 +121,7 @@ impl Endpoint {
         (!self.is_iwarp()).then(|| self.device())
     }
 
-    /// Whether its queue pairs are joined by rdma_cm alone.
+    /// Whether the device's queue pairs are joined by rdma_cm alone.
     pub fn is_iwarp(&self) -> bool {
         self.device.transport() == Transport::Iwarp
     }

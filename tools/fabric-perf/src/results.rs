@@ -25,7 +25,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// Whether it can measure an operation: a link reads nothing.
+    /// Whether the tool can measure an operation: a link reads nothing.
     pub fn measures(self, operation: Operation) -> bool {
         self != Self::Link || operation != Operation::Read
     }

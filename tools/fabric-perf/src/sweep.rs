@@ -35,7 +35,7 @@ impl Varied {
     pub const ALL: [Self; 6] =
         [Self::Nothing, Self::QueuePairs, Self::Capacity, Self::Mtu, Self::MtuOfTwo, Self::Both];
 
-    /// Whether it can change a quantity: one message at a time needs one queue pair and no depth.
+    /// Whether the sweep can change a quantity: one message at a time needs one queue pair and no depth.
     pub fn concerns(self, quantity: Quantity) -> bool {
         quantity == Quantity::Bandwidth || matches!(self, Self::Nothing | Self::Mtu)
     }

@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Whether it cannot be reached without a key, and its key is not known.
+    /// Whether the server cannot be reached without a key, and its key is not known.
     pub fn lacks_key(&self) -> bool {
         self.protection.needs_key() && self.key.is_none()
     }

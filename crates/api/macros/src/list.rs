@@ -129,9 +129,9 @@ pub struct Entry {
     pub executor: Executor,
     /// Whether the client sends it from hand-written code, which keeps or adds something.
     pub wrapped: bool,
-    /// Whether it works without a current context.
+    /// Whether the function works without a current context.
     pub anywhere: bool,
-    /// Whether its results depend on its arguments alone, so that the client may keep them.
+    /// Whether the function's results depend on its arguments alone, so that the client may keep them.
     pub pure: bool,
     /// Its arguments in order.
     pub arguments: Vec<Argument>,
@@ -147,7 +147,7 @@ pub struct Entry {
     pub reason: String,
     /// What it is about: the part of the back end that executes it. Empty for what no back end gets.
     pub subject: String,
-    /// Whether it is an operation of ours and not an entry point of `cuda.h`.
+    /// Whether the function is an operation of ours and not an entry point of `cuda.h`.
     pub operation: bool,
     /// What the order of commands must know about it, if it travels as one.
     pub facts: Option<Facts>,

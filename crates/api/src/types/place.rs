@@ -53,7 +53,7 @@ impl Region {
         (end <= size).then_some(Self { address, ..*self })
     }
 
-    /// Whether its bytes lie one after the other without gaps.
+    /// Whether the region's bytes lie one after the other without gaps.
     pub fn is_contiguous(&self) -> bool {
         (self.height <= 1 || self.row_pitch == self.width)
             && (self.depth <= 1 || Some(self.slice_pitch) == self.width.checked_mul(self.height))

@@ -5,9 +5,9 @@ use thiserror::Error;
 /// A GPU as channels see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gpu {
-    /// Whether its driver opens handles of cudaIPC.
+    /// Whether the GPU's driver opens handles of cudaIPC.
     pub ipc: bool,
-    /// Whether its memory can be exported as a descriptor.
+    /// Whether the GPU's memory can be exported as a descriptor.
     pub export: bool,
     /// Whether cards reach its memory (GPUDirect RDMA).
     pub gpudirect: bool,

@@ -43,7 +43,7 @@ pub struct DeviceMemory {
     pub bytes: u64,
     /// Whether a handle of cudaIPC can be had for it.
     pub ipc: bool,
-    /// Whether its own allocation can be exported as a descriptor.
+    /// Whether the allocation itself can be exported as a descriptor.
     pub exportable: bool,
     /// Whether the device makes memory that can be exported, such as a bounce buffer.
     pub device_exports: bool,

@@ -89,7 +89,7 @@ pub struct Identity {
     pub cores: Cores,
     /// The number that a launcher has given to its container.
     pub container: Option<u32>,
-    /// Whether its network namespace has an address besides the loopback's.
+    /// Whether the process's network namespace has an address besides the loopback's.
     pub has_address: bool,
     /// The rank's first GPU and how many it uses.
     pub gpus: Option<(GpuId, u8)>,

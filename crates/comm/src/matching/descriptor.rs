@@ -35,7 +35,7 @@ pub struct Descriptor {
 pub struct Source {
     /// Whether a handle of cudaIPC can be had for it.
     pub ipc: bool,
-    /// Whether it can be exported as a descriptor, or its GPU has memory that can.
+    /// Whether the payload's memory can be exported as a descriptor, or its GPU has memory that can.
     pub export: bool,
     /// The first 8 bytes of the GPU's UUID.
     pub gpu: u64,

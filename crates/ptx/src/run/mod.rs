@@ -73,7 +73,7 @@ impl Arena {
         (Self::LOCAL.end - Self::LOCAL.start) / threads.max(1)
     }
 
-    /// Reserves stacks for the threads of a block, unless the arena has them. Whether it has them now.
+    /// Reserves stacks for the threads of a block, unless the arena has them. Returns whether it has them now.
     fn make_stacks(&mut self) -> bool {
         if self.stacks.is_none() {
             self.stacks = StackSlab::new(crate::MAX_THREADS_PER_BLOCK as usize);
