@@ -27,7 +27,11 @@ pub struct Environment<'a>(&'a dyn Fn(&str) -> Option<OsString>);
 /// A value in one line of bounded length: a worker has variables from its client, and logs what is wrong.
 fn shown(value: &str) -> String {
     const MOST: usize = 200;
-    value.chars().take(MOST).flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] }).collect()
+    value
+        .chars()
+        .take(MOST)
+        .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })
+        .collect()
 }
 
 fn of_process(name: &str) -> Option<OsString> {

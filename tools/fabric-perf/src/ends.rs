@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::case::{Case, LONGEST, Operation, Setting};
 use crate::control::{Answer, Control, ControlError, Request};
 use crate::endpoint::{Endpoint, EndpointError, Joined};
-use crate::link::{Asking, Intention, LinkTrouble};
+use crate::link::{Initiator, Intention, LinkTrouble};
 use crate::near::{MeasureError, unexpected};
 use crate::perftest;
 use crate::results::Tool;
@@ -30,7 +30,7 @@ struct Joint<'a> {
     setting: Setting,
     /// With what the other end calls them: the so manieth that were joined.
     queue_pairs: Option<(usize, Joined<'a>)>,
-    link: Option<Asking>,
+    link: Option<Initiator>,
 }
 
 impl<'a> Ends<'a> {
@@ -119,7 +119,7 @@ impl<'a> Ends<'a> {
         &mut self,
         setting: Setting,
         case: Case,
-        something: impl FnOnce(&mut Asking) -> Result<T, LinkTrouble>,
+        something: impl FnOnce(&mut Initiator) -> Result<T, LinkTrouble>,
     ) -> Result<T, MeasureError> {
         let mut link = match self.joint(setting).link.take() {
             Some(link) => link,
@@ -132,7 +132,7 @@ impl<'a> Ends<'a> {
         outcome.map_err(|cause| MeasureError::Link { case: Some(case), setting, cause })
     }
 
-    fn make_link(&mut self, setting: Setting) -> Result<Asking, MeasureError> {
+    fn make_link(&mut self, setting: Setting) -> Result<Initiator, MeasureError> {
         let failed = |cause| MeasureError::Link { case: None, setting, cause };
         let intention =
             Intention::new(setting, self.endpoint.device_for_links(), self.local).map_err(failed)?;

@@ -129,7 +129,7 @@ fn answer<'a>(
             let listener = TcpListener::bind(local)?;
             control.send(&Answer::Listening { port: listener.local_addr()?.port() })?;
             // It ends when the other end goes.
-            drop(link::obey(&listener, setting, endpoint.device_for_links(), by_manager)?);
+            drop(link::respond(&listener, setting, endpoint.device_for_links(), by_manager)?);
         }
         Request::Perftest { case, setting } => {
             must_be_sane(case)?;

@@ -128,8 +128,9 @@ pub fn describe(status: &io::Result<ExitStatus>) -> String {
 /// Those of a client's variables that its worker gets, to set up itself and the driver. No other is taken: some make
 /// a process load code or write files.
 pub fn admitted(environment: &[(String, String)]) -> Vec<(String, String)> {
-    let is_admitted =
-        |(name, value): &&(String, String)| for_worker().any(|variable| variable.name == name) && !value.contains('\0');
+    let is_admitted = |(name, value): &&(String, String)| {
+        for_worker().any(|variable| variable.name == name) && !value.contains('\0')
+    };
     environment.iter().filter(is_admitted).cloned().collect()
 }
 

@@ -1,11 +1,11 @@
 //! How do the messages and the memory of Causeway's own links do?
 //!
-//! One end *asks* and takes the time, the other one *obeys*: what it is to do stands in the messages themselves, so that
+//! The *initiator* takes the time, and the *responder* does what it is asked: what it is to do stands in the messages themselves, so that
 //! it needs no state but a count of transfers. Messages are commands as a program's calls are; their payload is what is
 //! counted. Transfers go into the peer's arena, where the peer has them in place, as a worker has what it gives to a GPU. They
 //! come from memory that is registered with the card, as perftest's do and a program's pinned memory does.
 
-mod obeying;
+mod responder;
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ use causeway_wire::handshake::Answer;
 use causeway_wire::message::{ClientMessage, Command, CommandHead, Messages, begin_command};
 use thiserror::Error;
 
-pub use obeying::obey;
+pub use responder::respond;
 
 use crate::case::{Case, Operation, Quantity, Setting};
 use crate::content::digest;
@@ -32,7 +32,7 @@ use crate::trips::Trips;
 const JOINING: Duration = Duration::from_secs(10);
 
 /// The number of the first transfer that goes to and fro; others have smaller ones.
-const FIRST_BALL: u64 = 1 << 32;
+const FIRST_PING: u64 = 1 << 32;
 
 /// How long a thread looks for what comes before it sleeps: perftest's programs never sleep.
 const LOOKING: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub enum LinkTrouble {
     Senseless,
 }
 
-/// What a command wants of the end that obeys; its opcode.
+/// What a command wants of the responder; its opcode.
 mod wish {
     /// Nothing.
     pub const NOTHING: u16 = 0;
@@ -103,7 +103,7 @@ fn settings(setting: Setting, device: Option<&str>) -> Result<Settings, JoinErro
     })
 }
 
-/// What the end that asks is about to do, before the other one is told.
+/// What the initiator is about to do, before the other one is told.
 #[derive(Debug)]
 pub struct Intention {
     chance: Chance,
@@ -123,8 +123,8 @@ impl Intention {
         self.chance.wish().0
     }
 
-    /// Joins an end that [`obey`]s at this address.
-    pub fn join(self, at: std::net::SocketAddr) -> Result<Asking, LinkTrouble> {
+    /// Joins an end that [`respond`]s at this address.
+    pub fn join(self, at: std::net::SocketAddr) -> Result<Initiator, LinkTrouble> {
         let command = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
         let mut setup = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
         let body = setup.receive_handshake(MAX_OPENING, Instant::now() + JOINING);
@@ -135,30 +135,30 @@ impl Intention {
             _ => return Err(LinkTrouble::Senseless),
         };
         let (link, receiver) = Link::new(self.chance.join(setup, worker)?.parts(&command)?)?;
-        let ball = Arc::new(Ball::default());
-        link.start(Arc::<Ball>::clone(&ball));
-        Ok(Asking { link, receiver, ball, transfers: 0, capacity: self.capacity })
+        let ping_pong = Arc::new(PingPong::default());
+        link.start(Arc::<PingPong>::clone(&ping_pong));
+        Ok(Initiator { link, receiver, ping_pong, transfers: 0, capacity: self.capacity })
     }
 }
 
-/// The end that asks.
-pub struct Asking {
+/// The end that takes the time.
+pub struct Initiator {
     link: Link,
     receiver: Receiver,
-    ball: Arc<Ball>,
+    ping_pong: Arc<PingPong>,
     /// Transfers sent so far; their numbers.
     transfers: u64,
     /// How many of them may be under way.
     capacity: usize,
 }
 
-impl core::fmt::Debug for Asking {
+impl core::fmt::Debug for Initiator {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Asking").field("link", &self.link).finish_non_exhaustive()
+        f.debug_struct("Initiator").field("link", &self.link).finish_non_exhaustive()
     }
 }
 
-impl Asking {
+impl Initiator {
     /// Carries one message or transfer from `source`; whether what came is what was sent.
     pub fn check(&mut self, operation: Operation, source: &[u8]) -> Result<bool, LinkTrouble> {
         let came = match operation {
@@ -224,10 +224,10 @@ impl Asking {
 
     fn returned_transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
         self.announce(wish::TRANSFERS_BACK, count)?;
-        self.ball.begin(&self.link, count, source)?;
+        self.ping_pong.begin(&self.link, count, source)?;
         // The last one that comes back is followed by word of it.
         self.answer()?;
-        Ok(self.ball.end().ok_or(LinkTrouble::Senseless)?.median())
+        Ok(self.ping_pong.end().ok_or(LinkTrouble::Senseless)?.median())
     }
 
     /// Says that transfers follow, and waits until the other end knows: they overtake messages.
@@ -281,59 +281,59 @@ impl Source {
     }
 }
 
-/// A transfer that goes to and fro; the thread that finds it come back throws it again.
+/// A transfer that goes to and fro; the thread that finds it come back sends it again.
 #[derive(Default)]
-struct Ball(Mutex<Option<Game>>);
+struct PingPong(Mutex<Option<Rounds>>);
 
-struct Game {
+struct Rounds {
     link: Link,
     source: Source,
     left: u32,
     trips: Trips,
-    /// Throws whose ends may have come, but have not been waited for: who does that looks for completions, and must not be
+    /// Transfers whose ends may have come, but have not been waited for: who does that looks for completions, and must not be
     /// the one who has just found one.
     under_way: Vec<Sending>,
 }
 
-impl Ball {
-    fn game(&self) -> MutexGuard<'_, Option<Game>> {
+impl PingPong {
+    fn rounds(&self) -> MutexGuard<'_, Option<Rounds>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, link: &Link, count: u32, bytes: &[u8]) -> Result<(), LinkError> {
         let source = Source::of(bytes);
         let (trips, under_way) = (Trips::begin(), Vec::new());
-        *self.game() = Some(Game { link: link.clone(), source, left: count, trips, under_way });
+        *self.rounds() = Some(Rounds { link: link.clone(), source, left: count, trips, under_way });
         self.go_on(link, source, count)
     }
 
-    /// Throws the ball, or says that it has come back for the last time. Without the lock: a link that is lost meanwhile tells
-    /// this very ball.
+    /// Sends the transfer again, or says that it has come back for the last time. Without the lock: a link that is lost meanwhile tells
+    /// this very ping_pong.
     fn go_on(&self, link: &Link, source: Source, left: u32) -> Result<(), LinkError> {
         if left == 0 {
             return send(link, wish::ANSWER, 0, &[]);
         }
-        let thrown = source.send(link, FIRST_BALL + u64::from(left))?;
-        if let Some(game) = &mut *self.game() {
-            game.under_way.push(thrown);
+        let sent = source.send(link, FIRST_PING + u64::from(left))?;
+        if let Some(rounds) = &mut *self.rounds() {
+            rounds.under_way.push(sent);
         }
         Ok(())
     }
 
-    /// Ends the game; its round trips.
+    /// Ends the rounds; their round trips.
     fn end(&self) -> Option<Trips> {
-        let game = self.game().take();
-        game.map(|game| game.trips)
+        let rounds = self.rounds().take();
+        rounds.map(|rounds| rounds.trips)
     }
 }
 
-impl LinkEvents for Ball {
+impl LinkEvents for PingPong {
     fn open_in_place(&self, _transfer: u64, lease: Lease) -> Result<(), Lease> {
         drop(lease);
-        let next = self.game().as_mut().map(|game| {
-            game.trips.one_more();
-            game.left = game.left.saturating_sub(1);
-            (game.link.clone(), game.source, game.left)
+        let next = self.rounds().as_mut().map(|rounds| {
+            rounds.trips.one_more();
+            rounds.left = rounds.left.saturating_sub(1);
+            (rounds.link.clone(), rounds.source, rounds.left)
         });
         if let Some((link, source, left)) = next
             && self.go_on(&link, source, left).is_err()

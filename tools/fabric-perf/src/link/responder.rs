@@ -1,4 +1,4 @@
-//! What does the end do that is asked?
+//! What does the responder do?
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,9 +15,9 @@ use super::{JOINING, LinkTrouble, Source, send, settings, wish};
 use crate::case::{LONGEST, Setting};
 use crate::content::digest;
 
-/// The end that obeys: lets an end join that [asks](super::Intention) over the connections which come next. What it sends back
+/// The responder: lets an initiator join ([`Intention`](super::Intention)) over the connections which come next. What it sends back
 /// comes from memory that is registered with the card.
-pub fn obey(
+pub fn respond(
     listener: &TcpListener,
     setting: Setting,
     device: Option<&str>,
@@ -37,9 +37,10 @@ pub fn obey(
     let mut memory = vec![0x5a; LONGEST as usize];
     // SAFETY: it is forgotten before it goes.
     unsafe { link.register(memory.as_mut_ptr(), memory.len()) }?;
-    let obeying = Arc::new(Obeying { link: Mutex::new(Some(link.clone())), memory, ..Obeying::default() });
-    link.start(Arc::<Obeying>::clone(&obeying));
-    std::thread::spawn(move || obeying.serve(receiver));
+    let responder =
+        Arc::new(Responder { link: Mutex::new(Some(link.clone())), memory, ..Responder::default() });
+    link.start(Arc::<Responder>::clone(&responder));
+    std::thread::spawn(move || responder.serve(receiver));
     Ok(link)
 }
 
@@ -60,9 +61,9 @@ fn accept_by(listener: &TcpListener, deadline: Instant) -> std::io::Result<TcpSt
     }
 }
 
-/// What the end that obeys was told.
+/// What the responder was told.
 #[derive(Default)]
-struct Obeying {
+struct Responder {
     link: Mutex<Option<Link>>,
     /// Transfers that are still to come.
     left: AtomicU32,
@@ -76,7 +77,7 @@ struct Obeying {
     under_way: Mutex<Vec<Sending>>,
 }
 
-impl Obeying {
+impl Responder {
     fn link(&self) -> Option<Link> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -137,8 +138,8 @@ impl Obeying {
         if self.returns.load(Ordering::Relaxed) {
             let bytes = self.memory.get(..lease.len()).ok_or(LinkTrouble::Senseless)?;
             drop(lease);
-            let thrown = Source::of(bytes).send(link, number)?;
-            self.under_way().push(thrown);
+            let sent = Source::of(bytes).send(link, number)?;
+            self.under_way().push(sent);
             return Ok(());
         }
         if is_last {
@@ -151,7 +152,7 @@ impl Obeying {
     }
 }
 
-impl LinkEvents for Obeying {
+impl LinkEvents for Responder {
     fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
         if let Some(link) = self.link()
             && self.came(&link, transfer, lease).is_err()
