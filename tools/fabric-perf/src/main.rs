@@ -13,9 +13,9 @@
 //! | `patience`   | How long is something looked for that does not come?                         |
 //! | `content`    | Has what was sent come as it was?                                            |
 //! | [`link`]     | How do the messages and the memory of Causeway's own links do?               |
-//! | [`near`]     | How is everything measured, from the end that asks?                          |
-//! | `ends`       | How are both ends joined, and one repetition carried out?                    |
-//! | [`far`]      | How does the other end take part?                                            |
+//! | [`initiator`] | How is everything measured, from the end that asks?                          |
+//! | `endpoints`  | How are both ends joined, and one repetition carried out?                    |
+//! | [`responder`] | How does the other end take part?                                            |
 //! | [`perftest`] | How are perftest's programs run beside, and what do they say?                |
 //! | [`results`]  | What was measured, and what follows from it?                                 |
 //! | [`averages`] | What does a setting gain over bands of sizes?                                |
@@ -29,14 +29,14 @@ mod content;
 mod control;
 mod dialogue;
 mod endpoint;
-mod ends;
-mod far;
+mod endpoints;
 mod figures;
+mod initiator;
 mod link;
-mod near;
 mod patience;
 mod perftest;
 mod report;
+mod responder;
 mod results;
 mod sweep;
 mod traffic;
@@ -52,8 +52,8 @@ use thiserror::Error;
 
 use arguments::Arguments;
 use control::DEFAULT_PORT;
-use far::{ListenError, listen};
-use near::{MeasureError, Order, measure};
+use initiator::{MeasureError, Order, measure};
+use responder::{ListenError, listen};
 
 /// Why nothing was measured, or results are lost.
 #[derive(Debug, Error)]

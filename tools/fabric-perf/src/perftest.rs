@@ -169,7 +169,7 @@ impl Server {
         tail(&said)
     }
 
-    /// Ends it.
+    /// Endpoints it.
     pub fn end(mut self) {
         self.last_words();
     }

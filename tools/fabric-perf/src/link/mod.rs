@@ -320,7 +320,7 @@ impl PingPong {
         Ok(())
     }
 
-    /// Ends the rounds; their round trips.
+    /// Endpoints the rounds; their round trips.
     fn end(&self) -> Option<Trips> {
         let rounds = self.rounds().take();
         rounds.map(|rounds| rounds.trips)

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::case::{Case, LONGEST, Operation, Setting};
 use crate::control::{Answer, Control, ControlError, Request};
 use crate::endpoint::{Endpoint, EndpointError, Joined};
+use crate::initiator::{MeasureError, unexpected};
 use crate::link::{Initiator, Intention, LinkTrouble};
-use crate::near::{MeasureError, unexpected};
 use crate::perftest;
 use crate::results::Tool;
 
@@ -14,7 +14,7 @@ use crate::results::Tool;
 const ATTEMPTS: usize = 3;
 
 /// Both ends.
-pub struct Ends<'a> {
+pub struct Endpoints<'a> {
     control: Control,
     endpoint: &'a Endpoint,
     to: SocketAddr,
@@ -33,7 +33,7 @@ struct Joint<'a> {
     link: Option<Initiator>,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> Endpoints<'a> {
     /// The other end is at `to`, this one has the address `local`.
     pub fn new(control: Control, endpoint: &'a Endpoint, to: SocketAddr, local: IpAddr) -> Self {
         Self { control, endpoint, to, local, joints: Vec::new(), made: 0 }

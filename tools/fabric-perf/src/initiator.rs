@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::case::{Case, Setting};
 use crate::control::{Answer, Control, ControlError, Request, VERSION};
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::ends::Ends;
+use crate::endpoints::Endpoints;
 use crate::link::LinkTrouble;
 use crate::perftest::PerftestError;
 use crate::results::{Record, Run, Tool};
@@ -112,7 +112,7 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     };
     let mtu = endpoint.mtu().min(far_mtu);
     let sweeps: Vec<_> = order.varied.iter().map(|varied| sweep(*varied, mtu)).collect();
-    let mut ends = Ends::new(control, &endpoint, to, local);
+    let mut ends = Endpoints::new(control, &endpoint, to, local);
     let progress = progress(order.cases.len());
     let (mut records, mut troubles) = (Vec::new(), Vec::new());
     let mut tools = order.tools.clone();
