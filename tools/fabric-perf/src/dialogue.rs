@@ -4,7 +4,7 @@ use causeway_ibverbs::{Completion, Outcome, SendBatch, SendRequest};
 
 use crate::case::{Case, Operation};
 use crate::endpoint::{EndpointError, Joined, MOST_INLINE};
-use crate::patience::Patience;
+use crate::poll_deadline::PollDeadline;
 use crate::traffic::AT_ONCE;
 use crate::trips::Trips;
 
@@ -46,10 +46,10 @@ impl Dialogue<'_> {
     /// Posts one message.
     fn say(&mut self, number: u32) -> Result<(), EndpointError> {
         let Self { joined, case, .. } = *self;
-        let mut patience = Patience::new();
+        let mut deadline = PollDeadline::new();
         while self.unfinished >= joined.setting.capacity {
             self.take()?;
-            patience.nothing()?;
+            deadline.nothing()?;
         }
         if case.operation == Operation::Write {
             // SAFETY: the byte lies in the buffer, and the answer to the last message that it was in has come.
@@ -66,7 +66,7 @@ impl Dialogue<'_> {
 
     /// Waits for the answer: a message, the mark in the last byte that the peer writes, or the end of a read.
     fn hear(&mut self, number: u32) -> Result<(), EndpointError> {
-        let mut patience = Patience::new();
+        let mut deadline = PollDeadline::new();
         loop {
             let is_marked = self.case.operation == Operation::Write && {
                 // SAFETY: the byte lies in the buffer, and is looked at as the device may write it.
@@ -76,7 +76,7 @@ impl Dialogue<'_> {
             if is_marked || self.take()? {
                 return Ok(());
             }
-            patience.nothing()?;
+            deadline.nothing()?;
         }
     }
 
@@ -99,10 +99,10 @@ impl Dialogue<'_> {
 
     /// Waits for the ends of this end's own requests: the next repetition must not find them.
     fn settle(&mut self) -> Result<(), EndpointError> {
-        let mut patience = Patience::new();
+        let mut deadline = PollDeadline::new();
         while self.unfinished > 0 {
             self.take()?;
-            patience.nothing()?;
+            deadline.nothing()?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 //! | [`traffic`]  | How is one repetition carried out?                                           |
 //! | `dialogue`   | How does one message answer another?                                         |
 //! | `trips`      | How long does a round trip take?                                             |
-//! | `patience`   | How long is something looked for that does not come?                         |
+//! | `poll_deadline` | How long is something looked for that does not come?                         |
 //! | `content`    | Has what was sent come as it was?                                            |
 //! | [`link`]     | How do the messages and the memory of Causeway's own links do?               |
 //! | [`initiator`] | How is everything measured, from the end that asks?                          |
@@ -33,8 +33,8 @@ mod endpoints;
 mod figures;
 mod initiator;
 mod link;
-mod patience;
 mod perftest;
+mod poll_deadline;
 mod report;
 mod responder;
 mod results;

@@ -8,7 +8,7 @@ use causeway_ibverbs::{
 
 use crate::case::{Case, Operation, Quantity};
 use crate::endpoint::{EndpointError, HALF, Joined};
-use crate::patience::Patience;
+use crate::poll_deadline::PollDeadline;
 
 /// At least so many bytes in a row are signalled.
 const SIGNALLED_BYTES: u64 = 1 << 20;
@@ -99,7 +99,7 @@ impl Joined<'_> {
         let mut under_way = vec![0; self.queue_pairs.len()];
         let mut batch = SendBatch::with_capacity(interval as usize);
         let mut completions = [Completion::default(); AT_ONCE];
-        let mut patience = Patience::new();
+        let mut deadline = PollDeadline::new();
         loop {
             for index in 0..left.len() {
                 let (work, segment) = self.request(index, operation, parts[index]);
@@ -124,9 +124,9 @@ impl Joined<'_> {
             }
             let taken = self.poll(&mut completions)?;
             if taken == 0 {
-                patience.nothing()?;
+                deadline.nothing()?;
             } else {
-                patience.reset();
+                deadline.reset();
             }
             for completion in &completions[..taken] {
                 under_way[(completion.id() >> 32) as usize] -= completion.id() as u32;
@@ -138,16 +138,16 @@ impl Joined<'_> {
     pub fn receive(&self, bytes: u64, messages: u32) -> Result<(), EndpointError> {
         let mut missing = vec![0; self.queue_pairs.len()];
         let mut completions = [Completion::default(); AT_ONCE];
-        let mut patience = Patience::new();
+        let mut deadline = PollDeadline::new();
         let used = parts(bytes, self.queue_pairs.len()).into_iter().filter(|part| *part > 0).count();
         let mut left = used * messages as usize;
         while left > 0 {
             let taken = self.poll(&mut completions)?;
             if taken == 0 {
-                patience.nothing()?;
+                deadline.nothing()?;
                 continue;
             }
-            patience.reset();
+            deadline.reset();
             for completion in completions[..taken].iter().filter(|one| one.outcome() == Outcome::Received) {
                 let index = completion.id() as usize;
                 missing[index] += 1;

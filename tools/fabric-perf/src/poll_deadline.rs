@@ -9,15 +9,15 @@ use crate::endpoint::EndpointError;
 const LOOKS: u32 = 300;
 
 /// How long nothing may come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MOST_SILENCE: Duration = Duration::from_secs(20);
 
 /// Somebody who looks for something again and again.
-pub(crate) struct Patience {
+pub(crate) struct PollDeadline {
     looks: u32,
     since: Instant,
 }
 
-impl Patience {
+impl PollDeadline {
     pub(crate) fn new() -> Self {
         Self { looks: 0, since: Instant::now() }
     }
@@ -37,8 +37,8 @@ impl Patience {
             spin_loop();
             return Ok(());
         }
-        if self.since.elapsed() > PATIENCE {
-            return Err(EndpointError::Silent(PATIENCE.as_secs()));
+        if self.since.elapsed() > MOST_SILENCE {
+            return Err(EndpointError::Silent(MOST_SILENCE.as_secs()));
         }
         std::thread::yield_now();
         Ok(())
