@@ -218,13 +218,13 @@ mod tests {
     type Answer<'a> = Box<dyn FnMut(&Request) -> Option<Result<Reply, TargetError>> + 'a>;
 
     /// A target that notes when it was measured.
-    struct Noting<'a> {
+    struct Recording<'a> {
         name: char,
         log: &'a RefCell<String>,
         answer: Answer<'a>,
     }
 
-    impl Measurer for Noting<'_> {
+    impl Measurer for Recording<'_> {
         fn ask(&mut self, request: &Request) -> Result<Reply, TargetError> {
             if let Some(answer) = (self.answer)(request) {
                 return answer;
@@ -241,12 +241,12 @@ mod tests {
         }
     }
 
-    fn noting<'a>(
+    fn recording<'a>(
         name: char,
         log: &'a RefCell<String>,
         answer: impl FnMut(&Request) -> Option<Result<Reply, TargetError>> + 'a,
-    ) -> State<Noting<'a>> {
-        State::Measuring(Noting { name, log, answer: Box::new(answer) })
+    ) -> State<Recording<'a>> {
+        State::Measuring(Recording { name, log, answer: Box::new(answer) })
     }
 
     const PLAN: Plan = Plan { repetitions: 4, budget: Duration::from_secs(1), verify: true };
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn targets_are_measured_in_turns() {
         let log = RefCell::default();
-        let mut targets = ['a', 'b', 'c'].map(|name| noting(name, &log, |_| None));
+        let mut targets = ['a', 'b', 'c'].map(|name| recording(name, &log, |_| None));
         let records = measure_all(&CASES[..1], &PLAN, &mut targets, &ProgressBar::hidden());
         // The warm-up, then four repetitions.
         assert_eq!(*log.borrow(), "abc".to_owned() + "abc" + "bca" + "cab" + "cba");
@@ -269,12 +269,12 @@ mod tests {
     fn a_target_that_fails_in_the_middle_does_not_stop_the_others() {
         let log = RefCell::default();
         let mut asked = 0;
-        let failing = noting('a', &log, move |_| {
+        let failing = recording('a', &log, move |_| {
             asked += 1;
             // It prepares, warms up and is measured once.
             (asked > 3).then_some(Err(TargetError::Ended("signal: 9".into())))
         });
-        let mut targets = [failing, noting('b', &log, |_| None)];
+        let mut targets = [failing, recording('b', &log, |_| None)];
         let records = measure_all(&CASES, &PLAN, &mut targets, &ProgressBar::hidden());
         assert!(matches!(&targets[0], State::Lost(reason) if reason.contains("signal: 9")));
         for record in &records {
@@ -286,13 +286,13 @@ mod tests {
     #[test]
     fn a_case_that_cannot_be_measured_costs_only_itself() {
         let log = RefCell::default();
-        let refusing = noting('a', &log, |request| match request {
+        let refusing = recording('a', &log, |request| match request {
             Request::Prepare { case: Case::Copy { .. }, .. } => {
                 Some(Ok(Reply::Refused { reason: "one device".into() }))
             }
             _ => None,
         });
-        let wrong = noting('b', &log, |request| match request {
+        let wrong = recording('b', &log, |request| match request {
             Request::Prepare { case: Case::Copy { .. }, .. } => {
                 Some(Ok(Reply::Wrong { reason: "byte 3".into() }))
             }
