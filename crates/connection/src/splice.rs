@@ -28,7 +28,7 @@ const HEADERS: usize = 64 << 10;
 
 /// A pipe between memory and a socket, empty between two uses.
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(super) struct SplicePipe {
     end: OwnedFd,
     start: OwnedFd,
     headers: Headers,
@@ -60,7 +60,7 @@ impl Headers {
     }
 }
 
-impl Pipe {
+impl SplicePipe {
     pub fn new() -> io::Result<Self> {
         let (end, start) = pipe_with(PipeFlags::CLOEXEC)?;
         // Less serves as well, with more steps.
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn bytes_of_any_place_and_length_come_as_they_are() {
         let (near, mut far) = pair();
-        let mut pipe = Pipe::new().unwrap();
+        let mut pipe = SplicePipe::new().unwrap();
         let bytes: Vec<u8> = (0..3_000_001_u32).map(|at| (at % 251) as u8).collect();
         let places = [(0, 1), (1, 4096), (5, ROOM + 1), (4095, 2 * ROOM), (3, 2_999_990), (7, 0)];
         for ((start, length), header) in places.into_iter().zip([0, 32, 1, 0, 3 * HEADERS, 5]) {
@@ -182,7 +182,7 @@ mod tests {
     fn headers_that_are_on_their_way_stay_as_they_are() {
         const COUNT: usize = 3 * HEADERS / 32;
         let (near, far) = pair();
-        let mut pipe = Pipe::new().unwrap();
+        let mut pipe = SplicePipe::new().unwrap();
         let data = [0x55; 64];
         let expected: Vec<u8> =
             (0..COUNT).flat_map(|number| [[number as u8; 16], [(number >> 8) as u8; 16]].concat()).collect();
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn of_memory_that_is_none_the_header_alone_is_sent() {
         let (near, far) = pair();
-        let mut pipe = Pipe::new().unwrap();
+        let mut pipe = SplicePipe::new().unwrap();
         // SAFETY: the kernel refuses the address.
         let sent = unsafe { pipe.send(&near, b"header", core::ptr::without_provenance(8), 4096) };
         assert_eq!(sent.unwrap(), 6);
@@ -217,7 +217,7 @@ mod tests {
     fn a_connection_that_has_ended_is_an_error_and_no_signal() {
         let (near, far) = pair();
         drop(far);
-        let mut pipe = Pipe::new().unwrap();
+        let mut pipe = SplicePipe::new().unwrap();
         let bytes = vec![1; ROOM];
         // Rust's own start-up code ignores SIGPIPE, which would hide it.
         // SAFETY: sets the disposition that programs have by default.

@@ -7,7 +7,7 @@ use rustix::net::SendFlags;
 
 use super::{RECORDS_AT_ONCE, Socket};
 use crate::record::{Cipher, MAX_RECORD};
-use crate::splice::Pipe;
+use crate::splice::SplicePipe;
 use crate::transmit::{io_vector, send_all, send_vectored};
 
 /// From this many bytes on, references to pages cost less than a copy.
@@ -21,7 +21,7 @@ pub struct Outgoing {
     /// Sealed records on their way to the kernel.
     scratch: Vec<u8>,
     /// What steady memory goes through.
-    pipe: Option<Pipe>,
+    pipe: Option<SplicePipe>,
 }
 
 impl Outgoing {
@@ -48,9 +48,10 @@ impl Outgoing {
     /// descriptors that this takes.
     pub fn send_by_reference(&mut self) -> Option<[RawFd; 2]> {
         if self.cipher.is_none() {
-            self.pipe = Pipe::new().inspect_err(|error| tracing::info!("sending by copying: {error}")).ok();
+            self.pipe =
+                SplicePipe::new().inspect_err(|error| tracing::info!("sending by copying: {error}")).ok();
         }
-        self.pipe.as_ref().map(Pipe::descriptors)
+        self.pipe.as_ref().map(SplicePipe::descriptors)
     }
 
     /// Sends all of `bytes`.
