@@ -100,7 +100,7 @@ pub(super) fn ptx_of(form: u32, image: &[u8], capability: u32) -> Result<Vec<Str
                 return Err(ImageError::Unknown("it has no `.version`"));
             }
             match target_of(&text) {
-                Some((target, reach)) if !reach.includes(target, capability) => {
+                Some((target, targets)) if !targets.includes(target, capability) => {
                     Err(ImageError::OtherTarget { target, capability })
                 }
                 _ => Ok(vec![text]),
@@ -155,16 +155,16 @@ fn best_of(fatbin: &[u8], capability: u32) -> Result<String, ImageError> {
     let mut candidates: Vec<_> =
         entries.iter().filter(|entry| is_ptx(entry) && entry.architecture <= capability).collect();
     candidates.sort_by_key(|entry| core::cmp::Reverse(entry.architecture));
-    let mut best: Option<(u32, Reach, String)> = None;
+    let mut best: Option<(u32, TargetSet, String)> = None;
     for candidate in candidates {
         if best.as_ref().is_some_and(|(architecture, ..)| *architecture > candidate.architecture) {
             break;
         }
         let ptx = ptx(candidate)?;
-        let reach = target_of(&ptx).map_or(Reach::Later, |(_, reach)| reach);
-        let better = best.as_ref().is_none_or(|(_, found, _)| reach < *found);
-        if better && reach.includes(candidate.architecture, capability) {
-            best = Some((candidate.architecture, reach, ptx));
+        let targets = target_of(&ptx).map_or(TargetSet::Later, |(_, targets)| targets);
+        let better = best.as_ref().is_none_or(|(_, found, _)| targets < *found);
+        if better && targets.includes(candidate.architecture, capability) {
+            best = Some((candidate.architecture, targets, ptx));
         }
     }
     if let Some((.., ptx)) = best {
@@ -183,7 +183,7 @@ fn best_of(fatbin: &[u8], capability: u32) -> Result<String, ImageError> {
 
 /// Which devices a PTX text is for, the fewest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reach {
+enum TargetSet {
     /// Those of exactly its capability: `sm_90a`.
     One,
     /// Those of its capability or a later one with the same first number: `sm_100f`.
@@ -192,8 +192,8 @@ enum Reach {
     Later,
 }
 
-impl Reach {
-    /// Whether a text for `target` with this reach runs on a device of `capability`, both times ten.
+impl TargetSet {
+    /// Whether a text for `target` with these targets runs on a device of `capability`, both times ten.
     fn includes(self, target: u32, capability: u32) -> bool {
         match self {
             Self::One => target == capability,
@@ -204,16 +204,16 @@ impl Reach {
 }
 
 /// What the `.target` of a PTX text says: the capability times ten, and the devices that it is for.
-fn target_of(ptx: &str) -> Option<(u32, Reach)> {
+fn target_of(ptx: &str) -> Option<(u32, TargetSet)> {
     let target = ptx.lines().find_map(|line| line.trim_start().strip_prefix(".target"))?;
     let name = target.trim_start().split([',', ' ', '\t', '\r']).next()?;
     let number = name.strip_prefix("sm_").or(name.strip_prefix("compute_"))?;
-    let reach = match number.chars().last() {
-        Some('a') => Reach::One,
-        Some('f') => Reach::Family,
-        _ => Reach::Later,
+    let targets = match number.chars().last() {
+        Some('a') => TargetSet::One,
+        Some('f') => TargetSet::Family,
+        _ => TargetSet::Later,
     };
-    Some((number.trim_end_matches(|letter: char| letter.is_ascii_lowercase()).parse().ok()?, reach))
+    Some((number.trim_end_matches(|letter: char| letter.is_ascii_lowercase()).parse().ok()?, targets))
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ pub(crate) enum LinkError {
 
 /// Everything a kernel may execute or touch.
 #[derive(Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct Reachable {
     /// The kernel first.
     pub(crate) functions: Vec<FunctionId>,
     pub(crate) variables: Vec<VariableId>,
@@ -269,8 +269,8 @@ impl Image {
 
     /// What `kernel` may execute or touch. Functions that can be called indirectly are all those whose address is
     /// taken anywhere, since a pointer made by one kernel can be used by another.
-    pub(crate) fn reach(&self, kernel: FunctionId) -> Reach {
-        let mut reach = Reach::default();
+    pub(crate) fn reach(&self, kernel: FunctionId) -> Reachable {
+        let mut reach = Reachable::default();
         let mut seen = vec![false; self.functions.len()];
         let mut pending = vec![kernel];
         seen[kernel] = true;

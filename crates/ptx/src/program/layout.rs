@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::CompileError;
-use crate::link::{FunctionId, Image, Reach, VariableId};
+use crate::link::{FunctionId, Image, Reachable, VariableId};
 use crate::lower::frame_layout;
 use crate::parse::syntax::Space;
 
@@ -62,7 +62,7 @@ struct SharedLayout {
 }
 
 impl SharedLayout {
-    fn new(image: &Image, reach: &Reach) -> Self {
+    fn new(image: &Image, reach: &Reachable) -> Self {
         let mut own = HashMap::new();
         let mut end = 0_u64;
         for &id in &reach.functions {
