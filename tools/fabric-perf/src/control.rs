@@ -69,7 +69,7 @@ impl From<MemoryEnd> for RemoteMemory {
     }
 }
 
-/// What the end that measures asks of the other one.
+/// What the initiator asks of the responder.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {

@@ -1,4 +1,4 @@
-//! How are both ends joined, and how is one repetition carried out, from the end that asks?
+//! How are both ends joined, and how is one repetition carried out, from the initiator?
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,26 +1,26 @@
 //! `fabric-perf`: what do two RDMA devices do with queue pairs, capacities and MTUs?
 //!
-//! | Module       | Question it answers                                                         |
-//! |--------------|-----------------------------------------------------------------------------|
-//! | `arguments`  | What can be asked, and what is measured then?                                |
-//! | [`case`]     | What is measured, and with which settings?                                   |
-//! | [`sweep`]    | Which settings are compared with each other?                                 |
-//! | [`control`]  | What do the two ends say to each other?                                      |
-//! | [`endpoint`] | How is one end of a path made: device, memory, queue pairs?                  |
-//! | [`traffic`]  | How is one repetition carried out?                                           |
-//! | `dialogue`   | How does one message answer another?                                         |
-//! | `trips`      | How long does a round trip take?                                             |
-//! | `poll_deadline` | How long is something looked for that does not come?                         |
-//! | `content`    | Has what was sent come as it was?                                            |
-//! | [`link`]     | How do the messages and the memory of Causeway's own links do?               |
-//! | [`initiator`] | How is everything measured, from the end that asks?                          |
-//! | `endpoints`  | How are both ends joined, and one repetition carried out?                    |
-//! | [`responder`] | How does the other end take part?                                            |
-//! | [`perftest`] | How are perftest's programs run beside, and what do they say?                |
-//! | [`results`]  | What was measured, and what follows from it?                                 |
-//! | [`averages`] | What does a setting gain over bands of sizes?                                |
-//! | [`report`]   | How do people and programs read it?                                          |
-//! | [`figures`]  | Which pictures are drawn?                                                    |
+//! | Module          | Question it answers                                            |
+//! |-----------------|----------------------------------------------------------------|
+//! | `arguments`     | What can be asked, and what is measured then?                  |
+//! | [`case`]        | What is measured, and with which settings?                     |
+//! | [`sweep`]       | Which settings are compared with each other?                   |
+//! | [`control`]     | What do the two ends say to each other?                        |
+//! | [`endpoint`]    | How is one end of a path made: device, memory, queue pairs?    |
+//! | [`traffic`]     | How is one repetition carried out?                             |
+//! | `dialogue`      | How does one message answer another?                           |
+//! | `trips`         | How long does a round trip take?                               |
+//! | `poll_deadline` | How long is something looked for that does not come?           |
+//! | `content`       | Has what was sent come as it was?                              |
+//! | [`link`]        | How do the messages and the memory of Causeway's own links do? |
+//! | [`initiator`]   | How is everything measured, from the end that takes the time?  |
+//! | `endpoints`     | How are both ends joined, and one repetition carried out?      |
+//! | [`responder`]   | How does the other end take part?                              |
+//! | [`perftest`]    | How are perftest's programs run beside, and what do they say?  |
+//! | [`results`]     | What was measured, and what follows from it?                   |
+//! | [`averages`]    | What does a setting gain over bands of sizes?                  |
+//! | [`report`]      | How do people and programs read it?                            |
+//! | [`figures`]     | Which pictures are drawn?                                      |
 
 mod arguments;
 mod averages;

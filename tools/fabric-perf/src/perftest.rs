@@ -169,7 +169,7 @@ impl Server {
         tail(&said)
     }
 
-    /// Endpoints it.
+    /// Ends it.
     pub fn end(mut self) {
         self.last_words();
     }

@@ -1,7 +1,7 @@
 //! How do the messages and the memory of Causeway's own links do?
 //!
-//! The *initiator* takes the time, and the *responder* does what it is asked: what it is to do stands in the messages themselves, so that
-//! it needs no state but a count of transfers. Messages are commands as a program's calls are; their payload is what is
+//! The *initiator* takes the time, and the *responder* does what it is asked: what that is stands in the messages
+//! themselves, so that it needs no state but a count of transfers. Messages are commands as a program's calls are; their payload is what is
 //! counted. Transfers go into the peer's arena, where the peer has them in place, as a worker has what it gives to a GPU. They
 //! come from memory that is registered with the card, as perftest's do and a program's pinned memory does.
 
@@ -308,7 +308,7 @@ impl PingPong {
     }
 
     /// Sends the transfer again, or says that it has come back for the last time. Without the lock: a link that is lost meanwhile tells
-    /// this very ping_pong.
+    /// this very one.
     fn go_on(&self, link: &Link, source: Source, left: u32) -> Result<(), LinkError> {
         if left == 0 {
             return send(link, wish::ANSWER, 0, &[]);
@@ -320,7 +320,7 @@ impl PingPong {
         Ok(())
     }
 
-    /// Endpoints the rounds; their round trips.
+    /// Ends the rounds; their round trips.
     fn end(&self) -> Option<Trips> {
         let rounds = self.rounds().take();
         rounds.map(|rounds| rounds.trips)
