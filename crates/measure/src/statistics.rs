@@ -22,8 +22,7 @@ pub struct Summary {
 impl Summary {
     /// Summarises samples; none when there are none.
     pub fn of(samples: &[f64]) -> Option<Self> {
-        let mut sorted = samples.to_vec();
-        sorted.sort_by(f64::total_cmp);
+        let sorted = sorted(samples);
         if sorted.is_empty() {
             return None;
         }
@@ -33,9 +32,9 @@ impl Summary {
         let deviation = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { 0.0 };
         Some(Self {
             count,
-            p5: percentile(&sorted, 0.05),
-            median: percentile(&sorted, 0.5),
-            p95: percentile(&sorted, 0.95),
+            p5: between(&sorted, 0.05),
+            median: between(&sorted, 0.5),
+            p95: between(&sorted, 0.95),
             mean,
             relative_deviation: if mean == 0.0 { 0.0 } else { deviation / mean },
         })
@@ -54,8 +53,21 @@ impl Summary {
     }
 }
 
-/// The value below which `share` of the sorted samples lie, between two samples by linear interpolation.
-fn percentile(sorted: &[f64], share: f64) -> f64 {
+/// The value below which `share` of the samples lie, between two samples by linear interpolation; none when there
+/// are none.
+pub fn percentile(samples: &[f64], share: f64) -> Option<f64> {
+    let sorted = sorted(samples);
+    (!sorted.is_empty()).then(|| between(&sorted, share))
+}
+
+fn sorted(samples: &[f64]) -> Vec<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The percentile of at least one sorted sample.
+fn between(sorted: &[f64], share: f64) -> f64 {
     let position = share * (sorted.len() - 1) as f64;
     let below = position.floor() as usize;
     let above = (below + 1).min(sorted.len() - 1);
@@ -88,6 +100,8 @@ mod tests {
     #[test]
     fn between_two_samples_lies_their_mean() {
         close(Summary::of(&[4.0, 1.0, 3.0, 2.0]).unwrap().median, 2.5);
+        close(percentile(&[5.0, 1.0, 2.0, 3.0, 4.0], 0.25).unwrap(), 2.0);
+        assert_eq!(percentile(&[], 0.5), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! from minute to minute. A rate is the median of its turns; the time of a program, which takes less than a scheduler's
 //! whim on a busy machine, is that of the quarter of its turns that were disturbed least. Prints a report in Markdown.
 
+use causeway_measure::statistics::percentile;
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::through_run;
 use causeway_tests::network::{Cable, Network, SERVER, Side};
@@ -122,14 +123,12 @@ impl Site {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+fn median(values: &[f64]) -> f64 {
+    percentile(values, 0.5).expect("something was measured")
 }
 
-fn lower_quartile(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 4]
+fn lower_quartile(values: &[f64]) -> f64 {
+    percentile(values, 0.25).expect("something was measured")
 }
 
 fn verdict(is_met: bool, all_met: &mut bool) -> &'static str {
@@ -154,12 +153,12 @@ fn compare_rates(site: &Site, what: &str, lanes: u32, pin: bool, all_met: &mut b
         let under_way: Vec<_> =
             measured[direction].iter().map(|rate| copied / (copied / rate - round_trip)).collect();
         let ratio =
-            median(under_way.iter().zip(&beside[direction]).map(|(copy, iperf)| copy / iperf).collect());
+            median(&under_way.iter().zip(&beside[direction]).map(|(copy, iperf)| copy / iperf).collect::<Vec<_>>());
         println!(
             "| {what}, {lanes} connections, {name} | {:.0} | {:.0} | {:.0} | {ratio:.2} | {RATE_REQUIRED} | {} |",
-            median(measured[direction].clone()),
-            median(under_way),
-            median(beside[direction].clone()),
+            median(&measured[direction]),
+            median(&under_way),
+            median(&beside[direction]),
             verdict(ratio >= RATE_REQUIRED, all_met)
         );
     }
@@ -192,8 +191,8 @@ fn measure(folder: &Path) -> Result<bool, String> {
         named = far.round_trips(folder);
         let turns: Vec<_> = (0..PROGRAM_TURNS).map(|_| (near.many_launches(), far.many_launches())).collect();
         let round_trip = far.round_trip();
-        let extra = lower_quartile(turns.iter().map(|turn| turn.1).collect())
-            - lower_quartile(turns.iter().map(|turn| turn.0).collect());
+        let extra = lower_quartile(&turns.iter().map(|turn| turn.1).collect::<Vec<_>>())
+            - lower_quartile(&turns.iter().map(|turn| turn.0).collect::<Vec<_>>());
         let round_trips = extra / round_trip;
         println!(
             "| {delay} us one way | {:.2} | {:.1} | {round_trips:.1} | {ROUND_TRIPS_ALLOWED} | {} |",

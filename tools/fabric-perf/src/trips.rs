@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
-/// Round trips, each of which begins when the one before ends. They are timed one by one, as perftest does, so that of a machine
-/// with other work the typical one is found; by the processor's counter, which costs no system call.
+use causeway_measure::statistics::percentile;
+
+/// Round trips, each of which begins when the one before ends. They are timed one by one, as perftest does,
+/// so that of a machine with other work the typical one is found; by the processor's counter, which costs no
+/// system call.
 pub(crate) struct Trips {
     begun: Instant,
     ticks: Vec<u64>,
@@ -29,15 +32,14 @@ impl Trips {
     /// The seconds of the one in the middle; 0 without any.
     pub(crate) fn median(&self) -> f64 {
         let tick = self.begun.elapsed().as_secs_f64() / (ticks() - self.ticks[0]).max(1) as f64;
-        typical(&self.ticks).map_or(0.0, |ticks| ticks as f64 * tick)
+        typical(&self.ticks).map_or(0.0, |ticks| ticks * tick)
     }
 }
 
 /// The one in the middle of the times between these.
-fn typical(ticks: &[u64]) -> Option<u64> {
-    let mut trips: Vec<u64> = ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    trips.sort_unstable();
-    trips.get(trips.len() / 2).copied()
+fn typical(ticks: &[u64]) -> Option<f64> {
+    let trips: Vec<f64> = ticks.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+    percentile(&trips, 0.5)
 }
 
 /// The processor's counter, which goes at the same rate whatever the processor does.
@@ -52,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_typical_round_trip_is_no_mean() {
-        assert_eq!(typical(&[100, 103, 105, 9_000, 9_004, 9_005]), Some(3));
+        assert_eq!(typical(&[100, 103, 105, 9_000, 9_004, 9_005]), Some(3.0));
         assert_eq!(typical(&[100]), None);
     }
 }

@@ -9,6 +9,7 @@ use causeway_connection::exchange::Exchange;
 use causeway_doctor::Facts;
 use causeway_doctor::judge::path::ServerPath;
 use causeway_link::{ConnectOptions, TransportChoice, connect, connect_diagnosis, describe_process};
+use causeway_measure::statistics::percentile;
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::diagnosis::Question;
 
@@ -79,6 +80,5 @@ fn round_trip(exchange: &mut Exchange) -> Option<(f64, f64)> {
         ask(exchange, Question::Echo(&[0; 32])).ok()?;
         times.push(sent.elapsed().as_secs_f64() * 1e6);
     }
-    times.sort_by(f64::total_cmp);
-    Some((*times.first()?, times[times.len() / 2]))
+    Some((percentile(&times, 0.0)?, percentile(&times, 0.5)?))
 }
