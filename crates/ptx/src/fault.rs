@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// The thread that raised a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ThreadPlace {
     /// Name of the kernel.
     pub kernel: String,
     /// `%ctaid`: the index of the block in the grid.
@@ -15,7 +15,7 @@ pub struct Place {
     pub thread: [u32; 3],
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ThreadPlace {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ([bx, by, bz], [tx, ty, tz]) = (self.block, self.thread);
         write!(formatter, "thread ({tx}, {ty}, {tz}) of block ({bx}, {by}, {bz}) of kernel `{}`", self.kernel)
@@ -33,7 +33,7 @@ pub enum Fault {
         /// The address: generic for global and generic accesses, an offset in the window for shared and local ones.
         address: u64,
         /// Who did it.
-        at: Place,
+        at: ThreadPlace,
     },
     /// An access that is not a multiple of its size (CUDA: `MISALIGNED_ADDRESS`).
     #[error(
@@ -45,13 +45,13 @@ pub enum Fault {
         /// Bytes of the access.
         size: u32,
         /// Who did it.
-        at: Place,
+        at: ThreadPlace,
     },
     /// `trap` was executed (CUDA: `LAUNCH_FAILED`).
     #[error("{at} executed `trap`")]
     Trap {
         /// Who did it.
-        at: Place,
+        at: ThreadPlace,
     },
     /// A device-side `assert` failed (CUDA: `ASSERT`). The message also went to [`crate::Host::assertion`].
     #[error("{message}")]
@@ -59,13 +59,13 @@ pub enum Fault {
         /// The text in the form the CUDA runtime prints.
         message: String,
         /// Who did it.
-        at: Place,
+        at: ThreadPlace,
     },
     /// Calls nested too deeply, or local memory is used up (CUDA: `HARDWARE_STACK_ERROR`).
     #[error("{at} ran out of stack")]
     StackOverflow {
         /// Who did it.
-        at: Place,
+        at: ThreadPlace,
     },
     /// An indirect call to something that is not a function, or an illegal operand (CUDA: `ILLEGAL_INSTRUCTION`).
     #[error("{at} executed an illegal instruction: {reason}")]
@@ -73,13 +73,13 @@ pub enum Fault {
         /// What was wrong.
         reason: String,
         /// Who did it.
-        at: Place,
+        at: ThreadPlace,
     },
     /// The threads of a block wait for each other for ever. A GPU would hang until its watchdog ends the launch (CUDA: `LAUNCH_TIMEOUT`).
     #[error("{at} waits at a barrier or warp operation that the other threads it names never reach")]
     Deadlock {
         /// One of the waiting threads.
-        at: Place,
+        at: ThreadPlace,
     },
     /// The program has no kernel of this name (CUDA: `NOT_FOUND`).
     #[error("there is no kernel `{0}` in this program")]

@@ -22,7 +22,7 @@ mod run;
 mod signature;
 mod verify;
 
-pub use fault::{Fault, Place};
+pub use fault::{Fault, ThreadPlace};
 pub use load::{LaunchConfig, LoadError, Loaded};
 pub use pool::Pool;
 pub use program::{

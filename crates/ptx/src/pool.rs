@@ -15,13 +15,13 @@ use crate::run::Launch;
 /// pool's threads join launches of several blocks.
 #[derive(Debug)]
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     threads: Vec<JoinHandle<()>>,
     size: usize,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PoolShared {
     queue: Mutex<Queue>,
     /// Signalled when an invitation is put into the queue, and at shutdown.
     invited: Condvar,
@@ -54,7 +54,7 @@ impl Pool {
     /// # Panics
     /// When the system refuses to make threads.
     pub fn new(threads: usize) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolShared {
             queue: Mutex::new(Queue::default()),
             invited: Condvar::new(),
             left: Condvar::new(),
@@ -111,7 +111,7 @@ impl Pool {
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn help(&self, size: u32) {
         block_signals();
         let mut queue = self.queue.lock();

@@ -152,8 +152,9 @@ fn compare_rates(site: &Site, what: &str, lanes: u32, pin: bool, all_met: &mut b
     for (direction, name) in ["to the device", "from the device"].into_iter().enumerate() {
         let under_way: Vec<_> =
             measured[direction].iter().map(|rate| copied / (copied / rate - round_trip)).collect();
-        let ratio =
-            median(&under_way.iter().zip(&beside[direction]).map(|(copy, iperf)| copy / iperf).collect::<Vec<_>>());
+        let ratio = median(
+            &under_way.iter().zip(&beside[direction]).map(|(copy, iperf)| copy / iperf).collect::<Vec<_>>(),
+        );
         println!(
             "| {what}, {lanes} connections, {name} | {:.0} | {:.0} | {:.0} | {ratio:.2} | {RATE_REQUIRED} | {} |",
             median(&measured[direction]),

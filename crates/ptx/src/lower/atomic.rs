@@ -6,7 +6,7 @@ use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Va
 use super::form::Form;
 use super::half::half_of;
 use super::operands::machine_type;
-use super::place::Place;
+use super::place::MemoryPlace;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
@@ -53,7 +53,9 @@ impl Translator<'_, '_> {
         }
         let value = self.read(instruction, first + 1, scalar)?;
         let place = self.place(space, &instruction.operands[first], scalar.size())?;
-        let Place::Memory(address, offset) = place else { return invalid("the address is a parameter") };
+        let MemoryPlace::Memory(address, offset) = place else {
+            return invalid("the address is a parameter");
+        };
         let address = self.b.ins().iadd_imm_s(address, i64::from(offset));
         let old = if operation == "cas" {
             let replacement = self.read(instruction, first + 2, scalar)?;

@@ -6,7 +6,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::form::Form;
-use super::place::Place;
+use super::place::MemoryPlace;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
@@ -127,15 +127,15 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    fn object(&mut self, space: AccessSpace, operand: &Operand) -> Result<Place, Refusal> {
+    fn object(&mut self, space: AccessSpace, operand: &Operand) -> Result<MemoryPlace, Refusal> {
         match self.place(space, operand, 8)? {
-            place @ Place::Memory(..) => Ok(place),
-            Place::Slot(..) => invalid("the address is a parameter"),
+            place @ MemoryPlace::Memory(..) => Ok(place),
+            MemoryPlace::Slot(..) => invalid("the address is a parameter"),
         }
     }
 
     /// Changes an object and returns what it held.
-    fn change(&mut self, place: Place, change: &Change) -> Value {
+    fn change(&mut self, place: MemoryPlace, change: &Change) -> Value {
         let before = self.load_at(place, 0, types::I64, false);
         let arguments = [before, change.arrivals, change.dropped, change.bytes];
         let after = self.call_value(mbarrier::changed as *const () as usize, &arguments, types::I64);
@@ -150,7 +150,7 @@ impl Translator<'_, '_> {
     }
 
     /// Whether the phase with this parity is over. Where it is not, others run before the thread looks again: programs ask in a loop.
-    fn wait_for_phase(&mut self, instruction: &Instruction, place: Place, given: Value) -> Lowered {
+    fn wait_for_phase(&mut self, instruction: &Instruction, place: MemoryPlace, given: Value) -> Lowered {
         let state = self.load_at(place, 0, types::I64, false);
         let parity = self.parity(state);
         let difference = self.b.ins().bxor(parity, given);

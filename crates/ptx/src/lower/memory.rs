@@ -5,7 +5,7 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
 
 use super::form::Form;
 use super::operands::machine_type;
-use super::place::Place;
+use super::place::MemoryPlace;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
@@ -84,32 +84,32 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn load_at(&mut self, place: Place, offset: i32, ty: Type, ordered: bool) -> Value {
+    pub(super) fn load_at(&mut self, place: MemoryPlace, offset: i32, ty: Type, ordered: bool) -> Value {
         match place {
-            Place::Slot(slot, start) => self.b.ins().stack_load(types::I64, ty, slot, start + offset),
-            Place::Memory(address, start) if ordered => {
+            MemoryPlace::Slot(slot, start) => self.b.ins().stack_load(types::I64, ty, slot, start + offset),
+            MemoryPlace::Memory(address, start) if ordered => {
                 let address = self.b.ins().iadd_imm_s(address, i64::from(start + offset));
                 let bits_type = Type::int(ty.bits() as u16).unwrap_or(types::I64);
                 let bits = self.b.ins().atomic_load(bits_type, MemFlagsData::new(), address);
                 self.from_bits(bits, ty)
             }
-            Place::Memory(address, start) => {
+            MemoryPlace::Memory(address, start) => {
                 self.b.ins().load(ty, MemFlagsData::new(), address, start + offset)
             }
         }
     }
 
-    pub(super) fn store_at(&mut self, place: Place, offset: i32, value: Value, release: bool) {
+    pub(super) fn store_at(&mut self, place: MemoryPlace, offset: i32, value: Value, release: bool) {
         match place {
-            Place::Slot(slot, start) => {
+            MemoryPlace::Slot(slot, start) => {
                 self.b.ins().stack_store(types::I64, value, slot, start + offset);
             }
-            Place::Memory(address, start) if release => {
+            MemoryPlace::Memory(address, start) if release => {
                 let address = self.b.ins().iadd_imm_s(address, i64::from(start + offset));
                 let bits = self.bits_of(value);
                 self.b.ins().atomic_store(MemFlagsData::new(), bits, address);
             }
-            Place::Memory(address, start) => {
+            MemoryPlace::Memory(address, start) => {
                 self.b.ins().store(MemFlagsData::new(), value, address, start + offset);
             }
         }

@@ -18,7 +18,7 @@ use crate::run::context::ThreadContext;
 
 /// Where an access goes, checked.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum MemoryPlace {
     /// A host address with a constant added.
     Memory(Value, i32),
     /// A parameter of a call in the caller's frame.
@@ -32,7 +32,7 @@ impl Translator<'_, '_> {
         space: AccessSpace,
         operand: &Operand,
         size: u32,
-    ) -> Result<Place, Refusal> {
+    ) -> Result<MemoryPlace, Refusal> {
         let Operand::Address(base, offset) = operand else {
             return invalid("the address is not in brackets");
         };
@@ -60,7 +60,7 @@ impl Translator<'_, '_> {
                     && self.checks.cover(base, *offset, size)
                     && let Ok(offset @ -0x4000_0000..=0x4000_0000) = i32::try_from(*offset)
                 {
-                    return Ok(Place::Memory(base, offset));
+                    return Ok(MemoryPlace::Memory(base, offset));
                 }
                 let address = self.b.ins().iadd_imm_s(base, *offset);
                 let address = self.extend(Scalar::B64, address, types::I64);
@@ -79,7 +79,7 @@ impl Translator<'_, '_> {
 
     /// The address of an access of `size` bytes at `address` in `space`, after code that raises a fault unless it is
     /// inside and aligned.
-    fn checked(&mut self, space: AccessSpace, address: Value, size: u32) -> Place {
+    fn checked(&mut self, space: AccessSpace, address: Value, size: u32) -> MemoryPlace {
         let shift = i64::from(size.trailing_zeros());
         let rotated = if shift == 0 { address } else { self.b.ins().rotr_imm_u(address, shift) };
         let window = match space {
@@ -99,7 +99,7 @@ impl Translator<'_, '_> {
             let outside = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, rotated, limit);
             self.fault_if(outside, FaultSite::Access(size), address);
             let base = self.field(types::I64, base);
-            Place::Memory(self.b.ins().iadd(base, address), 0)
+            MemoryPlace::Memory(self.b.ins().iadd(base, address), 0)
         } else {
             // The space is aligned to its size, so the upper bits of an address tell whether it is inside.
             let bits = self.placement.space_bits;
@@ -107,13 +107,13 @@ impl Translator<'_, '_> {
             let inside = (self.placement.space_base >> bits) as i64;
             let outside = self.b.ins().icmp_imm_s(IntCC::NotEqual, upper, inside);
             self.fault_if(outside, FaultSite::Access(size), address);
-            Place::Memory(address, 0)
+            MemoryPlace::Memory(address, 0)
         }
     }
 
     /// The place of a symbol with a constant offset, if that is inside the symbol's variable, so that nothing needs
     /// checking when the code runs.
-    fn known_place(&mut self, name: &Name, offset: i64, size: u32) -> Result<Option<Place>, Refusal> {
+    fn known_place(&mut self, name: &Name, offset: i64, size: u32) -> Result<Option<MemoryPlace>, Refusal> {
         let own_space = match name {
             Name::Own(index) => Some((self.body.variables[*index].space, *index)),
             _ => None,
@@ -162,11 +162,11 @@ impl Translator<'_, '_> {
             }
             _ => (self.constant(types::I64, start as i64), constant),
         };
-        Ok(Some(Place::Memory(base, constant)))
+        Ok(Some(MemoryPlace::Memory(base, constant)))
     }
 
     /// The place of a parameter: of this kernel or function, or of a call it makes.
-    fn parameter_place(&mut self, name: &Name, offset: i64, size: u32) -> Result<Place, Refusal> {
+    fn parameter_place(&mut self, name: &Name, offset: i64, size: u32) -> Result<MemoryPlace, Refusal> {
         let function = &self.linked.function;
         let variable = match name {
             Name::Own(index) => &self.body.variables[*index],
@@ -186,15 +186,15 @@ impl Translator<'_, '_> {
         let offset = offset as i32;
         Ok(match name {
             Name::Own(index) => match self.slots[*index] {
-                Some(slot) => Place::Slot(slot, offset),
+                Some(slot) => MemoryPlace::Slot(slot, offset),
                 None => return invalid(format!("`{}` is not a parameter", variable.name)),
             },
             Name::Parameter(index) if function.is_kernel => {
                 let base = self.field(types::I64, std::mem::offset_of!(ThreadContext, parameters));
-                Place::Memory(base, self.kernel_parameter_offset(*index) as i32 + offset)
+                MemoryPlace::Memory(base, self.kernel_parameter_offset(*index) as i32 + offset)
             }
-            Name::Parameter(index) => Place::Memory(self.parameters[*index], offset),
-            Name::Return(index) => Place::Memory(self.returns[*index], offset),
+            Name::Parameter(index) => MemoryPlace::Memory(self.parameters[*index], offset),
+            Name::Return(index) => MemoryPlace::Memory(self.returns[*index], offset),
             Name::Module(name) => return invalid(format!("`{name}` is not a parameter")),
         })
     }

@@ -8,7 +8,7 @@ use super::signals::{Outcome, TrapState};
 use super::stack::{SlabStack, StackSlab};
 use super::warp::{answers, lanes_in};
 use super::{Arena, Launch, WARP};
-use crate::fault::Place;
+use crate::fault::ThreadPlace;
 use crate::lower::PATIENCE;
 
 type Thread = Coroutine<(), (), Outcome, SlabStack>;
@@ -41,7 +41,7 @@ struct Warp {
 }
 
 /// Why a block ended early, and which thread did it.
-type Failure = (Raised, Place);
+type Failure = (Raised, ThreadPlace);
 
 /// What a thread did when it ran.
 enum Event {
@@ -376,7 +376,7 @@ impl<'l> Runner<'l> {
         warp * WARP + self.warps[warp].alive.trailing_zeros() as usize % WARP
     }
 
-    fn place(&self, index: usize) -> Place {
+    fn place(&self, index: usize) -> ThreadPlace {
         let context = self.context(index);
         context.place()
     }
@@ -394,9 +394,9 @@ impl ThreadContext {
     }
 
     /// Where the thread is, for fault reports.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> ThreadPlace {
         // SAFETY: the launch outlives the contexts of its threads.
         let kernel = unsafe { (*self.launch).kernel }.to_owned();
-        Place { kernel, block: self.ctaid, thread: self.tid }
+        ThreadPlace { kernel, block: self.ctaid, thread: self.tid }
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::fault::{Fault, Place};
+use crate::fault::{Fault, ThreadPlace};
 use crate::memory::AddressSpace;
 use context::{Raised, ThreadContext};
 use stack::StackSlab;
@@ -196,7 +196,7 @@ impl Launch<'_> {
         }
     }
 
-    fn fault(&self, raised: Raised, at: Place) -> Fault {
+    fn fault(&self, raised: Raised, at: ThreadPlace) -> Fault {
         match raised {
             Raised::IllegalAddress(address) => Fault::IllegalAddress { address, at },
             Raised::Misaligned { address, size } => Fault::Misaligned { address, size, at },
@@ -218,7 +218,7 @@ impl Launch<'_> {
     }
 
     /// Reports a failed assertion of the thread at `at` and ends the launch.
-    pub(crate) fn assertion(&self, message: String, at: Place) {
+    pub(crate) fn assertion(&self, message: String, at: ThreadPlace) {
         {
             let _one_at_a_time = self.progress.output.lock();
             self.host.assertion(&message);
