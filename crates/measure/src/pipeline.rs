@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::results::{CaseRecord, Run};
 use crate::statistics::Summary;
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPlace};
 
 /// Settings that are compared if nobody names others: from what short copies want to what long ones want.
 pub const FIXED: [&str; 9] = [
@@ -60,8 +60,8 @@ pub struct Verdict {
 /// The setting of a target: none for the adaptive one and for what has no such choice.
 fn setting(target: &Target) -> Option<&str> {
     match &target.place {
-        Place::Server { pipeline, .. } => pipeline.as_deref(),
-        Place::Native => None,
+        TargetPlace::Server { pipeline, .. } => pipeline.as_deref(),
+        TargetPlace::Native => None,
     }
 }
 
@@ -69,8 +69,8 @@ fn setting(target: &Target) -> Option<&str> {
 fn same_way(one: &Target, other: &Target) -> bool {
     match (&one.place, &other.place) {
         (
-            Place::Server { address: one, via: one_via, .. },
-            Place::Server { address: other, via: other_via, .. },
+            TargetPlace::Server { address: one, via: one_via, .. },
+            TargetPlace::Server { address: other, via: other_via, .. },
         ) => one == other && one_via == other_via,
         _ => false,
     }
@@ -80,7 +80,7 @@ fn same_way(one: &Target, other: &Target) -> bool {
 pub fn compare(run: &Run) -> Vec<Comparison> {
     let targets: Vec<&Target> = run.targets.iter().map(|record| &record.target).collect();
     let adaptive = (0..targets.len())
-        .filter(|index| targets[*index].place != Place::Native && setting(targets[*index]).is_none());
+        .filter(|index| targets[*index].place != TargetPlace::Native && setting(targets[*index]).is_none());
     adaptive
         .flat_map(|adaptive| {
             let fixed: Vec<usize> = (0..targets.len())
@@ -152,7 +152,7 @@ mod tests {
         for index in 0..times.len() {
             let mut record = server.clone();
             let pipeline = (index > 0).then(|| format!("{index}x1M"));
-            record.target.place = Place::Server { address: "server".into(), via: None, pipeline };
+            record.target.place = TargetPlace::Server { address: "server".into(), via: None, pipeline };
             run.targets.push(record);
         }
         run
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn another_module_is_another_matter() {
         let mut run = run(&[[1000.0; 4], [500.0; 4]]);
-        if let Place::Server { via, .. } = &mut run.targets[1].target.place {
+        if let TargetPlace::Server { via, .. } = &mut run.targets[1].target.place {
             *via = Some("shm".into());
         }
         assert!(compare(&run).is_empty());

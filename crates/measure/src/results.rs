@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::machine::Machine;
 use crate::protocol::{Introduction, Samples};
 use crate::statistics::Summary;
-use crate::target::{Place, Target};
+use crate::target::{Target, TargetPlace};
 
 /// Copies below this size say nothing about processor time per byte.
 const LEAST_BYTES_FOR_PROCESSOR: u64 = 64 << 10;
@@ -145,7 +145,7 @@ impl CaseRecord {
 impl Run {
     /// The target that others are compared with: the native one, else the first.
     pub fn reference(&self) -> usize {
-        self.targets.iter().position(|record| record.target.place == Place::Native).unwrap_or(0)
+        self.targets.iter().position(|record| record.target.place == TargetPlace::Native).unwrap_or(0)
     }
 
     /// What went wrong, as sentences; nothing when every target was measured to the end and no byte was wrong.
@@ -231,8 +231,11 @@ pub(crate) mod tests {
             date: "2000-01-01T00:00:00Z".into(),
             machine: Machine::this(),
             targets: vec![
-                record("native", Place::Native),
-                record("server", Place::Server { address: "server:7690".into(), via: None, pipeline: None }),
+                record("native", TargetPlace::Native),
+                record(
+                    "server",
+                    TargetPlace::Server { address: "server:7690".into(), via: None, pipeline: None },
+                ),
             ],
             cases,
         }

@@ -11,7 +11,7 @@ use crate::plan::{Plan, order, untimed_before};
 use crate::protocol::{Reply, Request, Samples};
 use crate::random::Random;
 use crate::results::{CaseRecord, Figures, Kind, Outcome, Run, TargetRecord};
-use crate::target::{Measurer, Place, Process, Sharing, Target, TargetError};
+use crate::target::{Measurer, Process, Sharing, Target, TargetError, TargetPlace};
 
 /// What is to be measured.
 #[derive(Debug)]
@@ -41,13 +41,13 @@ pub struct Group {
 
 impl Group {
     /// Starts the process.
-    fn start(self) -> Vec<(TargetRecord, State<Sharing>)> {
+    fn start(self) -> Vec<(TargetRecord, TargetState<Sharing>)> {
         let plans: Vec<_> = self
             .targets
             .iter()
             .map(|target| match &target.place {
-                Place::Server { pipeline, .. } => pipeline.clone(),
-                Place::Native => None,
+                TargetPlace::Server { pipeline, .. } => pipeline.clone(),
+                TargetPlace::Native => None,
             })
             .collect();
         let started =
@@ -56,9 +56,9 @@ impl Group {
             Ok(process) => {
                 let introduction = process.introduction().clone();
                 let sharing = Sharing::between(process, plans).into_iter();
-                (Some(introduction), sharing.map(State::Measuring).collect())
+                (Some(introduction), sharing.map(TargetState::Measuring).collect())
             }
-            Err(reason) => (None, plans.iter().map(|_| State::Lost(reason.clone())).collect()),
+            Err(reason) => (None, plans.iter().map(|_| TargetState::Lost(reason.clone())).collect()),
         };
         let record =
             |target| TargetRecord { target, introduction: introduction.clone(), module: None, trouble: None };
@@ -74,7 +74,7 @@ pub fn run(order: Order) -> Run {
     let cases = measure_all(&order.cases, &order.plan, &mut states, &bar);
     bar.finish_and_clear();
     for (record, state) in targets.iter_mut().zip(states) {
-        if let State::Lost(reason) = state {
+        if let TargetState::Lost(reason) = state {
             record.trouble = Some(reason);
         }
     }
@@ -97,14 +97,14 @@ fn progress_bar() -> ProgressBar {
 
 /// A target while the cases are measured.
 #[derive(Debug)]
-pub enum State<M> {
+pub enum TargetState<M> {
     /// It answers.
     Measuring(M),
     /// It is measured no longer; the text says why.
     Lost(String),
 }
 
-impl<M: Measurer> State<M> {
+impl<M: Measurer> TargetState<M> {
     /// Asks it. A target that fails is lost, and has no answer then and later.
     fn ask(&mut self, request: &Request) -> Option<Reply> {
         let Self::Measuring(measurer) = self else { return None };
@@ -131,13 +131,13 @@ enum Progress {
 pub fn measure_all<M: Measurer>(
     cases: &[Case],
     plan: &Plan,
-    targets: &mut [State<M>],
+    targets: &mut [TargetState<M>],
     bar: &ProgressBar,
 ) -> Vec<CaseRecord> {
     bar.set_length(cases.len() as u64);
     let mut records = Vec::with_capacity(cases.len());
     for case in cases {
-        if targets.iter().all(|target| matches!(target, State::Lost(_))) {
+        if targets.iter().all(|target| matches!(target, TargetState::Lost(_))) {
             break;
         }
         bar.set_message(case.to_string());
@@ -147,7 +147,11 @@ pub fn measure_all<M: Measurer>(
     records
 }
 
-fn measure_case<M: Measurer>(case: Case, plan: &Plan, targets: &mut [State<M>]) -> Vec<Option<Outcome>> {
+fn measure_case<M: Measurer>(
+    case: Case,
+    plan: &Plan,
+    targets: &mut [TargetState<M>],
+) -> Vec<Option<Outcome>> {
     let mut all: Vec<Progress> = Vec::with_capacity(targets.len());
     let mut slowest = Duration::ZERO;
     for target in targets.iter_mut() {
@@ -180,7 +184,7 @@ fn measure_case<M: Measurer>(case: Case, plan: &Plan, targets: &mut [State<M>]) 
 }
 
 /// Gets a target ready for a case and warms it up; also says how long the last repetition took.
-fn prepare<M: Measurer>(case: Case, plan: &Plan, target: &mut State<M>) -> (Progress, Duration) {
+fn prepare<M: Measurer>(case: Case, plan: &Plan, target: &mut TargetState<M>) -> (Progress, Duration) {
     match target.ask(&Request::Prepare { case, verify: plan.verify }) {
         Some(Reply::Prepared) => {}
         other => return (Progress::Over(other.map(outcome)), Duration::ZERO),
@@ -245,8 +249,8 @@ mod tests {
         name: char,
         log: &'a RefCell<String>,
         answer: impl FnMut(&Request) -> Option<Result<Reply, TargetError>> + 'a,
-    ) -> State<Recording<'a>> {
-        State::Measuring(Recording { name, log, answer: Box::new(answer) })
+    ) -> TargetState<Recording<'a>> {
+        TargetState::Measuring(Recording { name, log, answer: Box::new(answer) })
     }
 
     const PLAN: Plan = Plan { repetitions: 4, budget: Duration::from_secs(1), verify: true };
@@ -276,7 +280,7 @@ mod tests {
         });
         let mut targets = [failing, recording('b', &log, |_| None)];
         let records = measure_all(&CASES, &PLAN, &mut targets, &ProgressBar::hidden());
-        assert!(matches!(&targets[0], State::Lost(reason) if reason.contains("signal: 9")));
+        assert!(matches!(&targets[0], TargetState::Lost(reason) if reason.contains("signal: 9")));
         for record in &records {
             assert!(record.outcomes[0].is_none());
             assert_eq!(record.figures(1).unwrap().done_us.count, 4);
@@ -303,6 +307,6 @@ mod tests {
         assert!(records[0].figures(0).is_some() && records[0].figures(1).is_some());
         assert!(matches!(records[1].outcomes[0], Some(Outcome::Refused { .. })));
         assert!(matches!(records[1].outcomes[1], Some(Outcome::Wrong { .. })));
-        assert!(targets.iter().all(|target| matches!(target, State::Measuring(_))));
+        assert!(targets.iter().all(|target| matches!(target, TargetState::Measuring(_))));
     }
 }

@@ -22,7 +22,7 @@ const END: Duration = Duration::from_secs(5);
 /// Where a target's GPU is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "place")]
-pub enum Place {
+pub enum TargetPlace {
     /// In this machine, by NVIDIA's driver.
     Native,
     /// At a server.
@@ -43,7 +43,7 @@ pub struct Target {
     pub name: String,
     /// Where it is.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: TargetPlace,
 }
 
 /// Why a target is no longer measured.
@@ -167,14 +167,14 @@ impl Drop for Process {
 /// A target that is measured by a process together with others, in one session, from which it differs in its plans alone.
 #[derive(Debug)]
 pub struct Sharing {
-    shared: Rc<RefCell<Shared>>,
+    shared: Rc<RefCell<SharedProcess>>,
     number: usize,
     plans: Option<String>,
 }
 
 /// A process, and the number of the target whose plans it uses.
 #[derive(Debug)]
-struct Shared {
+struct SharedProcess {
     process: Process,
     chosen: usize,
 }
@@ -182,7 +182,7 @@ struct Shared {
 impl Sharing {
     /// Lets a process measure as many targets as there are plans. It must use the first ones already.
     pub fn between(process: Process, plans: Vec<Option<String>>) -> Vec<Self> {
-        let shared = Rc::new(RefCell::new(Shared { process, chosen: 0 }));
+        let shared = Rc::new(RefCell::new(SharedProcess { process, chosen: 0 }));
         let target = |(number, plans)| Self { shared: Rc::clone(&shared), number, plans };
         plans.into_iter().enumerate().map(target).collect()
     }

@@ -31,7 +31,7 @@ enum Connection {
     Lost,
 }
 
-struct State {
+struct Sessions {
     /// `nvmlInit` less `nvmlShutdown`.
     users: u32,
     servers: Vec<Server>,
@@ -44,10 +44,11 @@ struct Server {
     devices: u32,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { users: 0, servers: Vec::new() });
+static STATE: Mutex<Sessions> = Mutex::new(Sessions { users: 0, servers: Vec::new() });
 
-fn state() -> MutexGuard<'static, State> {
-    // Nothing is left half done by a panic: a connection in an unknown state is replaced by `Lost` before it is used.
+fn state() -> MutexGuard<'static, Sessions> {
+    // Nothing is left half done by a panic: a connection in an unknown state is replaced by `Lost` before it
+    // is used.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -105,7 +106,7 @@ impl Servers for Connected {
     }
 }
 
-impl State {
+impl Sessions {
     /// Connects to each server that there is no connection to; the reason where that fails.
     fn connect(&mut self) -> Result<(), String> {
         if self.servers.is_empty() {
@@ -193,7 +194,7 @@ fn targets() -> Result<Vec<Target>, String> {
 
 thread_local! {
     /// The lock, from just before a fork until just after it.
-    static HELD: RefCell<Option<MutexGuard<'static, State>>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<MutexGuard<'static, Sessions>>> = const { RefCell::new(None) };
 }
 
 /// From here on forks happen between calls, and children leave the connections to their parents.

@@ -11,7 +11,7 @@ use causeway_access::Target as Server;
 use causeway_link::{check, check_choice};
 use causeway_measure::results::{Kind, Run};
 use causeway_measure::run::Group;
-use causeway_measure::target::{Place, Target};
+use causeway_measure::target::{Target, TargetPlace};
 use causeway_pipeline::VARIABLE as PIPELINE;
 use causeway_wire::handshake::Protection;
 
@@ -79,7 +79,7 @@ impl Targets {
                 let way = via.as_deref().map(|via| way_of(via, server.protection));
                 let target = |pipeline: &Option<String>| Target {
                     name: name_of(name, way.as_deref(), pipeline.as_deref(), alone),
-                    place: Place::Server {
+                    place: TargetPlace::Server {
                         address: server.address(),
                         via: via.clone(),
                         pipeline: pipeline.clone(),
@@ -124,7 +124,7 @@ impl Targets {
 
 /// What a target was to use and has not used by its own report, as a sentence: its figures would be called what they are not.
 fn not_as_asked(target: &Target, report: &Report) -> Option<String> {
-    let Place::Server { via, .. } = &target.place else { return None };
+    let TargetPlace::Server { via, .. } = &target.place else { return None };
     let via = via.as_deref().filter(|via| *via != "auto" && report.module() != Some(*via))?;
     let used = report.module().unwrap_or("another module");
     Some(format!("{via} was asked for, and {used} was used"))
@@ -135,7 +135,7 @@ fn native(executable: &Path) -> Group {
     let mut command = Command::new(executable);
     command.args(["measure", "--native", "--library"]);
     command.arg(driver.unwrap_or_else(|| "libcuda.so.1".into()));
-    let target = Target { name: "native".to_owned(), place: Place::Native };
+    let target = Target { name: "native".to_owned(), place: TargetPlace::Native };
     Group { targets: vec![target], command: Ok(command) }
 }
 

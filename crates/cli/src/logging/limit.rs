@@ -31,10 +31,10 @@ type Kind = (Identifier, Level);
 
 /// Keeps from the layers below what comes too often.
 #[derive(Clone, Default)]
-pub struct Limit(Arc<Mutex<State>>);
+pub struct Limit(Arc<Mutex<LimitState>>);
 
 #[derive(Default)]
-struct State {
+struct LimitState {
     kinds: Kinds<Kind>,
     /// Whether there is a thread that will tell.
     is_telling: bool,
@@ -106,7 +106,7 @@ impl Limit {
         told.iter().for_each(|suppressed| write(suppressed, now));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LimitState> {
         // Nothing panics under the lock, and a count that is not whole is better than none.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -44,10 +44,10 @@ pub struct Suppressed<K> {
 
 /// What is known of every kind of lines that has been seen. There are as many kinds as places in the program that log.
 #[derive(Debug)]
-pub struct Kinds<K>(HashMap<K, State>);
+pub struct Kinds<K>(HashMap<K, KindState>);
 
 #[derive(Debug)]
-struct State {
+struct KindState {
     /// When the next line would come if lines came one an interval.
     due: Instant,
     /// What was left out and has not been told.
@@ -63,7 +63,7 @@ impl<K> Default for Kinds<K> {
 impl<K: Clone + Eq + Hash> Kinds<K> {
     /// Decides about a line that comes now.
     pub fn decide(&mut self, kind: K, rate: Rate, now: Instant) -> Decision {
-        let state = self.0.entry(kind).or_insert(State { due: now, suppressed: None });
+        let state = self.0.entry(kind).or_insert(KindState { due: now, suppressed: None });
         let ahead = state.due.saturating_duration_since(now);
         if ahead <= rate.interval * rate.burst.saturating_sub(1) {
             state.due = state.due.max(now) + rate.interval;
