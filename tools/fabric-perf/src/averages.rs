@@ -9,7 +9,7 @@ use core::fmt;
 use serde::Serialize;
 
 use crate::case::{Quantity, Setting};
-use crate::results::{Run, Way};
+use crate::results::{MeasuredPath, Run};
 use crate::sweep::{Sweep, Varied};
 
 /// A band of sizes.
@@ -58,7 +58,7 @@ impl fmt::Display for Band {
 pub struct Average {
     /// What moves the bytes.
     #[serde(flatten)]
-    pub way: Way,
+    pub path: MeasuredPath,
     /// What differs from the base.
     pub varied: Varied,
     /// The setting.
@@ -72,11 +72,11 @@ pub struct Average {
     pub gain: f64,
 }
 
-/// The averages of one way in a sweep, band by band; none for a band of which nothing was measured.
-pub fn averages(run: &Run, sweep: &Sweep, way: Way) -> Vec<Average> {
+/// The averages of one path in a sweep, band by band; none for a band of which nothing was measured.
+pub fn averages(run: &Run, sweep: &Sweep, path: MeasuredPath) -> Vec<Average> {
     let cases = run.cases();
     let of_way =
-        cases.iter().filter(|case| case.operation == way.operation && case.quantity == Quantity::Bandwidth);
+        cases.iter().filter(|case| case.operation == path.operation && case.quantity == Quantity::Bandwidth);
     let settings = || sweep.settings.iter().enumerate().filter(|(index, _)| *index != sweep.base);
     let mut all = Vec::new();
     for band in Band::ALL {
@@ -84,11 +84,11 @@ pub fn averages(run: &Run, sweep: &Sweep, way: Way) -> Vec<Average> {
             let gains: Vec<f64> = of_way
                 .clone()
                 .filter(|case| band.holds(case.bytes))
-                .filter_map(|case| run.gain(way.tool, *case, sweep, setting))
+                .filter_map(|case| run.gain(path.tool, *case, sweep, setting))
                 .collect();
             if !gains.is_empty() {
                 let gain = gains.iter().sum::<f64>() / gains.len() as f64;
-                all.push(Average { way, varied: sweep.varied, setting, band, sizes: gains.len(), gain });
+                all.push(Average { path, varied: sweep.varied, setting, band, sizes: gains.len(), gain });
             }
         }
     }
@@ -106,8 +106,8 @@ mod tests {
     fn each_size_counts_once_and_in_one_band() {
         let run = example();
         let both = sweep(Varied::Both, 4096);
-        let way = Way { tool: Tool::Verbs, operation: crate::case::Operation::Send };
-        let found = averages(&run, &both, way);
+        let path = MeasuredPath { tool: Tool::Verbs, operation: crate::case::Operation::Send };
+        let found = averages(&run, &both, path);
         // Sizes are 2 bytes, 4 KiB and 8 MiB; the logarithm of the capacity grows from 1 to 7.
         let texts: Vec<_> =
             found.iter().map(|one| (one.band.to_string(), one.sizes, one.gain.round())).collect();

@@ -5,7 +5,7 @@ use clap::ValueEnum as _;
 
 use crate::case::{Case, LONGEST, Quantity, Setting};
 use crate::report::short;
-use crate::results::{Run, Way};
+use crate::results::{MeasuredPath, Run};
 use crate::sweep::{Sweep, Varied};
 
 /// The figures of every sweep that has records, for each quantity.
@@ -14,7 +14,7 @@ pub fn figures(run: &Run) -> Vec<Figure> {
     for sweep in &run.sweeps {
         for quantity in Quantity::ALL.into_iter().filter(|quantity| sweep.varied.concerns(*quantity)) {
             let panels: Vec<Panel> =
-                Way::ALL.into_iter().filter_map(|way| panel(run, sweep, way, quantity)).collect();
+                MeasuredPath::ALL.into_iter().filter_map(|path| panel(run, sweep, path, quantity)).collect();
             if !panels.is_empty() {
                 let legend: Vec<String> =
                     sweep.settings.iter().map(|setting| short(sweep.varied, *setting)).collect();
@@ -54,16 +54,16 @@ fn capitalised(quantity: Quantity) -> &'static str {
     }
 }
 
-/// One way: a line for each setting, and thin ones for the gains.
-fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel> {
+/// One path: a line for each setting, and thin ones for the gains.
+fn panel(run: &Run, sweep: &Sweep, path: MeasuredPath, quantity: Quantity) -> Option<Panel> {
     let cases: Vec<Case> = run
         .cases()
         .into_iter()
-        .filter(|case| case.operation == way.operation && case.quantity == quantity)
+        .filter(|case| case.operation == path.operation && case.quantity == quantity)
         .collect();
     let line = |(target, setting): (usize, &Setting)| {
         let point = |case: &Case| {
-            let record = run.record(*case, *setting, way.tool)?;
+            let record = run.record(*case, *setting, path.tool)?;
             Some(Point::new(size_place(case.bytes), &record.summary))
         };
         Series { target, points: cases.iter().filter_map(point).collect() }
@@ -73,7 +73,7 @@ fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel
     points().next()?;
     let gains = |(target, setting): (usize, &Setting)| {
         let gain = |case: &Case| {
-            Some((size_place(case.bytes), gain_place(run.gain(way.tool, *case, sweep, *setting)?)))
+            Some((size_place(case.bytes), gain_place(run.gain(path.tool, *case, sweep, *setting)?)))
         };
         (target, cases.iter().filter_map(gain).collect::<Vec<_>>())
     };
@@ -86,7 +86,7 @@ fn panel(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Option<Panel
         .filter(|(_, points)| !points.is_empty())
         .collect();
     Some(Panel {
-        title: way.to_string(),
+        title: path.to_string(),
         x: Axis::sizes(cases.iter().map(|case| case.bytes.min(LONGEST))),
         y: Axis::quantity(quantity.unit(), points()),
         gains: (!lines.is_empty()).then(|| Gains {
@@ -109,7 +109,7 @@ mod tests {
         let figures = figures(&example());
         assert_eq!(figures.len(), 8);
         let capacity = figures.iter().find(|figure| figure.name == "fabric-capacity").unwrap();
-        assert_eq!(capacity.panels.len(), Way::ALL.len());
+        assert_eq!(capacity.panels.len(), MeasuredPath::ALL.len());
         let gains = capacity.panels[0].gains.as_ref().unwrap();
         assert_eq!(gains.lines.len(), 7);
         // 700 % lies below a thousand, on an axis of logarithms.

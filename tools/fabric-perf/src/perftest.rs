@@ -59,14 +59,14 @@ fn program(case: Case) -> &'static str {
     }
 }
 
-/// Over which device it goes.
-struct Way<'a> {
+/// The device that it goes over.
+struct DevicePort<'a> {
     device: &'a str,
     gid: u32,
     is_iwarp: bool,
 }
 
-impl<'a> Way<'a> {
+impl<'a> DevicePort<'a> {
     fn of(endpoint: &'a Endpoint) -> Self {
         Self { device: endpoint.device(), gid: endpoint.gid_index(), is_iwarp: endpoint.is_iwarp() }
     }
@@ -80,10 +80,11 @@ fn part(case: Case, setting: Setting) -> u64 {
     }
 }
 
-/// Its arguments but for the server's address: as many messages as Causeway carries in a repetition, with the same setting.
-fn arguments(case: Case, setting: Setting, way: &Way<'_>, port: u16) -> Vec<String> {
+/// Its arguments but for the server's address: as many messages as Causeway carries in a repetition, with the
+/// same setting.
+fn arguments(case: Case, setting: Setting, through: &DevicePort<'_>, port: u16) -> Vec<String> {
     let Setting { queue_pairs, capacity, mtu } = setting;
-    let Way { device, gid, is_iwarp } = *way;
+    let DevicePort { device, gid, is_iwarp } = *through;
     let mut options = vec![("-d", device.to_owned())];
     let mut number = |name, value: u32| options.push((name, value.to_string()));
     number("-p", port.into());
@@ -136,7 +137,7 @@ impl Server {
         // A port that is free now is the best guess at one that is free in a moment.
         let port = TcpListener::bind("0.0.0.0:0").and_then(|free| free.local_addr()).map_err(failed)?.port();
         let mut command = Command::new(program);
-        command.args(arguments(case, setting, &Way::of(endpoint), port));
+        command.args(arguments(case, setting, &DevicePort::of(endpoint), port));
         let mut server = Self { child: start(&mut command, program)?, port };
         let deadline = Instant::now() + PATIENCE;
         while !listens(port) {
@@ -207,7 +208,7 @@ pub fn measure(
 ) -> Result<Option<f64>, PerftestError> {
     let program = program(case);
     let mut command = Command::new(program);
-    command.args(arguments(case, setting, &Way::of(endpoint), port));
+    command.args(arguments(case, setting, &DevicePort::of(endpoint), port));
     command.arg(server.to_string());
     let output = start(&mut command, program)?
         .wait_with_output()
@@ -267,9 +268,10 @@ mod tests {
     #[test]
     fn the_same_setting_is_asked_for() {
         let setting = Setting { queue_pairs: 2, capacity: 16, mtu: 1024 };
-        let way = Way { device: "rxe1", gid: 1, is_iwarp: false };
-        let text =
-            |operation, quantity| arguments(case(operation, quantity, 4096), setting, &way, 5000).join(" ");
+        let through = DevicePort { device: "rxe1", gid: 1, is_iwarp: false };
+        let text = |operation, quantity| {
+            arguments(case(operation, quantity, 4096), setting, &through, 5000).join(" ")
+        };
         assert_eq!(
             text(Operation::Send, Quantity::Bandwidth),
             "-d rxe1 -p 5000 -x 1 -m 1024 -q 2 -t 16 -n 1024 -r 64 -s 2048 -F --report_gbits"

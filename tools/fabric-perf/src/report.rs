@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::averages::{Average, Band, averages};
 use crate::case::{Case, Quantity, Setting};
 use crate::figures::figures;
-use crate::results::{Comparison, Record, Run, Way};
+use crate::results::{Comparison, MeasuredPath, Record, Run};
 use crate::sweep::{Sweep, Varied};
 
 /// All tables: what was measured with, each sweep, and Causeway beside perftest.
@@ -22,16 +22,16 @@ pub fn text(run: &Run) -> String {
     }
     for sweep in &run.sweeps {
         for quantity in Quantity::ALL.into_iter().filter(|quantity| sweep.varied.concerns(*quantity)) {
-            for way in Way::ALL {
-                let table = table(run, sweep, way, quantity);
+            for path in MeasuredPath::ALL {
+                let table = table(run, sweep, path, quantity);
                 if table.len() > 1 {
                     let (unit, rows) = (quantity.unit(), aligned(&table));
-                    let _ = write!(out, "\n{way}, {quantity} in {unit}, {}\n{rows}", sweep.varied);
+                    let _ = write!(out, "\n{path}, {quantity} in {unit}, {}\n{rows}", sweep.varied);
                 }
-                let averages = averages(run, sweep, way);
+                let averages = averages(run, sweep, path);
                 if quantity == Quantity::Bandwidth && !averages.is_empty() {
                     let rows = aligned(&averaged(sweep, &averages));
-                    let _ = write!(out, "\n{way}, mean gain over sizes, {}\n{rows}", sweep.varied);
+                    let _ = write!(out, "\n{path}, mean gain over sizes, {}\n{rows}", sweep.varied);
                 }
             }
         }
@@ -80,7 +80,7 @@ fn averaged(sweep: &Sweep, averages: &[Average]) -> Vec<Vec<String>> {
 }
 
 /// A line for each size, with mean, relative deviation and gain of each setting.
-fn table(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Vec<Vec<String>> {
+fn table(run: &Run, sweep: &Sweep, path: MeasuredPath, quantity: Quantity) -> Vec<Vec<String>> {
     let mut head = vec!["size".to_owned(), "n".to_owned()];
     for (index, setting) in sweep.settings.iter().enumerate() {
         head.extend([short(sweep.varied, *setting), "deviation".to_owned()]);
@@ -89,10 +89,10 @@ fn table(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Vec<Vec<Stri
         }
     }
     let mut rows = vec![head];
-    let wanted = |case: &Case| case.operation == way.operation && case.quantity == quantity;
+    let wanted = |case: &Case| case.operation == path.operation && case.quantity == quantity;
     for case in run.cases().into_iter().filter(wanted) {
         let records: Vec<_> =
-            sweep.settings.iter().map(|setting| run.record(case, *setting, way.tool)).collect();
+            sweep.settings.iter().map(|setting| run.record(case, *setting, path.tool)).collect();
         let Some(count) = records.iter().flatten().map(|record| record.summary.count).max() else { continue };
         let mut row = vec![Size(case.bytes).to_string(), count.to_string()];
         for (index, record) in records.into_iter().enumerate() {
@@ -103,7 +103,7 @@ fn table(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Vec<Vec<Stri
                 None => row.extend(["-".to_owned(), "-".to_owned()]),
             }
             if index != sweep.base {
-                let gain = run.gain(way.tool, case, sweep, sweep.settings[index]);
+                let gain = run.gain(path.tool, case, sweep, sweep.settings[index]);
                 row.push(gain.map_or("-".to_owned(), gain_text));
             }
         }
@@ -113,13 +113,13 @@ fn table(run: &Run, sweep: &Sweep, way: Way, quantity: Quantity) -> Vec<Vec<Stri
 }
 
 fn compared(comparisons: &[Comparison]) -> Vec<Vec<String>> {
-    let head = ["way", "quantity", "geometric mean", "worst", "at"].map(str::to_owned).to_vec();
+    let head = ["path", "quantity", "geometric mean", "worst", "at"].map(str::to_owned).to_vec();
     let mut rows = vec![head];
     for comparison in comparisons {
         let worst = comparison.worst();
         let at = comparison.ratios.iter().find(|(_, _, ratio)| *ratio == worst);
         rows.push(vec![
-            comparison.way.to_string(),
+            comparison.path.to_string(),
             comparison.quantity.to_string(),
             format!("{:.3}", comparison.mean),
             format!("{worst:.3}"),
@@ -177,8 +177,8 @@ pub fn json(run: &Run) -> String {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         comparisons: Vec<Comparison>,
     }
-    let ways = |sweep| Way::ALL.into_iter().flat_map(move |way| averages(run, sweep, way));
-    let averages = run.sweeps.iter().flat_map(ways).collect();
+    let paths = |sweep| MeasuredPath::ALL.into_iter().flat_map(move |path| averages(run, sweep, path));
+    let averages = run.sweeps.iter().flat_map(paths).collect();
     files::as_json(&Document { run, averages, comparisons: run.comparisons() })
 }
 
@@ -226,7 +226,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&written[1]).unwrap()).unwrap();
         assert_eq!(value["records"][0]["operation"], "send");
         assert_eq!(value["records"][0]["samples"].as_array().map(Vec::len), Some(3));
-        // Five ways, four bands, and 3 + 7 + 4 + 4 + 1 settings beside the bases of their sweeps.
+        // Five paths, four bands, and 3 + 7 + 4 + 4 + 1 settings beside the bases of their sweeps.
         assert_eq!(value["averages"].as_array().map(Vec::len), Some(5 * 4 * 19));
         assert_eq!(value["comparisons"].as_array().map(Vec::len), Some(10));
     }

@@ -43,14 +43,14 @@ impl fmt::Display for Tool {
 
 /// What is measured of Causeway: an operation of queue pairs, or what links make of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Way {
+pub struct MeasuredPath {
     /// Queue pairs or links.
     pub tool: Tool,
     /// What moves the bytes. The messages of a link are sent, its memory is written.
     pub operation: Operation,
 }
 
-impl Way {
+impl MeasuredPath {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self { tool: Tool::Verbs, operation: Operation::Send },
@@ -61,7 +61,7 @@ impl Way {
     ];
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for MeasuredPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.tool, self.operation) {
             (Tool::Link, Operation::Send) => f.pad("messages of a link"),
@@ -128,12 +128,12 @@ pub struct Record {
     pub samples: Vec<f64>,
 }
 
-/// How Causeway does beside perftest, in one way and quantity.
+/// How Causeway does beside perftest, in one path and quantity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// What moves the bytes.
     #[serde(flatten)]
-    pub way: Way,
+    pub path: MeasuredPath,
     /// What is compared: medians, Causeway's over perftest's.
     pub quantity: Quantity,
     /// The ratio of each size and setting.
@@ -183,11 +183,11 @@ impl Run {
     pub fn comparisons(&self) -> Vec<Comparison> {
         let mut all = Vec::new();
         for quantity in Quantity::ALL {
-            for way in Way::ALL {
+            for path in MeasuredPath::ALL {
                 let wanted = |record: &&Record| {
-                    record.tool == way.tool
+                    record.tool == path.tool
                         && record.case.quantity == quantity
-                        && record.case.operation == way.operation
+                        && record.case.operation == path.operation
                 };
                 let ratio = |record: &Record| {
                     let theirs = self.record(record.case, record.setting, Tool::Perftest)?;
@@ -198,7 +198,7 @@ impl Run {
                 if !ratios.is_empty() {
                     let logarithms: f64 = ratios.iter().map(|(_, _, ratio)| ratio.ln()).sum();
                     let mean = (logarithms / ratios.len() as f64).exp();
-                    all.push(Comparison { way, quantity, ratios, mean });
+                    all.push(Comparison { path, quantity, ratios, mean });
                 }
             }
         }
@@ -271,7 +271,7 @@ pub(crate) mod tests {
             record.summary.median = 1.0;
         }
         let comparisons = run.comparisons();
-        assert_eq!(comparisons.len(), 2 * Way::ALL.len());
+        assert_eq!(comparisons.len(), 2 * MeasuredPath::ALL.len());
         let sends = &comparisons[0];
         assert!((sends.worst() - 1.0).abs() < 1e-9 && sends.mean > 1.0 && sends.mean < 1.0 / 0.9);
         let latencies = comparisons.last().unwrap();

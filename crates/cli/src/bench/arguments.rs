@@ -53,7 +53,7 @@ pub struct CopyArguments {
         hide_possible_values = true,
         default_value = "to,from"
     )]
-    direction: Vec<Way>,
+    direction: Vec<DirectionOption>,
     #[command(flatten)]
     common: Common,
 }
@@ -81,7 +81,7 @@ enum Memory {
 
 /// Directions on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Way {
+enum DirectionOption {
     To,
     From,
 }
@@ -212,12 +212,12 @@ impl CopyArguments {
                 Path::WithinDevice => Memory::Device,
                 Path::Peer => Memory::Peer,
             };
-            let way = match path.direction() {
-                Direction::ToDevice => Some(Way::To),
-                Direction::FromDevice => Some(Way::From),
+            let direction = match path.direction() {
+                Direction::ToDevice => Some(DirectionOption::To),
+                Direction::FromDevice => Some(DirectionOption::From),
                 Direction::Device => None,
             };
-            memory.contains(&kind) && way.is_none_or(|way| self.direction.contains(&way))
+            memory.contains(&kind) && direction.is_none_or(|direction| self.direction.contains(&direction))
         };
         let of_path = |path: Path| {
             let sizes = sizes.bytes().iter().copied().filter(move |bytes| path.takes(*bytes));
