@@ -63,7 +63,6 @@ fn copies_are_measured_on_two_servers_in_one_run() {
         for target in 0..2 {
             assert_eq!(samples(&run, case, target), 7, "{}", run["cases"][case]);
         }
-        assert_eq!(run["cases"][case]["outcomes"][0]["measured"]["verified"], true);
     }
     // The software GPU is one device.
     assert!(run["cases"][21]["outcomes"][0]["refused"]["reason"].is_string(), "{}", run["cases"][21]);

@@ -104,7 +104,7 @@ pub fn json(run: &Run) -> String {
 }
 
 const COLUMNS: &str = "case,bytes,arguments,target,device,quantity,unit,repetitions,median,p5,p95,mean,relative_deviation,\
-    processor_s_per_gb,verified\n";
+    processor_s_per_gb\n";
 
 /// The run as CSV: one line for each quantity of each case on each target. Quantities are `done` and `returned`, in
 /// microseconds, and `rate`, in GB/s.
@@ -132,8 +132,7 @@ pub fn csv(run: &Run) -> String {
                 let processor = figures.processor_s_per_gb.map(|value| value.to_string()).unwrap_or_default();
                 let _ = writeln!(
                     out,
-                    "{begin},{quantity},{unit},{count},{median},{p5},{p95},{mean},{relative_deviation},{processor},{}",
-                    figures.verified
+                    "{begin},{quantity},{unit},{count},{median},{p5},{p95},{mean},{relative_deviation},{processor}"
                 );
             }
         }

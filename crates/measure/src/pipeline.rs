@@ -144,7 +144,7 @@ mod tests {
         let outcome = |done: &[f64; 4]| {
             let done = done.to_vec();
             let samples = Samples { returned_us: done.clone(), processor_s: done.clone(), done_us: done };
-            Figures::of(case, true, samples).map(|figures| Outcome::Measured(Box::new(figures)))
+            Figures::of(case, samples).map(|figures| Outcome::Measured(Box::new(figures)))
         };
         run.cases = vec![CaseRecord { case, outcomes: times.iter().map(outcome).collect() }];
         let server = run.targets.pop().expect("the example has a server");

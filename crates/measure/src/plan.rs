@@ -22,8 +22,6 @@ pub struct Plan {
     pub repetitions: u32,
     /// How long a target may take for a case of more than [`ALL_REPETITIONS_UP_TO`] bytes.
     pub budget: Duration,
-    /// Whether the content of copies is checked before they are timed.
-    pub verify: bool,
 }
 
 impl Plan {
@@ -82,7 +80,7 @@ mod tests {
     use super::*;
     use crate::case::{Path, Wait};
 
-    const PLAN: Plan = Plan { repetitions: 100, budget: Duration::from_secs(1), verify: true };
+    const PLAN: Plan = Plan { repetitions: 100, budget: Duration::from_secs(1) };
 
     fn copy(bytes: u64) -> Case {
         Case::Copy { path: Path::PinnedToDevice, bytes }

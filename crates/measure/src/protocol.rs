@@ -17,8 +17,6 @@ pub enum Request {
     Prepare {
         /// The case.
         case: Case,
-        /// Whether the content of copies is to be checked.
-        verify: bool,
     },
     /// Carry copies by these plans from now on, in the language of `CAUSEWAY_PIPELINE`.
     UsePlans {
@@ -166,7 +164,7 @@ mod tests {
             Case::Launches { arguments: 4096 },
         ];
         let mut pipe = Vec::new();
-        let mut requests = cases.map(|case| Request::Prepare { case, verify: true }).to_vec();
+        let mut requests = cases.map(|case| Request::Prepare { case }).to_vec();
         requests.extend([None, Some("8x4M".into())].map(|plans| Request::UsePlans { plans }));
         for request in &requests {
             write(&mut pipe, request).unwrap();

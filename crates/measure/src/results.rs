@@ -102,8 +102,6 @@ pub enum Outcome {
 /// The figures of a case on one target.
 #[derive(Debug, Serialize)]
 pub struct Figures {
-    /// Whether content was compared before the times were taken.
-    pub verified: bool,
     /// Microseconds until the work was done.
     pub done_us: Summary,
     /// Microseconds until the call returned, where that may be earlier.
@@ -118,7 +116,7 @@ pub struct Figures {
 
 impl Figures {
     /// Computes the figures; none without samples.
-    pub fn of(case: Case, verified: bool, samples: Samples) -> Option<Self> {
+    pub fn of(case: Case, samples: Samples) -> Option<Self> {
         let done_us = Summary::of(&samples.done_us)?;
         let returned_us = case.returns_early().then(|| Summary::of(&samples.returned_us)).flatten();
         let bytes = case.bytes();
@@ -128,7 +126,7 @@ impl Figures {
             let gigabytes = (bytes * case.row()) as f64 * samples.processor_s.len() as f64 / 1e9;
             samples.processor_s.iter().sum::<f64>() / gigabytes
         });
-        Some(Self { verified, done_us, returned_us, gb_per_s, processor_s_per_gb, samples })
+        Some(Self { done_us, returned_us, gb_per_s, processor_s_per_gb, samples })
     }
 }
 
@@ -213,7 +211,7 @@ pub(crate) mod tests {
             let time = |spread: f64| case.bytes() as f64 / 1e3 / rate * spread;
             let times = vec![time(0.9), time(1.0), time(1.2)];
             let samples = Samples { returned_us: times.clone(), done_us: times, processor_s: vec![1e-6; 3] };
-            Figures::of(case, true, samples).map(|figures| Outcome::Measured(Box::new(figures)))
+            Figures::of(case, samples).map(|figures| Outcome::Measured(Box::new(figures)))
         };
         let copies = |path| (0..4).map(move |step| Case::Copy { path, bytes: 1 << (8 * step) });
         let mut cases: Vec<CaseRecord> = [Path::PageableToDevice, Path::PinnedFromDevice]
@@ -248,7 +246,7 @@ pub(crate) mod tests {
     #[test]
     fn a_megabyte_in_a_millisecond_is_a_gigabyte_in_a_second() {
         let case = Case::Copy { path: Path::PinnedToDevice, bytes: 1_000_000 };
-        let figures = Figures::of(case, true, samples()).unwrap();
+        let figures = Figures::of(case, samples()).unwrap();
         assert!((figures.gb_per_s.unwrap().median - 1.0).abs() < 1e-9);
         assert!((figures.processor_s_per_gb.unwrap() - 0.5).abs() < 1e-9);
         assert_eq!(figures.returned_us.unwrap().median, 1.0);
@@ -257,13 +255,13 @@ pub(crate) mod tests {
     #[test]
     fn processor_time_of_a_row_is_for_all_its_copies() {
         let case = Case::Copy { path: Path::AsyncToDevice, bytes: 1_000_000 };
-        let figures = Figures::of(case, true, samples()).unwrap();
+        let figures = Figures::of(case, samples()).unwrap();
         assert!((figures.processor_s_per_gb.unwrap() - 0.5 / 16.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_copies_nothing_has_no_rate() {
-        let figures = Figures::of(Case::Wait { wait: Wait::QueryIdle }, true, samples()).unwrap();
+        let figures = Figures::of(Case::Wait { wait: Wait::QueryIdle }, samples()).unwrap();
         assert!(figures.gb_per_s.is_none() && figures.processor_s_per_gb.is_none());
         assert!(figures.returned_us.is_none());
     }

@@ -175,7 +175,7 @@ fn measure_case<M: Measurer>(
     all.into_iter()
         .map(|progress| match progress {
             Progress::Going(samples) => {
-                let figures = Figures::of(case, plan.verify, samples)?;
+                let figures = Figures::of(case, samples)?;
                 Some(Outcome::Measured(Box::new(figures)))
             }
             Progress::Over(outcome) => outcome,
@@ -185,7 +185,7 @@ fn measure_case<M: Measurer>(
 
 /// Gets a target ready for a case and warms it up; also says how long the last repetition took.
 fn prepare<M: Measurer>(case: Case, plan: &Plan, target: &mut TargetState<M>) -> (Progress, Duration) {
-    match target.ask(&Request::Prepare { case, verify: plan.verify }) {
+    match target.ask(&Request::Prepare { case }) {
         Some(Reply::Prepared) => {}
         other => return (Progress::Over(other.map(outcome)), Duration::ZERO),
     }
@@ -253,7 +253,7 @@ mod tests {
         TargetState::Measuring(Recording { name, log, answer: Box::new(answer) })
     }
 
-    const PLAN: Plan = Plan { repetitions: 4, budget: Duration::from_secs(1), verify: true };
+    const PLAN: Plan = Plan { repetitions: 4, budget: Duration::from_secs(1) };
     const CASES: [Case; 2] =
         [Case::Wait { wait: Wait::QueryIdle }, Case::Copy { path: Path::Peer, bytes: 1 << 20 }];
 

@@ -110,9 +110,6 @@ pub struct Common {
     /// A short look: 10 repetitions, 0.2 seconds for a large size, fewer sizes.
     #[arg(long)]
     quick: bool,
-    /// Do not compare the content of copies before they are timed.
-    #[arg(long)]
-    no_verify: bool,
     /// A folder for the results: tables as CSV, everything with the single times as JSON, plots as SVG. It is made when it
     /// is not there.
     #[arg(long, value_name = "DIR")]
@@ -178,7 +175,6 @@ impl Arguments {
         Plan {
             repetitions: common.repetitions.unwrap_or(repetitions),
             budget: common.budget.unwrap_or(budget),
-            verify: !common.no_verify,
         }
     }
 
@@ -275,8 +271,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_goes_before_quick() {
-        let plan = bench(&["copy", "--quick", "--repetitions", "50", "--no-verify"]).plan();
-        assert_eq!(plan, Plan { repetitions: 50, budget: Duration::from_millis(200), verify: false });
+        let plan = bench(&["copy", "--quick", "--repetitions", "50"]).plan();
+        assert_eq!(plan, Plan { repetitions: 50, budget: Duration::from_millis(200) });
         assert_eq!(bench(&["latency", "--budget", "2.5"]).plan().budget, Duration::from_millis(2500));
     }
 

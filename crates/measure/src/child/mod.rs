@@ -57,7 +57,7 @@ enum Prepared {
 }
 
 impl Prepared {
-    fn new(gpu: &'static Gpu, case: Case, verify: bool) -> Result<Self, Trouble> {
+    fn new(gpu: &'static Gpu, case: Case) -> Result<Self, Trouble> {
         let too_large = |_| Trouble::Refused("the size does not fit this machine's addresses".to_owned());
         let mut prepared = match case {
             Case::Copy { path, bytes } => {
@@ -66,13 +66,11 @@ impl Prepared {
             Case::Wait { wait } => Self::Waiting(Waiting::new(gpu, wait)?),
             Case::Launches { arguments } => Self::Launches(Kernel::new(gpu, arguments)?),
         };
-        if verify {
-            match &mut prepared {
-                Self::Copies(copies) => copies.verify(),
-                Self::Waiting(waiting) => waiting.verify(),
-                Self::Launches(kernel) => kernel.verify(),
-            }?;
-        }
+        match &mut prepared {
+            Self::Copies(copies) => copies.verify(),
+            Self::Waiting(waiting) => waiting.verify(),
+            Self::Launches(kernel) => kernel.verify(),
+        }?;
         Ok(prepared)
     }
 
@@ -136,10 +134,10 @@ pub fn serve(library: &Path, native: bool) -> Result<(), MessageError> {
     let (mut prepared, mut known_plans) = (None, None);
     while let Some(request) = protocol::read(&mut requests)? {
         let reply = match request {
-            Request::Prepare { case, verify } => {
+            Request::Prepare { case } => {
                 // The buffers of the case before go first.
                 drop(prepared.take());
-                match Prepared::new(gpu, case, verify) {
+                match Prepared::new(gpu, case) {
                     Ok(ready) => {
                         prepared = Some(ready);
                         Reply::Prepared
