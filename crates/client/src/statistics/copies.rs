@@ -7,6 +7,7 @@ use causeway_link::{Counters, TransportKind};
 use causeway_pipeline::Direction;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -33,14 +34,23 @@ pub enum Between {
 }
 
 impl Between {
-    /// Every one, and its name in the report.
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Device, "device"),
-        (Self::Link(TransportKind::Shm), "shm"),
-        (Self::Link(TransportKind::Verbs), "verbs"),
-        (Self::Link(TransportKind::Tcp), "tcp"),
-        (Self::Client, "client"),
-    ];
+    /// How many there are.
+    const COUNT: usize = 2 + TransportKind::ALL.len();
+
+    /// Every one, in the order of the report.
+    fn all() -> impl Iterator<Item = Self> {
+        let links = TransportKind::ALL.into_iter().map(Self::Link);
+        iter::once(Self::Device).chain(links).chain([Self::Client])
+    }
+
+    /// Its name in the report.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Link(kind) => kind.name(),
+            Self::Client => "client",
+        }
+    }
 }
 
 /// Copies and their bytes.
@@ -70,14 +80,14 @@ struct Counts {
     carried: [[Count; 3]; 2],
     /// Those from or into memory that is not pinned, by direction.
     pageable: [Count; 2],
-    /// Those between devices of two servers, in the order of [`Between::ALL`].
-    between: [Count; Between::ALL.len()],
+    /// Those between devices of two servers, in the order of [`Between::all`].
+    between: [Count; Between::COUNT],
 }
 
 static COPIES: Counts = Counts {
     carried: [const { [const { Count::zero() }; 3] }; 2],
     pageable: [const { Count::zero() }; 2],
-    between: [const { Count::zero() }; Between::ALL.len()],
+    between: [const { Count::zero() }; Between::COUNT],
 };
 
 /// Counts a copy, if anybody wants to know.
@@ -93,7 +103,7 @@ pub fn count(direction: Direction, by: By, host: &HostRegion) {
 
 /// Counts a copy between devices of two servers, if anybody wants to know.
 pub fn count_between(between: Between, bytes: u64) {
-    let place = Between::ALL.iter().position(|(known, _)| *known == between);
+    let place = Between::all().position(|known| known == between);
     if let Some(place) = place.filter(|_| is_wanted()) {
         COPIES.between[place].add(bytes as usize);
     }
@@ -172,10 +182,9 @@ pub fn report(via: TransportKind, link: &Counters) -> Copies {
             link.direct_bytes_received,
             link.registered_bytes_received,
         ),
-        between_servers: Between::ALL
-            .iter()
+        between_servers: Between::all()
             .zip(&COPIES.between)
-            .map(|((_, name), count)| (*name, count.now()))
+            .map(|(between, count)| (between.name(), count.now()))
             .collect(),
     }
 }

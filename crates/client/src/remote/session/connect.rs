@@ -19,7 +19,7 @@ use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{CUDA_LAUNCH_BLOCKING, ON, SOCKET_DIR, SYNC, VIA};
-use causeway_link::{ConnectOptions, Reception, TransportChoice, TransportKind, describe_process};
+use causeway_link::{ConnectOptions, Reception, TransportChoice, describe_process};
 use causeway_pipeline::DEFAULT_LANES;
 use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
@@ -136,7 +136,7 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
         socket_folder: PROCESS.path(&SOCKET_DIR),
         ..ConnectOptions::default()
     };
-    let planned = plans::of_user().most_lanes(TransportKind::Tcp);
+    let planned = plans::of_user().most_lanes();
     if options.lanes_by_distance && planned > 0 {
         // As many as the user's plans ask for, so that they can be had.
         (hello.lanes, options.lanes_by_distance) = (planned.max(DEFAULT_LANES), false);
