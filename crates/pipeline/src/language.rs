@@ -18,10 +18,12 @@ use core::fmt;
 use causeway_config::Size;
 use thiserror::Error;
 
-use super::VARIABLE;
 use super::plan::{Direction, Plan};
 use super::table::{Change, Rule, Table};
 use super::transport_kind::TransportKind;
+
+/// The variable that holds the user's table.
+pub const VARIABLE: &str = causeway_config::table::PIPELINE.name;
 
 /// Why a text is no table. Each sentence says what was found, what was expected and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

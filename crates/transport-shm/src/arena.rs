@@ -12,13 +12,13 @@ use causeway_sync::wake_flag;
 use causeway_wire::chunk::{ChunkError, ChunkHeader};
 use parking_lot::Mutex;
 
-use super::Violation;
 use super::layout::{Direction, Word};
-use super::patience;
 use super::ring::{
-    ANNOUNCEMENT_WORDS, EntryConsumer, EntryProducer, RETURN_WORDS, announcer, collector, returner, taker,
+    ANNOUNCEMENT_WORDS, EntryConsumer, EntryProducer, RETURN_WORDS, announcer, collector, patience, returner,
+    taker,
 };
 use super::segment::Segment;
+use super::violation::Violation;
 use causeway_transport::LinkError;
 use causeway_transport::slots::{LARGEST_PIECE, SLOT, Slots};
 use causeway_transport::staging::{Lease, Lends, Owns, Piece, Region};

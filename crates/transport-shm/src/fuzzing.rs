@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
 
-use super::Violation;
 use super::arena::{Borrower, Lender, region};
 use super::layout::{Direction, LINE, Layout, RING, Word};
 use super::ring::{
@@ -17,6 +16,7 @@ use super::ring::{
 };
 use super::segment::Segment;
 use super::side::Message;
+use super::violation::Violation;
 use causeway_transport::LinkError;
 use causeway_transport::slots::{SLOT, STAGING_LIMITS};
 use causeway_transport::staging::{Lease, Piece};

@@ -18,11 +18,12 @@ use causeway_wire::handshake::{
     Answer, JoinHello, Locality, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SharedMemory,
 };
 
-use super::JoinError;
+use super::error::JoinError;
 use super::layout::Layout;
 use super::segment::{Segment, SegmentError};
 use super::side::{Message, Peer, Said};
-use super::transfers::{Role, parts};
+use super::state::Role;
+use super::transfers::parts;
 use causeway_access::local::SOCKET_PREFIX;
 use causeway_access::target::Endpoint;
 use causeway_connection::Dial;

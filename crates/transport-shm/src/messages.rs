@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use causeway_sync::wake_flag::{self, BUSY, POLLING};
 
 use super::layout::{Direction, Word};
-use super::patience;
-use super::ring::{ByteConsumer, ByteProducer};
+use super::ring::{ByteConsumer, ByteProducer, patience};
 use super::segment::Segment;
-use super::transfers::State;
+use super::state::State;
 use causeway_transport::{LinkError, Shared};
 use causeway_transport::{ReceiveMessages, SendMessages};
 

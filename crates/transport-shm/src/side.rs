@@ -14,7 +14,7 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-use super::Violation;
+use super::violation::Violation;
 use causeway_transport::LinkError;
 
 /// The first four bytes of every message.

@@ -7,15 +7,16 @@ use causeway_ibverbs::{Completion, Outcome, Receive};
 use causeway_wire::chunk::{ChunkError, ChunkHeader};
 
 use super::ends::{RECEIVE_MARK, ReceiveLayout};
+use super::failure::{Failure, Violation};
+use super::looking::Was;
 use super::message::{
     ANNOUNCEMENT, Announcement, CONTROL, GivenBack, HEADER, Header, InSlots, Kind, Offer, parse_returns,
 };
-use super::messages::{Filled, Lies};
 use super::operation::Operation;
 use super::parts::Joins;
 use super::pieces::slots_for;
+use super::received::{Filled, Lies};
 use super::state::State;
-use super::{Failure, Violation};
 use causeway_transport::slots::{LARGEST_PIECE, SLOT};
 use causeway_transport::staging::Lease;
 use causeway_transport::{Keeper, LinkError};
@@ -32,14 +33,6 @@ pub struct Found {
     pub keepers: Vec<Keeper>,
     /// Bytes of it that went straight to a GPU.
     pub direct_bytes: u64,
-}
-
-/// What came in a receive.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Was {
-    Control,
-    Extra,
-    Hello,
 }
 
 impl State {

@@ -7,17 +7,12 @@ use causeway_ibverbs::{
     Port, ProtectionDomain, QueuePair, Receive, RegisterError, Transport, choose, gid,
 };
 
-use super::JoinError;
-use super::look::AT_ONCE;
-use super::message::CONTROL;
+use super::error::JoinError;
+use super::looking::AT_ONCE;
+use super::message::{CONTROL, FRAME_MESSAGE};
 use super::path::send_layout;
 use super::settings::{Room, Settings};
 use causeway_transport::slots::SLOT;
-
-/// Bytes of a message with frames, header included: five packets of the largest MTU. A full batch of 64 KiB
-/// takes four of them, and a transfer of 16 KiB goes with its announcement. Each message has an
-/// acknowledgement, and each receive is so long.
-pub const FRAME_MESSAGE: usize = 20 << 10;
 
 /// The least staging that is tried where memory cannot be registered.
 const LEAST_STAGING: usize = 1 << 20;

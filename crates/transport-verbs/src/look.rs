@@ -5,54 +5,33 @@
 //! thread of ours now and then. Looking is done by one of them at a time; what the others find, they find in
 //! what that one has put down.
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use causeway_ibverbs::{Completion, Receive};
+use causeway_transport::slots::SLOT;
+use causeway_transport::staging::Lease;
 use causeway_wire::chunk::ChunkHeader;
 use parking_lot::MutexGuard;
 
-use super::Failure;
-use super::come::{Found, Was};
-use super::credit::Class;
-use super::ends::{RECEIVE_MARK, ReceiveLayout};
-use super::parts::Joins;
-use super::path::Path;
-use super::state::State;
-use causeway_transport::slots::SLOT;
-use causeway_transport::staging::Lease;
+use crate::come::Found;
+use crate::credit::Class;
+use crate::ends::RECEIVE_MARK;
+use crate::failure::Failure;
+use crate::looking::{AT_ONCE, Looking, RETURNS_WAIT, Was};
+use crate::path::Path;
+use crate::state::State;
 
-/// Completions that are taken at a time.
-pub const AT_ONCE: usize = 32;
+/// How often the [stand-in](crate::stand_in) looks.
+const EVERY: Duration = Duration::from_millis(1);
+
+/// Times in a row that the stand-in finds the receiver looking, after which it parks.
+const MANY_TIMES: u32 = 64;
 
 /// What is given back while a thread looks goes to the peer when it is so much, or an eighth of the slots.
 /// Otherwise it goes with what is posted next, or before the thread sleeps: a message for each short piece
 /// would cost as much as the piece.
 const RETURNS_AT_ONCE: usize = 24;
-
-thread_local! {
-    /// Whether this thread looks, and will see to what is given back meanwhile.
-    pub(super) static RETURNS_WAIT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The one who looks.
-pub struct Looking {
-    completions: [Completion; AT_ONCE],
-    joins: Joins,
-    /// Those of transfers that come where they belong.
-    placed: Joins,
-    /// For each path: receives to be posted again, and of what they were.
-    again: Vec<Vec<(Receive, Was)>>,
-}
-
-impl Looking {
-    /// Nobody has looked yet, on so many paths.
-    pub fn new(paths: usize) -> Self {
-        let completions = [Completion::default(); AT_ONCE];
-        let (joins, placed) = Default::default();
-        Self { completions, joins, placed, again: (0..paths).map(|_| Vec::new()).collect() }
-    }
-}
 
 impl State {
     /// Looks for completions, unless somebody does. Whether there were any.
@@ -105,13 +84,6 @@ impl State {
         true
     }
 
-    /// A receive, to be posted again.
-    pub(super) fn receive(&self, path: usize, receive: usize) -> Receive {
-        let offset = ReceiveLayout::new(self.depth).offset(path, receive);
-        let segment = self.receives.region().segment(offset, ReceiveLayout::size(path));
-        Receive { id: RECEIVE_MARK | receive as u64, segment }
-    }
-
     fn post_again(&self, path: &Path, again: &mut Vec<(Receive, Was)>) -> Result<(), Failure> {
         if again.is_empty() {
             return Ok(());
@@ -133,5 +105,23 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Looks for completions while the receiver of frames is busy, until the link ends.
+    pub(super) fn stand_in(&self) {
+        let mut times = 0;
+        while !self.is_over() {
+            std::thread::sleep(EVERY);
+            if !self.stand_in.is_attended() {
+                times = 0;
+                while self.look() {}
+                self.give_back_the_rest();
+            } else if times < MANY_TIMES {
+                times += 1;
+            } else {
+                times = 0;
+                self.stand_in.park(|| self.is_over());
+            }
+        }
     }
 }

@@ -6,8 +6,8 @@
 use causeway_ibverbs::RemoteMemory;
 use causeway_wire::chunk::ChunkHeader;
 
-use super::Violation;
 use super::credit::Returned;
+use super::failure::Violation;
 use causeway_transport::slots::{SLOT, STAGING_LIMITS};
 
 /// Bytes of the header.
@@ -18,6 +18,10 @@ pub const ANNOUNCEMENT: usize = 48;
 pub const OFFER: usize = ANNOUNCEMENT + 16;
 /// The longest control message.
 pub const CONTROL: usize = 256;
+/// Bytes of a message with frames, header included: five packets of the largest MTU. A full batch of 64 KiB
+/// takes four of them, and a transfer of 16 KiB goes with its announcement. Each message has an
+/// acknowledgement, and each receive is so long.
+pub const FRAME_MESSAGE: usize = 20 << 10;
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use causeway_ibverbs::{Receive, RemoteMemory, Transport};
 use causeway_wire::chunk::ChunkHeader;
 
-use super::Failure;
 use super::credit::Class;
+use super::failure::Failure;
 use super::message::{Announcement, CONTROL, GivenBack};
 use super::parts::LONGEST_REQUEST;
 use super::path::SlotFrames;
+use super::received::Lies;
 use super::state::State;
 use super::waiting::InVain;
 use causeway_transport::slots::SLOT;
@@ -46,28 +47,6 @@ const LONG: usize = 64 << 10;
 /// So many runs of slots are given back in a message of their own. One waits for frames of this side that
 /// take it along, as an answer does, or for a thread that has [looked in vain](InVain::is_long).
 const BY_THEMSELVES: usize = 2;
-
-/// Where bytes of frames lie.
-pub enum Lies {
-    /// In a receive, by its number; then their offset is that in the receives' buffer.
-    InReceive(usize),
-    /// In a run of slots, by the first one; then it is that in the arena.
-    InSlots(u32),
-}
-
-/// Bytes of frames that have come.
-pub struct Filled {
-    pub lies: Lies,
-    pub at: usize,
-    pub end: usize,
-}
-
-impl Filled {
-    /// Whether they keep a receive from being posted.
-    pub fn is_in_receive(&self) -> bool {
-        matches!(self.lies, Lies::InReceive(_))
-    }
-}
 
 /// What lies free again when frames have been read.
 #[derive(Default)]
@@ -226,9 +205,5 @@ impl State {
             self.pump_first()?;
         }
         Ok(())
-    }
-
-    pub(super) fn has_frames(&self) -> bool {
-        !self.incoming.lock().is_empty()
     }
 }

@@ -5,12 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::state::State;
-use causeway_transport::{LinkError, Pending, Shared};
-
-/// What follows when work is done, or when it never will be because the link has ended. It runs once, on some
-/// thread of the link, and must be short.
-pub type Then = Box<dyn FnOnce(Result<(), LinkError>) + Send>;
+use causeway_transport::{LinkError, Then};
 
 /// Work of one or more requests, on whichever queue pairs.
 pub struct Operation {
@@ -49,26 +44,6 @@ impl Operation {
     /// Whether what follows has been done.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
-    }
-}
-
-/// An operation that reads memory of somebody who waits for its end.
-pub struct PendingOperation {
-    pub link: Arc<Shared>,
-    pub state: Arc<State>,
-    pub operation: Arc<Operation>,
-}
-
-impl Pending for PendingOperation {
-    fn wait(&self) -> Result<(), LinkError> {
-        let waited = self.state.wait_for(|| Ok(self.operation.is_over().then_some(())));
-        // Whoever waits hears of the loss of the link after its owner has.
-        waited.map_err(|error| self.link.lose(error))
-    }
-
-    fn release(&self) {
-        // After the end of the link nothing reads the memory any more.
-        let _ = self.wait();
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use causeway_wire::chunk::ChunkHeader;
 
-use super::Violation;
+use super::failure::Violation;
 use super::message::Announcement;
 
 /// No part is shorter than this, but for the last of a piece: less is not worth a request of its own.

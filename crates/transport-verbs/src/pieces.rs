@@ -1,24 +1,18 @@
 //! Which slots are lent to whom, and who is told of pieces that have come?
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use causeway_wire::chunk::ChunkHeader;
 
-use super::look::RETURNS_WAIT;
+use super::failure::{Failure, Violation};
+use super::looking::RETURNS_WAIT;
 use super::message::GivenBack;
-use super::state::State;
-use super::{Failure, Violation};
+use super::state::{Owner, State};
+use causeway_transport::delivery::deliver;
 use causeway_transport::slots::{LARGEST_PIECE, SLOT};
-use causeway_transport::staging::{Lease, Lends, Owns, Piece, deliver};
+use causeway_transport::staging::{Lease, Lends, Owns, Piece};
 use causeway_transport::{LinkError, Shared};
-
-/// Who is told of pieces.
-pub enum Owner {
-    /// Nobody yet.
-    Early(Vec<(ChunkHeader, Lease)>),
-    Known(Weak<Shared>),
-}
 
 /// How many slots hold `bytes`; one for none, so that there are never more pieces than slots.
 pub fn slots_for(bytes: usize) -> u32 {
@@ -113,6 +107,13 @@ impl State {
         }
         if let Err(failure) = self.pump_first() {
             self.fail(failure.into());
+        }
+    }
+
+    /// Sends what was given back while this thread looked, if nothing else has taken it along.
+    pub fn give_back_the_rest(&self) {
+        if !self.returns.lock().is_empty() {
+            self.pump();
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::Violation;
+use super::failure::Violation;
 
 /// The account of a send queue; `T` is what follows from the end of a request.
 #[derive(Debug, Clone)]

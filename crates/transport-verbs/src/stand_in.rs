@@ -5,17 +5,8 @@
 //! command wakes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use causeway_sync::Parker;
-
-use super::state::State;
-
-/// How often it looks.
-const EVERY: Duration = Duration::from_millis(1);
-
-/// Times in a row that it finds the receiver looking, after which it parks.
-const MANY_TIMES: u32 = 64;
 
 /// Whether somebody has to look in the receiver's place.
 #[derive(Default)]
@@ -48,28 +39,8 @@ impl StandIn {
     }
 
     /// Parks until the receiver is busy, or `is_over` is the case when somebody wakes it.
-    fn park(&self, is_over: impl Fn() -> bool) {
+    pub fn park(&self, is_over: impl Fn() -> bool) {
         self.parker.park_unless(|| !self.is_attended() || is_over());
-    }
-}
-
-impl State {
-    /// Looks for completions while the receiver of frames is busy, until the link ends.
-    pub(super) fn stand_in(&self) {
-        let mut times = 0;
-        while !self.is_over() {
-            std::thread::sleep(EVERY);
-            if !self.stand_in.is_attended() {
-                times = 0;
-                while self.look() {}
-                self.give_back_the_rest();
-            } else if times < MANY_TIMES {
-                times += 1;
-            } else {
-                times = 0;
-                self.stand_in.park(|| self.is_over());
-            }
-        }
     }
 }
 

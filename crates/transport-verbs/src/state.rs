@@ -8,33 +8,27 @@ use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use causeway_ibverbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, RemoteMemory};
+use causeway_ibverbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, Receive, RemoteMemory};
+use causeway_sync::{EventCount, EventfdWake};
+use causeway_transport::line::Line;
+use causeway_transport::slots::{SLOT, Slots};
+use causeway_transport::staging::Lease;
+use causeway_transport::{LinkError, Shared};
+use causeway_wire::chunk::ChunkHeader;
 use parking_lot::{Mutex, RwLock};
 
-use super::Failure;
-use super::ends::ReceiveLayout;
-use super::known::Known;
-use super::look::Looking;
-use super::message::GivenBack;
-use super::messages::Filled;
-use super::one_sided::Lendings;
-use super::path::Path;
-use super::pieces::Owner;
-use super::settings::Preference;
-use super::stand_in::StandIn;
-use causeway_sync::{EventCount, EventfdWake};
-use causeway_transport::LinkError;
-use causeway_transport::line::Line;
-use causeway_transport::slots::SLOT;
-use causeway_transport::slots::Slots;
-
-/// How long the end of a link waits for what has been posted.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-/// How long queue pairs that have ended may take to give their requests back before they are destroyed all
-/// the same.
-const GIVING_BACK: Duration = Duration::from_millis(200);
+use crate::ends::{RECEIVE_MARK, ReceiveLayout};
+use crate::failure::Failure;
+use crate::known::Known;
+use crate::lendings::Lendings;
+use crate::looking::Looking;
+use crate::message::GivenBack;
+use crate::path::Path;
+use crate::received::Filled;
+use crate::settings::Preference;
+use crate::stand_in::StandIn;
 
 /// What the threads of a link over verbs have in common. The paths stand first, so that their queue pairs end
 /// before the memory does.
@@ -77,7 +71,7 @@ pub struct State {
     pub(super) hellos: AtomicU32,
     /// Receives that queue pairs have given back because they have ended.
     pub(super) flushed: AtomicU32,
-    over: AtomicBool,
+    pub(super) over: AtomicBool,
     failure: OnceLock<LinkError>,
     /// Polls that have found something, and the end of the link.
     pub(super) polled: EventCount,
@@ -87,6 +81,13 @@ pub struct State {
     sockets: OnceLock<[TcpStream; 2]>,
     pub(super) poll: Duration,
     pub(super) stand_in: StandIn,
+}
+
+/// Who is told of pieces.
+pub enum Owner {
+    /// Nobody yet.
+    Early(Vec<(ChunkHeader, Lease)>),
+    Known(Weak<Shared>),
 }
 
 /// What a state is made of.
@@ -207,26 +208,6 @@ impl State {
         self.polled.notify_all();
     }
 
-    /// Waits until what has been posted is known to be with the peer, for a while.
-    pub fn say_last_words(&self) {
-        let deadline = Instant::now() + LAST_WORDS;
-        let Some(path) = self.paths.first().filter(|_| !self.is_over()) else { return };
-        let mut marker = None;
-        while !self.is_over() && Instant::now() < deadline {
-            match marker {
-                None => match path.post_marker(self.peer_arena) {
-                    Ok(posted) => marker = posted,
-                    Err(_) => return,
-                },
-                Some(id) if path.completed() >= id => return,
-                Some(_) => {}
-            }
-            if !self.look() {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        }
-    }
-
     /// Posts what waits for room on all paths.
     pub fn pump(&self) {
         self.pump_with(true);
@@ -248,43 +229,25 @@ impl State {
         path.pump(&self.messages, Some(&self.returns), self.stand_in.is_attended())
     }
 
-    /// Sends the first message on each path.
-    pub fn greet(&self) -> Result<(), LinkError> {
-        Ok(self.paths.iter().try_for_each(|path| path.post_hello(&self.messages))?)
-    }
-
-    /// Waits until the first message of the peer has come on each path.
-    pub fn wait_for_greetings(&self, deadline: Instant) -> Result<(), LinkError> {
-        let all = self.paths.len() as u32;
-        self.wait_for(|| match self.hellos.load(Ordering::Relaxed) {
-            come if come >= all => Ok(Some(())),
-            _ if Instant::now() < deadline => Ok(None),
-            _ => Err(LinkError::PeerSilent),
-        })
-    }
-}
-
-impl Drop for State {
-    /// Queue pairs are destroyed when they are idle: a device that is still at work for one that is going
-    /// away has more to get wrong (Soft-RoCE of Linux 6.1 waits for itself then, on a machine with one
-    /// processor).
-    fn drop(&mut self) {
+    /// Ends every operation, and lets go of all that is lent to the peer: the link has ended.
+    pub(super) fn abandon(&self) {
+        let cause = self.cause();
         for path in &self.paths {
-            // One that has failed has ended already.
-            let _ = path.pair().end();
+            path.abandon().iter().for_each(|operation| operation.fail(&cause));
         }
-        self.over.store(true, Ordering::SeqCst);
-        let posted = self.paths.len() * ReceiveLayout::new(self.depth).count();
-        let deadline = Instant::now() + GIVING_BACK;
-        while Instant::now() < deadline {
-            let kept = self.incoming.lock().iter().filter(|filled| filled.is_in_receive()).count();
-            let back = self.flushed.load(Ordering::Relaxed) as usize + kept;
-            if back >= posted {
-                break;
-            }
-            if !self.look() {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-        }
+        let keepers = self.lendings.lock().end_all();
+        drop(keepers);
+    }
+
+    /// A receive, to be posted again.
+    pub(super) fn receive(&self, path: usize, receive: usize) -> Receive {
+        let offset = ReceiveLayout::new(self.depth).offset(path, receive);
+        let segment = self.receives.region().segment(offset, ReceiveLayout::size(path));
+        Receive { id: RECEIVE_MARK | receive as u64, segment }
+    }
+
+    /// Whether bytes of frames have come that nobody has read.
+    pub(super) fn has_frames(&self) -> bool {
+        !self.incoming.lock().is_empty()
     }
 }

@@ -9,7 +9,6 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::messages::{Receiving, Sending};
 use super::path::MOST_CARRIED;
@@ -45,10 +44,6 @@ pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::
 /// or its other end has been found dead.
 const FIRST_LOOKS: u32 = 16;
 
-/// How much later than the end of the connection beside them the end of queue pairs may be noticed, to be its
-/// cause.
-const MOMENT: Duration = Duration::from_millis(20);
-
 /// Waits for the end of the connection beside the queue pairs, which is that of the session.
 fn watch(state: &State, mut setup: Connection) {
     let mut peer = PeerWatch::default();
@@ -74,20 +69,6 @@ fn watch(state: &State, mut setup: Connection) {
             // Nothing more is said here but that it ends.
             Ok(_) => return state.end_behind_completions(LinkError::PeerGone),
         }
-    }
-}
-
-impl State {
-    /// Ends the link because the connection beside it has ended, unless a completion says within a moment
-    /// why: what a device refuses it may tell later than TCP tells that the other end is gone.
-    fn end_behind_completions(&self, error: LinkError) {
-        let deadline = Instant::now() + MOMENT;
-        while !self.is_over() && Instant::now() < deadline {
-            if !self.look() {
-                std::thread::sleep(MOMENT / 20);
-            }
-        }
-        self.fail(error);
     }
 }
 

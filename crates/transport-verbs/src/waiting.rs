@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Failure;
+use super::failure::Failure;
 use super::state::State;
 use causeway_sync::WakeReason;
 use causeway_transport::LinkError;
@@ -54,13 +54,6 @@ impl InVain {
 }
 
 impl State {
-    /// Sends what was given back while this thread looked, if nothing else has taken it along.
-    pub fn give_back_the_rest(&self) {
-        if !self.returns.lock().is_empty() {
-            self.pump();
-        }
-    }
-
     /// Waits until `ready` finds something, looking for completions meanwhile. An error when the link ends
     /// first.
     pub fn wait_for<T>(

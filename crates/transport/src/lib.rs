@@ -17,10 +17,12 @@
 //! | [`transfers`]    | Which transfers are expected or under way, and who hears of their end?           |
 //! | [`counters`]     | What has gone over a link?                                                       |
 //! | [`slots`]        | Which slots of staging memory are free?                                          |
-//! | [`staging`]      | How do transfers pass through staging memory?                                    |
+//! | [`delivery`]     | How does a piece get out of staging memory to where it belongs?                  |
+//! | [`staging`]      | Through which memory do transfers pass?                                          |
 //! | [`mod@line`]     | Who sends transfers that nobody waits for, and who copies what has come?         |
 
 pub mod counters;
+pub mod delivery;
 pub mod destination;
 pub mod error;
 pub mod events;

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use crossbeam_channel::{Sender as QueueEnd, unbounded};
 use parking_lot::Mutex;
 
+use crate::delivery::Copy;
 use crate::error::LinkError;
 use crate::sending::{Address, Order, Sending};
 use crate::shared::{Shared, spawn_or_lose};
-use crate::staging::{Copy, Piece};
+use crate::staging::Piece;
 use causeway_sync::{awake, delays};
 
 /// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling, carrying and

@@ -1,136 +1,15 @@
 //! Where a server is and with which key it is reached, as the user writes it.
 //!
-//! | Module  | Question it answers                                |
-//! |---------|----------------------------------------------------|
-//! | `key`   | What do a server and its clients share as a secret? |
-//! | `parse` | How does a user write a target?                    |
+//! | Module    | Question it answers                                |
+//! |-----------|----------------------------------------------------|
+//! | `parse`   | How does a user write a target?                    |
+//! | `address` | Where is a server, and how is that written?        |
+//! | `key`     | What do a server and its clients share as a secret? |
 
+mod address;
 mod key;
 mod parse;
 
-use core::fmt;
-
-use causeway_wire::handshake::Protection;
-use zeroize::Zeroizing;
-
+pub use address::{DEFAULT_PORT, Endpoint, Target};
 pub use key::{Key, KeyError, address_proof, is_address_proof, random_bytes, ticket_id};
 pub use parse::TargetError;
-
-/// The port that `causeway serve` listens on unless told otherwise.
-pub const DEFAULT_PORT: u16 = 7690;
-
-const SCHEME: &str = "causeway://";
-
-/// What the address of a Unix socket begins with.
-const UNIX: &str = "unix:";
-
-/// What stands behind the `?` in the address of a server that was started with `--clear`.
-const CLEAR: &str = "clear";
-
-/// What stands there for a server that was started with `--insecure-no-key`.
-const INSECURE: &str = "insecure-no-key";
-
-/// Where connections to a server are made.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// Over TCP.
-    Tcp {
-        /// Host name or address, without brackets.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// At a Unix socket of this host: a path, or `@` and an abstract name. The kernel says who is at the other end.
-    Unix(String),
-}
-
-impl Endpoint {
-    /// What the machine is called that the server runs on.
-    pub fn host(&self) -> &str {
-        match self {
-            Self::Tcp { host, .. } => host,
-            Self::Unix(_) => "localhost",
-        }
-    }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(name) => write!(f, "{UNIX}{name}"),
-        }
-    }
-}
-
-/// A server to connect to: `HOST:PORT`, `causeway://HOST:PORT`, `causeway://KEY@HOST:PORT` or `unix:PATH`.
-///
-/// The port may be left out ([`DEFAULT_PORT`]); an IPv6 address stands in brackets. `?clear` behind it asks for a connection
-/// on which both ends prove that they hold the key and nothing is encrypted, `?insecure-no-key` for one without
-/// either. [`Display`](fmt::Display) leaves key and wishes out, so a target can be logged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Where it is.
-    pub endpoint: Endpoint,
-    /// How connections to it are protected. A Unix socket needs no protection from the network.
-    pub protection: Protection,
-    /// The server's key, if it is known.
-    pub key: Option<Key>,
-}
-
-impl Target {
-    /// A server that is reached over TCP.
-    pub fn tcp(host: impl Into<String>, port: u16, protection: Protection, key: Option<Key>) -> Self {
-        Self { endpoint: Endpoint::Tcp { host: host.into(), port }, protection, key }
-    }
-
-    /// A server that is reached at a Unix socket: a path, or `@` and an abstract name.
-    pub fn unix(name: impl Into<String>) -> Self {
-        Self { endpoint: Endpoint::Unix(name.into()), protection: Protection::Unprotected, key: None }
-    }
-
-    /// Asks for connections on which nothing is encrypted after the proofs, if they would be.
-    pub fn ask_for_clear(&mut self) {
-        if self.protection == Protection::Encrypted {
-            self.protection = Protection::Authenticated;
-        }
-    }
-
-    /// Whether the server cannot be reached without a key, and its key is not known.
-    pub fn lacks_key(&self) -> bool {
-        self.protection.needs_key() && self.key.is_none()
-    }
-
-    /// The whole address, with the key in it. Keep it out of logs, arguments and the environment.
-    pub fn connect_string(&self) -> Zeroizing<String> {
-        let key = self.key.as_ref().filter(|_| self.protection.needs_key());
-        self.text(key)
-    }
-
-    /// The whole address without the key.
-    pub fn address(&self) -> String {
-        self.text(None).to_string()
-    }
-
-    fn text(&self, key: Option<&Key>) -> Zeroizing<String> {
-        if let Endpoint::Unix(_) = self.endpoint {
-            return Zeroizing::new(self.endpoint.to_string());
-        }
-        let wish = match self.protection {
-            Protection::Encrypted => String::new(),
-            Protection::Authenticated => format!("?{CLEAR}"),
-            Protection::Unprotected => format!("?{INSECURE}"),
-        };
-        Zeroizing::new(match key {
-            Some(key) => format!("{SCHEME}{}@{}{wish}", *key.to_text(), self.endpoint),
-            None => format!("{SCHEME}{}{wish}", self.endpoint),
-        })
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.endpoint.fmt(f)
-    }
-}

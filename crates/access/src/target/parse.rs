@@ -5,7 +5,8 @@ use core::str::FromStr;
 use causeway_wire::handshake::Protection;
 use thiserror::Error;
 
-use super::{CLEAR, DEFAULT_PORT, Endpoint, INSECURE, KeyError, SCHEME, Target, UNIX};
+use super::address::{CLEAR, DEFAULT_PORT, Endpoint, INSECURE, SCHEME, Target, UNIX};
+use super::key::KeyError;
 
 /// A text is not a [`Target`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use causeway_wire::frame::{FrameError, FrameHeader, FrameKind, HEADER_SIZE};
 use thiserror::Error;
 
-use super::Connection;
+use super::connection::Connection;
 use crate::record::MAX_RECORD;
 
 impl Connection {

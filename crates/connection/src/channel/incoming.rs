@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustix::net::RecvFlags;
 
-use super::{RECORDS_AT_ONCE, Socket};
+use super::socket::{RECORDS_AT_ONCE, Socket};
 use crate::record::{Cipher, LENGTH_SIZE, MAX_RECORD, TAG_SIZE};
 use crate::transmit::{EndedBetween, io_vector, receive_some, receive_vectored};
 

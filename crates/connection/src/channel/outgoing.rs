@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, RawFd};
 
 use rustix::net::SendFlags;
 
-use super::{RECORDS_AT_ONCE, Socket};
+use super::socket::{RECORDS_AT_ONCE, Socket};
 use crate::record::{Cipher, MAX_RECORD};
 use crate::splice::SplicePipe;
 use crate::transmit::{io_vector, send_all, send_vectored};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use causeway_wire::chunk::LaneRecord;
 
-use super::LaneError;
+use super::error::LaneError;
 use super::orders::OrderId;
 
 /// An acknowledgement goes out after so many chunks on a lane, and when [whoever receives](Ledger::tell)

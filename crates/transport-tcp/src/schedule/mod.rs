@@ -15,20 +15,23 @@
 //! | Module   | Question it answers                                                                            |
 //! |----------|------------------------------------------------------------------------------------------------|
 //! | `orders` | Which transfer's turn is it, and how far is each?                                                |
+//! | `error`  | Why can a link not go on because of its lanes?                                                   |
 //! | `ledger` | What was sent on each lane, how much of it has come, and what have the lanes to tell each other? |
 
+mod error;
 mod ledger;
 mod orders;
 #[cfg(test)]
 mod tests;
 
-use causeway_wire::chunk::{ChunkHeader, LaneRecord};
-use ledger::{Ledger, Part};
-pub(super) use orders::OrderId;
-use orders::Orders;
-use thiserror::Error;
+use causeway_transport::{Keeper, Order};
+use causeway_wire::chunk::LaneRecord;
 
-use causeway_transport::{Address, Keeper, LinkError, Order, TransportError};
+use ledger::{Ledger, Part};
+use orders::Orders;
+
+pub use error::LaneError;
+pub(super) use orders::{Chunk, OrderId};
 
 /// Something to put on a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,48 +42,6 @@ pub(super) struct Task {
     pub news: Vec<LaneRecord>,
     /// What follows.
     pub chunk: Option<Chunk>,
-}
-
-/// A chunk of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Chunk {
-    order: OrderId,
-    /// What the peer is told of it.
-    pub header: ChunkHeader,
-    /// Where its bytes are.
-    pub start: Address,
-    /// Whether they stay as they are until the peer has them.
-    pub steady: bool,
-}
-
-/// Why the link cannot go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum LaneError {
-    /// The peer counts chunks that were never sent.
-    #[error("it counts {found} chunks on a lane that carried {sent}")]
-    Count {
-        /// What it counts.
-        found: u64,
-        /// What was sent.
-        sent: u64,
-    },
-    /// The peer names a lane by a number that is taken or too large.
-    #[error("it names lane {0}, which cannot be")]
-    Number(u32),
-    /// What a lane lost cannot be sent again.
-    #[error(
-        "a bulk lane died with bytes on it whose source has changed since, so that they cannot be sent again"
-    )]
-    Unrepeatable,
-}
-
-impl From<LaneError> for LinkError {
-    fn from(error: LaneError) -> Self {
-        match error {
-            LaneError::Count { .. } | LaneError::Number(_) => TransportError::violation(error).into(),
-            LaneError::Unrepeatable => TransportError::failed(error).into(),
-        }
-    }
 }
 
 #[derive(Default)]

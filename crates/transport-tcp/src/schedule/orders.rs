@@ -5,12 +5,24 @@ use std::ops::Range;
 
 use causeway_wire::chunk::ChunkHeader;
 
-use super::{Chunk, LaneError};
+use super::error::LaneError;
 use causeway_pipeline::chunk_bytes;
 use causeway_transport::{Address, Carriage, Keeper, Order};
 
 /// The number of a transfer in the schedule.
 pub(crate) type OrderId = u64;
+
+/// A chunk of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub(super) order: OrderId,
+    /// What the peer is told of it.
+    pub header: ChunkHeader,
+    /// Where its bytes are.
+    pub start: Address,
+    /// Whether they stay as they are until the peer has them.
+    pub steady: bool,
+}
 
 struct Progress {
     order: Order,

@@ -1,6 +1,7 @@
 use super::ledger::CHUNKS_PER_ACKNOWLEDGEMENT;
 use super::*;
-use causeway_transport::Carriage;
+use causeway_transport::{Address, Carriage};
+use causeway_wire::chunk::ChunkHeader;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -7,9 +7,9 @@ use causeway_ibverbs::{Libraries, Listener, Route};
 use causeway_wire::handshake::VerbsEnd;
 
 use super::description::path_settings;
-use super::ended;
-use crate::JoinError;
+use super::words::ended;
 use crate::ends::{Counts, Prepared, port_of};
+use crate::error::JoinError;
 use crate::settings::Settings;
 use causeway_connection::channel::Connection;
 

@@ -9,9 +9,10 @@ use causeway_wire::handshake::{Answer, VerbsEnd};
 
 use super::by_manager::connect_by_manager;
 use super::description::{bring_up, check, describe, first_packet};
-use super::{Joined, PATIENCE, assemble, ended, expect_ready, path_failed};
-use crate::JoinError;
+use super::joined::{Joined, assemble};
+use super::words::{PATIENCE, ended, expect_ready, path_failed};
 use crate::ends::{Counts, Prepared, local_port};
+use crate::error::JoinError;
 use crate::settings::{Method, Settings};
 use causeway_connection::channel::Connection;
 

@@ -3,8 +3,8 @@
 use causeway_ibverbs::{Gid, PathMtu, RemoteEnd, Settings as PathSettings};
 use causeway_wire::handshake::VerbsEnd;
 
-use crate::JoinError;
 use crate::ends::{Memory, Prepared};
+use crate::error::JoinError;
 use crate::settings::{MOST_DEPTH, MOST_QUEUE_PAIRS};
 use causeway_access::target::random_bytes;
 use causeway_transport::slots::SLOT;

@@ -9,9 +9,10 @@ use causeway_wire::handshake::{Answer, VerbsEnd, VerbsHello};
 
 use super::by_manager::{accept_by_manager, with_other_ports};
 use super::description::{bring_up, check, describe, first_packet};
-use super::{Joined, PATIENCE, assemble, ended, expect_ready, path_failed, receive};
-use crate::JoinError;
+use super::joined::{Joined, assemble};
+use super::words::{PATIENCE, ended, expect_ready, path_failed, receive};
 use crate::ends::{Counts, Prepared, local_port, port_of};
+use crate::error::JoinError;
 use crate::settings::Settings;
 use crate::state::State;
 use causeway_access::target::random_bytes;

@@ -6,14 +6,14 @@ use causeway_ibverbs::RemoteMemory;
 use causeway_wire::chunk::ChunkHeader;
 use causeway_wire::lent::LentMemory;
 
-use super::{Ends, LONG_STEP};
+use super::pending::{Ends, LONG_STEP};
 use crate::message::{Announcement, GivenBack};
-use crate::operation::{Operation, Then};
+use crate::operation::Operation;
 use crate::path::{Said, Work};
 use crate::state::State;
 use causeway_transport::RegionSlice;
 use causeway_transport::staging::Piece;
-use causeway_transport::{LinkError, Shared, count};
+use causeway_transport::{LinkError, Shared, Then, count};
 
 impl State {
     /// Writes a whole transfer to memory that the peer has lent for it; `then` follows when it is there.

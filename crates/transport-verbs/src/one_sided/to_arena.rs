@@ -6,16 +6,15 @@ use causeway_ibverbs::{MemoryRegion, RemoteMemory};
 use causeway_wire::chunk::ChunkHeader;
 use parking_lot::Mutex;
 
-use super::{Ends, LONG_STEP, slice_of};
-use crate::message::{Announcement, GivenBack, Offer};
-use crate::operation::{Operation, PendingOperation, Then};
+use super::pending::{Ends, LONG_STEP, PendingOperation};
+use crate::carry::slice_of;
+use crate::message::{Announcement, Offer};
+use crate::operation::Operation;
 use crate::path::{Said, Work};
 use crate::state::State;
-use causeway_transport::RegionSlice;
 use causeway_transport::slots::SLOT;
-use causeway_transport::staging::{Lease, Piece};
-use causeway_transport::{Address, Keeper, LinkError, Shared, count};
-use causeway_transport::{Order, Sending};
+use causeway_transport::staging::Piece;
+use causeway_transport::{Address, Keeper, LinkError, Order, RegionSlice, Sending, Shared, Then, count};
 
 impl State {
     /// Writes `source` to the slots of a piece in the peer's arena; `then` follows when its bytes are there.
@@ -49,29 +48,10 @@ impl State {
         let first = piece.first();
         self.lent.lock().send(first);
         piece.sent();
-        self.lendings.lock().kept.insert(first, (chunk.length.into(), keeper));
+        self.lendings.lock().begin_offer(first, chunk.length.into(), keeper);
         let announcement = Announcement { chunk, first, parts: 1, is_direct: false };
         let nothing = RegionSlice { address: 0, key: 0, length: 0 };
         self.carry(nothing, Work::None, |_| Some(Said::Offer(Offer { announcement, from: source })), None);
-    }
-
-    /// Reads an offer of the peer into the slots that it names.
-    pub(super) fn fetch(&self, offer: &Offer, lease: Lease) {
-        let Offer { announcement: Announcement { chunk, first, .. }, from } = *offer;
-        let region = self.arena.region();
-        let address = region.address() + first as u64 * SLOT as u64;
-        let into = slice_of(region, address, chunk.length as usize);
-        let state = self.myself();
-        let then: Then = Box::new(move |outcome| {
-            if outcome.is_err() {
-                return;
-            }
-            state.say_given_back(GivenBack::Lent { number: first, is_direct: false });
-            if let Err(error) = state.hand_over(chunk, lease) {
-                state.fail(error);
-            }
-        });
-        self.carry(into, Work::Read(from), |_| None, Some(then));
     }
 
     /// Sends a transfer of registered memory, without a copy of it. Waits for slots, not for the bytes.

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use causeway_ibverbs::{Buffer, Segment};
 
-use super::{Book, Message, Moving, Part, Path, Said};
+use super::part::{Part, Said};
+use super::posting::{Book, Message, Moving, Path};
 use crate::credit::Class;
-use crate::ends::FRAME_MESSAGE;
-use crate::message::{ANNOUNCEMENT, Announcement, HEADER, Kind};
+use crate::message::{ANNOUNCEMENT, Announcement, FRAME_MESSAGE, HEADER, Kind};
 
 /// The longest part that waits for others: four of 4 KiB fill a message.
 const MOST_WAITING: usize = FRAME_MESSAGE / 4 - ANNOUNCEMENT;
@@ -25,11 +25,6 @@ fn record(part: &Part) -> [u8; RECORD] {
 }
 
 impl Path {
-    /// Where parts are put together that go in one message: places behind those of frames.
-    pub(super) fn bundle_place(&self, number: u32) -> usize {
-        self.start + (self.frames() + number as usize) * FRAME_MESSAGE
-    }
-
     /// Whether a part is short enough to go with its announcement, as one message: the receives of the path
     /// with frames are that long, and a request of its own would cost more than the copy that the receiver
     /// makes.

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use causeway_ibverbs::{Buffer, RemoteMemory, Segment};
 use parking_lot::Mutex;
 
-use super::{Book, Part, Path, Work};
-use crate::Failure;
+use super::part::{Part, Work};
+use super::posting::{Book, Path};
 use crate::credit::Class;
-use crate::ends::FRAME_MESSAGE;
+use crate::failure::Failure;
 use crate::message::{
-    ANNOUNCEMENT, Announcement, CONTROL, GivenBack, HEADER, Header, InSlots, Kind, take_returns,
+    ANNOUNCEMENT, Announcement, CONTROL, FRAME_MESSAGE, GivenBack, HEADER, Header, InSlots, Kind,
+    take_returns,
 };
 
 /// Frames in a run of staging, and the same run of the peer's slots, to which they are to be written.

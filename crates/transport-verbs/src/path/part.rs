@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use causeway_ibverbs::{RemoteMemory, Segment};
 
-use crate::ends::FRAME_MESSAGE;
-use crate::message::{ANNOUNCEMENT, Announcement, Offer};
+use crate::message::{ANNOUNCEMENT, Announcement, FRAME_MESSAGE, Offer};
 use crate::operation::Operation;
 
 /// What moves the bytes of a part.

@@ -1,0 +1,33 @@
+//! Why do two processes not share memory?
+
+use std::io;
+
+use causeway_wire::text::Printable;
+use thiserror::Error;
+
+use crate::segment::SegmentError;
+
+/// Why two processes do not share memory; a part of a sentence, for people.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    /// The socket cannot be reached.
+    #[error("its socket {name} cannot be reached: {cause}")]
+    Unreachable {
+        /// The socket's name.
+        name: Printable,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The server says no.
+    #[error("the server refused it: {0}")]
+    Refused(Printable),
+    /// Something failed on the way.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The memory is not what it should be.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The other end says something that makes no sense here.
+    #[error("the other end of the socket does not speak as it should: {0}")]
+    Protocol(String),
+}

@@ -1,0 +1,34 @@
+//! Why can a link not go on because of its lanes?
+
+use causeway_transport::{LinkError, TransportError};
+use thiserror::Error;
+
+/// Why the link cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LaneError {
+    /// The peer counts chunks that were never sent.
+    #[error("it counts {found} chunks on a lane that carried {sent}")]
+    Count {
+        /// What it counts.
+        found: u64,
+        /// What was sent.
+        sent: u64,
+    },
+    /// The peer names a lane by a number that is taken or too large.
+    #[error("it names lane {0}, which cannot be")]
+    Number(u32),
+    /// What a lane lost cannot be sent again.
+    #[error(
+        "a bulk lane died with bytes on it whose source has changed since, so that they cannot be sent again"
+    )]
+    Unrepeatable,
+}
+
+impl From<LaneError> for LinkError {
+    fn from(error: LaneError) -> Self {
+        match error {
+            LaneError::Count { .. } | LaneError::Number(_) => TransportError::violation(error).into(),
+            LaneError::Unrepeatable => TransportError::failed(error).into(),
+        }
+    }
+}
