@@ -1,7 +1,7 @@
 // libcauseway_comm.so: messages between the GPUs of a job's ranks.
 //
 // A process takes part in one job at a time. What lies on a GPU is offered by the sender and fetched by the
-// receiver; how the receiver comes to know of an offer is the caller's affair (the interposer sends 61 bytes
+// receiver; how the receiver comes to know of an offer is the caller's affair (the interposer sends 79 bytes
 // with MPI). Functions that say 0 or -1 leave the words of an error in causeway_comm_error, for the calling
 // thread.
 #ifndef CAUSEWAY_COMM_H
@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 // Bytes of a descriptor.
-#define CAUSEWAY_COMM_DESCRIPTOR 61
+#define CAUSEWAY_COMM_DESCRIPTOR 79
 
 // The calling thread's last error.
 const char *causeway_comm_error(void);

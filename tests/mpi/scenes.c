@@ -264,7 +264,7 @@ static void exchange(void) {
 // Requests that are started again and again.
 static void persistent(void) {
     enum { COUNT = 4 };
-    static const size_t bytes[COUNT] = {100, 61, 70000, LONG};
+    static const size_t bytes[COUNT] = {100, 79, 70000, LONG};
     MPI_Request requests[2 * COUNT];
     char *in[COUNT], *out[COUNT];
     int peer = rank ^ 1;
@@ -301,7 +301,7 @@ static void persistent(void) {
     MPI_Request never;
     MPI_Status status;
     int cancelled = 0;
-    MPI_Recv_init(in[1], 61, MPI_BYTE, peer, 1234, MPI_COMM_WORLD, &never);
+    MPI_Recv_init(in[1], 79, MPI_BYTE, peer, 1234, MPI_COMM_WORLD, &never);
     MPI_Start(&never);
     MPI_Cancel(&never);
     MPI_Wait(&never, &status);
@@ -313,7 +313,7 @@ static void persistent(void) {
 
 // Matched probes take a message out, which nobody else gets.
 static void matched(void) {
-    static const size_t bytes[] = {61, 10, LONG, 5000, 61};
+    static const size_t bytes[] = {79, 10, LONG, 5000, 79};
     static const enum memory from[] = {HOST, DEVICE, DEVICE, HOST, DEVICE};
     for (int into = 0; into < 2; into++) {
         if (rank == 0) {

@@ -20,7 +20,7 @@ static void *exchange(void *argument) {
     unsigned char *host = malloc(BYTES);
     void *out = gpu_take(DEVICE, BYTES), *in = gpu_take(DEVICE, BYTES);
     for (int round = 0; round < rounds; round++) {
-        size_t bytes = round % 3 == 0 ? 61 : BYTES - (size_t)round;
+        size_t bytes = round % 3 == 0 ? 79 : BYTES - (size_t)round;
         for (size_t at = 0; at < bytes; at++)
             host[at] = (unsigned char)(at + (size_t)(rank * 7 + round * 3 + number));
         gpu_copy(out, host, bytes);

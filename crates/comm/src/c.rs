@@ -147,11 +147,11 @@ pub unsafe extern "C" fn causeway_comm_messages(way: *const c_char) -> u64 {
     }
 }
 
-/// Offers memory on a GPU to a peer, and writes the 61 bytes that tell it. The offer's number, or 0 where no
+/// Offers memory on a GPU to a peer, and writes the 79 bytes that tell it. The offer's number, or 0 where no
 /// channel takes such memory: then the message is to go with the MPI.
 ///
 /// # Safety
-/// `descriptor` has room for 61 bytes. The memory stays as it is until the offer ends.
+/// `descriptor` has room for 79 bytes. The memory stays as it is until the offer ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_offer(
     peer: u32,
@@ -195,7 +195,7 @@ pub extern "C" fn causeway_comm_detach(operation: u64) {
 /// Writes the payload's bytes.
 ///
 /// # Safety
-/// `start` has `length` bytes where that is 61, and `payload` room for a number.
+/// `start` has `length` bytes where that is 79, and `payload` room for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_judge(
     start: *const u8,
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn causeway_comm_judge(
 /// and waits until it is there. What is longer is not fetched. 0, or -1.
 ///
 /// # Safety
-/// `descriptor` has 61 bytes, and `to` is valid for `room` bytes and nobody else's.
+/// `descriptor` has 79 bytes, and `to` is valid for `room` bytes and nobody else's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_fetch(
     descriptor: *const [u8; DESCRIPTOR_BYTES],

@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(read("", "").unwrap().channels, Channel::ALL);
         let channels = read("CAUSEWAY_COMM_CHANNELS", "staged, vmm").unwrap().channels;
         assert_eq!(channels, [Channel::Staged, Channel::Vmm]);
-        assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", "61").unwrap().fetch_bytes, 61);
+        assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", "79").unwrap().fetch_bytes, 79);
         assert!(read("CAUSEWAY_COMM_EXPLAIN", "1").unwrap().explain);
         assert!(!read("CAUSEWAY_COMM_EXPLAIN", "").unwrap().explain);
     }
@@ -102,7 +102,7 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         for (name, text, named) in [
             ("CAUSEWAY_COMM_CHANNELS", "vmm,gdr", "\"gdr\""),
-            ("CAUSEWAY_COMM_THRESHOLD", "60", "a size of 61 or more"),
+            ("CAUSEWAY_COMM_THRESHOLD", "78", "a size of 79 or more"),
             ("CAUSEWAY_COMM_TRACE", "often", "=often cannot be used"),
             ("CAUSEWAY_COMM_EXPLAIN", "yes", "=yes cannot be used"),
             ("CAUSEWAY_COMM_PLACE", "[1]", "[container, cores, sockets]"),

@@ -22,8 +22,10 @@ use crate::settings::Settings;
 use crate::tracer::Operation;
 use crate::transfer::TransferError;
 use crate::transfer::fetch::{BUILT, Fetcher, Order};
+use crate::transfer::message::Message;
 use crate::transfer::offers::{Offer, OfferState, Offers};
 use crate::transfer::serve::serve;
+use crate::transfer::words::Words;
 
 /// How long a peer may say nothing in the middle of a transfer. One that ends is noticed at once.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -164,6 +166,12 @@ impl World {
             meeting::reach(&self.shared.job, board.slot(), scan.get(peer)?).ok()?
         };
         connection.set_patience(Some(PATIENCE)).ok()?;
+        let words = Words::new().ok();
+        let descriptor = words.as_ref().map(Words::descriptor);
+        connection.say_with(Message::Words, descriptor).ok()?;
+        if let Some(words) = words {
+            self.shared.offers.open(peer, Arc::new(words));
+        }
         let connection = Arc::new(connection);
         let (serving, shared) = (Arc::clone(&connection), Arc::clone(&self.shared));
         let thread = std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(move || {
@@ -183,6 +191,8 @@ impl World {
             ipc: memory.ipc,
             export: memory.exportable || memory.device_exports,
             gpu: cuda::gpu_number(driver, memory.device)?,
+            buffer: memory.buffer,
+            offset: address - memory.start,
         };
         let fits = |channel: &Channel| match channel {
             Channel::Ipc => source.ipc,
@@ -192,10 +202,10 @@ impl World {
         if !self.shared.settings.channels.iter().any(fits) {
             return None;
         }
-        let operation = self.shared.offers.add(Offer { peer, address, bytes, copy: None });
+        let (operation, word) = self.shared.offers.add(Offer { peer, address, bytes, copy: None });
         lock(&self.shared.report).count(peer, Way::Offered, bytes);
         let from = self.shared.rank;
-        Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source }))
+        Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word }))
     }
 
     /// What has become of an offer. One that has come to its end is forgotten with the answer.
@@ -251,7 +261,7 @@ impl World {
         room: u64,
         by: Operation,
     ) -> Result<(), TransferError> {
-        let Descriptor { from, operation, bytes, memory, .. } = *descriptor;
+        let Descriptor { from, operation, bytes, memory, word, .. } = *descriptor;
         if from == self.shared.rank {
             // SAFETY: as promised by the caller.
             return unsafe { self.fetch_from_self(operation, to, room.min(bytes)) };
@@ -261,7 +271,7 @@ impl World {
         if bytes > room {
             return fetcher.decline(operation);
         }
-        let order = Order { operation, bytes, source: memory, to, to_gpu, by };
+        let order = Order { operation, bytes, source: memory, word, to, to_gpu, by };
         let fetched = fetcher.fetch(&order)?;
         lock(&self.shared.report).count(from, Way::Fetched(fetched.channel, fetched.reason), bytes);
         Ok(())

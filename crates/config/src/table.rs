@@ -228,7 +228,7 @@ table! {
     COMM_CHANNELS: "CAUSEWAY_COMM_CHANNELS", [Rank],
         Values::Text("`ipc`, `vmm` and `staged`, with commas between them"),
         Default::Words("all; each message takes the best"), "which channels messages may take", "";
-    COMM_THRESHOLD: "CAUSEWAY_COMM_THRESHOLD", [Rank], Values::Size(61, u64::MAX),
+    COMM_THRESHOLD: "CAUSEWAY_COMM_THRESHOLD", [Rank], Values::Size(79, u64::MAX),
         Default::Size(COMM_THRESHOLD_DEFAULT),
         "from how many bytes on the receiver fetches a message from the sender's GPU",
         "Shorter ones travel with the MPI.";

@@ -80,7 +80,7 @@ pub struct MpiArguments {
     )]
     memory: Vec<Memory>,
     /// Channels, each measured by itself: auto (Causeway chooses), ipc, vmm, staged, none (without the interposer: how the MPI itself does it,
-    /// if it takes memory on GPUs). With one channel by itself, messages of 61 bytes and more go by it; with auto, those from
+    /// if it takes memory on GPUs). With one channel by itself, messages of 79 bytes and more go by it; with auto, those from
     /// CAUSEWAY_COMM_THRESHOLD on.
     #[arg(
         long,
@@ -488,7 +488,7 @@ impl<'a> Starter<'a> {
             return;
         }
         if channel != Channel::Auto {
-            command.env(table::COMM_CHANNELS.name, name(&channel)).env(table::COMM_THRESHOLD.name, "61");
+            command.env(table::COMM_CHANNELS.name, name(&channel)).env(table::COMM_THRESHOLD.name, "79");
         }
         if place == Place::Isolated {
             command.envs(CONTAINER_SETTINGS).env(table::SOCKET_DIR.name, self.folder.path());

@@ -1,19 +1,23 @@
 //! What travels in place of bytes that lie on a GPU.
 //!
-//! 61 bytes, little-endian: `CWmsg1` and two zeros, the world ranks of sender and receiver, the number of
-//! the sender's operation, the payload's bytes, what the memory is (a byte, and 8 that name its GPU), 4
-//! zeros, and a proof over all that. The length is a prime that few programs send, and the proof is made
+//! 79 bytes, little-endian: `CWmsg2` and two zeros, the world ranks of sender and receiver, the number of
+//! the sender's operation, the payload's bytes, what the memory is (a byte, 8 that name its GPU, 8 that
+//! number the buffer, 8 that say where in it the payload begins), the word by which both ends know of the
+//! offer (2 bytes), 4 zeros, and a proof over all that. The length is a prime that few programs send, and the proof is made
 //! with the job's nonce: no other message is taken for a descriptor, and none of another job is.
 
 use crate::job::{Job, PROOF_BYTES};
 
 /// Bytes of a descriptor.
-pub const DESCRIPTOR_BYTES: usize = 61;
+pub const DESCRIPTOR_BYTES: usize = 79;
 
-const MAGIC: [u8; 8] = *b"CWmsg1\0\0";
+const MAGIC: [u8; 8] = *b"CWmsg2\0\0";
 
 /// Bytes in front of the proof.
 const STATEMENT_BYTES: usize = DESCRIPTOR_BYTES - PROOF_BYTES;
+
+/// What stands for no word.
+const NO_WORD: u16 = u16::MAX;
 
 /// Word of a message that the receiver fetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,6 +32,8 @@ pub struct Descriptor {
     pub bytes: u64,
     /// Where it lies.
     pub memory: Source,
+    /// The number of the word in memory of both ends that tells what becomes of the offer.
+    pub word: Option<u16>,
 }
 
 /// The memory that a payload lies in.
@@ -39,6 +45,10 @@ pub struct Source {
     pub export: bool,
     /// The first 8 bytes of the GPU's UUID.
     pub gpu: u64,
+    /// The number of the sender's allocation, which it never gives again.
+    pub buffer: u64,
+    /// Where in the allocation the payload begins.
+    pub offset: u64,
 }
 
 impl Descriptor {
@@ -52,6 +62,9 @@ impl Descriptor {
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
         bytes[32] = u8::from(self.memory.ipc) | u8::from(self.memory.export) << 1;
         bytes[33..41].copy_from_slice(&self.memory.gpu.to_le_bytes());
+        bytes[41..49].copy_from_slice(&self.memory.buffer.to_le_bytes());
+        bytes[49..57].copy_from_slice(&self.memory.offset.to_le_bytes());
+        bytes[57..59].copy_from_slice(&self.word.unwrap_or(NO_WORD).to_le_bytes());
         let proof = job.proof(&bytes[..STATEMENT_BYTES]);
         bytes[STATEMENT_BYTES..].copy_from_slice(&proof);
         bytes
@@ -70,7 +83,14 @@ impl Descriptor {
             to: short(12),
             operation: long(16),
             bytes: long(24),
-            memory: Source { ipc: flag(1), export: flag(2), gpu: long(33) },
+            memory: Source {
+                ipc: flag(1),
+                export: flag(2),
+                gpu: long(33),
+                buffer: long(41),
+                offset: long(49),
+            },
+            word: Some(u16::from_le_bytes([statement[57], statement[58]])).filter(|word| *word != NO_WORD),
         })
     }
 }
@@ -82,8 +102,11 @@ mod tests {
     #[test]
     fn descriptors_are_those_of_this_job() {
         let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
-        let memory = Source { ipc: false, export: true, gpu: 1 << 63 };
-        let descriptor = Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX, memory };
+        let memory = Source { ipc: false, export: true, gpu: 1 << 63, buffer: 1 << 62, offset: 1 << 61 };
+        let word = Some(511);
+        let descriptor = Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX, memory, word };
+        let without = Descriptor { word: None, ..descriptor };
+        assert_eq!(Descriptor::decode(&without.encode(&job), &job), Some(without));
         let bytes = descriptor.encode(&job);
         assert_eq!(Descriptor::decode(&bytes, &job), Some(descriptor));
         assert_eq!(Descriptor::decode(&bytes, &other), None);

@@ -57,6 +57,12 @@ pub enum TransferError {
 }
 
 impl TransferError {
+    /// Whether it tells of the channel: one that fails again and again is not asked for any more. That a program
+    /// went on with a copy of its message says nothing of channels.
+    pub(crate) fn is_of_channel(&self) -> bool {
+        !matches!(self, Self::Refused { refusal: Refusal::Copied | Refusal::Unknown, .. })
+    }
+
     /// Whether nothing more can be said on the connection.
     pub(crate) fn ends_connection(&self) -> bool {
         matches!(self, Self::Connection { .. } | Self::Protocol { .. })

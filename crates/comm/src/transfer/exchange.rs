@@ -15,7 +15,7 @@ impl Connection {
     }
 
     /// Sends a message, and a descriptor with it.
-    pub(super) fn say_with(
+    pub(crate) fn say_with(
         &self,
         message: Message,
         descriptor: Option<BorrowedFd<'_>>,

@@ -8,13 +8,14 @@ use super::cache::Cache;
 use super::error::TransferError;
 use super::message::Message;
 use super::slots::{HOST_SLOTS, HostSlots, Ring};
+use super::words::Words;
 use crate::channels::{Channel, Ends, Gpu, Joined};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, IPC_HANDLE_BYTES, Mapping, Opened, Scope};
 use crate::matching::Source;
 use crate::meeting::{Connection, MESSAGE_BYTES};
 use crate::pair::Pair;
 use crate::scheduler::{Reason, Scheduler};
-use crate::tracer::{Operation, Tracer};
+use crate::tracer::{Operation, Tracer, Traffic};
 
 /// Buffers of a peer that stay open, of each kind.
 const MOST_OPEN: usize = 32;
@@ -31,6 +32,7 @@ pub(crate) struct Order {
     pub(crate) operation: u64,
     pub(crate) bytes: u64,
     pub(crate) source: Source,
+    pub(crate) word: Option<u16>,
     pub(crate) to: u64,
     /// Whether that was memory on a GPU when the receive was posted.
     pub(crate) to_gpu: bool,
@@ -53,6 +55,8 @@ pub(crate) struct Fetcher {
     tracer: Tracer,
     schedulers: HashMap<Vec<Channel>, Scheduler>,
     failures: HashMap<Channel, u32>,
+    /// The peer's words of its offers, when it has sent them; none if it has none.
+    words: Option<Option<Words>>,
     slots: Option<HostSlots>,
     bounce: Option<Mapping>,
     opened: Cache<Opened>,
@@ -93,6 +97,7 @@ impl Fetcher {
             tracer: Tracer::new(threshold),
             schedulers: HashMap::new(),
             failures: HashMap::new(),
+            words: None,
             slots: None,
             bounce: None,
             opened: Cache::new(MOST_OPEN),
@@ -107,6 +112,7 @@ impl Fetcher {
 
     /// Fetches a payload by the channel that is best, and by others where that one fails.
     pub(crate) fn fetch(&mut self, order: &Order) -> Result<Fetched, TransferError> {
+        self.hear_words().inspect_err(|_| self.connection.shut())?;
         let destination = Destination::at(order.to);
         if order.to_gpu && destination.memory.is_none() {
             self.connection.say(Message::Abandoned { operation: order.operation })?;
@@ -120,12 +126,14 @@ impl Fetcher {
             let Some(choice) = scheduler.choose(order.bytes, traffic) else { break };
             let channel = choice.channel;
             let start = Instant::now();
+            if self.fetch_open(channel, order, &destination) {
+                self.observe(&channels, channel, order.bytes, traffic, start);
+                return Ok(Fetched { channel, reason: choice.reason });
+            }
             match self.fetch_by(channel, order, &destination) {
                 Ok(()) => {
                     self.connection.say(Message::Done { operation: order.operation })?;
-                    if let Some(scheduler) = self.schedulers.get_mut(&channels) {
-                        scheduler.observe(channel, order.bytes, traffic, start.elapsed().as_nanos() as f64);
-                    }
+                    self.observe(&channels, channel, order.bytes, traffic, start);
                     return Ok(Fetched { channel, reason: choice.reason });
                 }
                 Err(error) if error.ends_connection() => {
@@ -133,7 +141,9 @@ impl Fetcher {
                     return Err(error);
                 }
                 Err(error) => {
-                    *self.failures.entry(channel).or_default() += 1;
+                    if error.is_of_channel() {
+                        *self.failures.entry(channel).or_default() += 1;
+                    }
                     why.push(format!("{channel}: {error}"));
                     channels.retain(|other| *other != channel);
                 }
@@ -141,6 +151,57 @@ impl Fetcher {
         }
         self.connection.say(Message::Abandoned { operation: order.operation })?;
         Err(TransferError::NoChannel { peer: self.connection.peer, why: why.join("; ") })
+    }
+
+    fn observe(&mut self, channels: &[Channel], by: Channel, bytes: u64, traffic: Traffic, start: Instant) {
+        if let Some(scheduler) = self.schedulers.get_mut(channels) {
+            scheduler.observe(by, bytes, traffic, start.elapsed().as_nanos() as f64);
+        }
+    }
+
+    /// Hears the words of the peer's offers, which it sends before all else.
+    fn hear_words(&mut self) -> Result<(), TransferError> {
+        if self.words.is_none() {
+            let (Message::Words, descriptor) = self.connection.hear()? else {
+                return Err(self.connection.wrong("something else than the words of its offers"));
+            };
+            // Without them it is asked for every payload.
+            self.words = Some(descriptor.and_then(|descriptor| Words::of_peer(descriptor).ok()));
+        }
+        Ok(())
+    }
+
+    /// Fetches a payload from memory that is open here already, without a message to the sender. Says whether
+    /// it has.
+    fn fetch_open(
+        &mut self,
+        channel: Channel,
+        order: &Order,
+        destination: &Destination,
+    ) -> bool {
+        let Some((words, word)) = self.words.as_ref().and_then(Option::as_ref).zip(order.word) else {
+            return false;
+        };
+        let start = match channel {
+            Channel::Ipc => self.opened.get(order.source.buffer).map(|opened| opened.address),
+            Channel::Vmm => self.mapped.get(order.source.buffer).map(|mapping| mapping.address),
+            _ => None,
+        };
+        let Some(start) = start else { return false };
+        let Ok(Some(scope)) = destination.scope() else { return false };
+        if !words.take(word, order.operation) {
+            // The sender has it back, and gives a copy.
+            return false;
+        }
+        let from = start.saturating_add(order.source.offset);
+        // SAFETY: the receive's memory is this function's until the receive ends, and the sender's stays as it is
+        // until its word says that this is done.
+        if unsafe { scope.copy(order.to, from, order.bytes as usize) }.is_err() {
+            // The sender is asked, and whatever is wrong is told then.
+            return false;
+        }
+        words.finish(word, order.operation);
+        true
     }
 
     /// The channels that this peer and these two places have, and why they do not have the others.

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! receiver                            sender
+//!                         ◄──────────  Words (+ descriptor)    once, before all else
 //!   Slots (+ descriptor)  ──────────►            once, before the first fetch by `staged`
 //!   Fetch channel, operation ───────►
 //! either, through slots:
@@ -19,7 +20,8 @@
 //!   Done operation, or Abandoned     ►
 //! ```
 //!
-//! Instead of anything that it is to say, the sender may say `Refused`.
+//! Where the receiver has the buffer open already, it says nothing of all that: it uses the offer's word
+//! (`words.rs`). Instead of anything that it is to say, the sender may say `Refused`.
 
 use thiserror::Error;
 
@@ -29,6 +31,8 @@ use crate::meeting::MESSAGE_BYTES;
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
+    /// The words of offers come with this, if there are any.
+    Words,
     /// Shared memory of the host comes with this: so many slots of so many bytes.
     Slots { count: u16, bytes: u32 },
     /// The payload of an operation is wanted.
@@ -69,6 +73,9 @@ pub enum Refusal {
     /// It cannot have been asked for that.
     #[error("it does not have that channel for this memory")]
     Channel,
+    /// The program has its memory back, and there is a copy in memory of the host.
+    #[error("its program went on with a copy, which comes by `staged` alone")]
+    Copied,
 }
 
 impl Message {
@@ -89,6 +96,8 @@ impl Message {
             Self::Refused(Refusal::Unknown) => (13, 0, 0, 0, 0),
             Self::Refused(Refusal::Cuda(code)) => (13, 1, 0, code, 0),
             Self::Refused(Refusal::Channel) => (13, 2, 0, 0, 0),
+            Self::Refused(Refusal::Copied) => (13, 3, 0, 0, 0),
+            Self::Words => (14, 0, 0, 0, 0),
         };
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[0] = kind;
@@ -119,6 +128,8 @@ impl Message {
             (13, 0) => Self::Refused(Refusal::Unknown),
             (13, 1) => Self::Refused(Refusal::Cuda(length)),
             (13, 2) => Self::Refused(Refusal::Channel),
+            (13, 3) => Self::Refused(Refusal::Copied),
+            (14, 0) => Self::Words,
             _ => return None,
         };
         // What has no meaning is zero, so that a message has one form.
@@ -159,6 +170,8 @@ mod tests {
             Message::Refused(Refusal::Unknown),
             Message::Refused(Refusal::Cuda(700)),
             Message::Refused(Refusal::Channel),
+            Message::Refused(Refusal::Copied),
+            Message::Words,
         ];
         for message in all {
             assert_eq!(Message::decode(&message.encode()), Some(message));

@@ -9,6 +9,7 @@
 //! |-------------|------------------------------------------------------------------------|
 //! | `message`   | What do two ranks say to each other about a transfer?                  |
 //! | `exchange`  | How do they exchange it?                                               |
+//! | `words`     | How do both ends know what has become of an offer, without a message?  |
 //! | `slots`     | Through which memory do bytes pass that the receiver cannot map?       |
 //! | `offers`    | What does this rank send, and what has become of it?                   |
 //! | `serve`     | What does the sender's thread do for a peer?                           |
@@ -23,5 +24,6 @@ pub(crate) mod message;
 pub mod offers;
 pub(crate) mod serve;
 pub(crate) mod slots;
+pub(crate) mod words;
 
 pub use error::TransferError;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::words::{WORDS, Words};
+
 /// A range of memory that a peer may fetch once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
@@ -34,37 +36,97 @@ pub(crate) struct Offers {
 struct Table {
     last: u64,
     offers: HashMap<u64, Entry>,
+    peers: HashMap<u32, PeerWords>,
+}
+
+/// The words between this rank and a peer, and which of them tell of no offer.
+#[derive(Debug)]
+struct PeerWords {
+    words: Arc<Words>,
+    free: Vec<u16>,
+}
+
+/// The word of an offer.
+#[derive(Debug)]
+struct Word {
+    words: Arc<Words>,
+    slot: u16,
 }
 
 #[derive(Debug)]
 struct Entry {
     offer: Offer,
     state: OfferState,
-    /// The peer has begun to fetch it.
+    word: Option<Word>,
+    /// The peer has asked for it.
     is_served: bool,
     /// The program has heard that it is done, since there is a copy.
     is_told: bool,
 }
 
+impl Entry {
+    /// Whether the peer has said by the offer's word that it has the payload.
+    fn is_done(&self, number: u64) -> bool {
+        self.word.as_ref().is_some_and(|word| word.words.is_done(word.slot, number))
+    }
+
+    fn is_under_way(&self, number: u64) -> bool {
+        self.state == OfferState::UnderWay && !self.is_done(number)
+    }
+}
+
+impl Table {
+    /// Gives a word back to the next offer.
+    fn release(&mut self, peer: u32, word: Option<Word>) {
+        let Some(Word { words, slot }) = word else { return };
+        words.clear(slot);
+        if let Some(of_peer) = self.peers.get_mut(&peer).filter(|peer| Arc::ptr_eq(&peer.words, &words)) {
+            of_peer.free.push(slot);
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(entry) = self.offers.remove(&number) {
+            self.release(entry.offer.peer, entry.word);
+        }
+    }
+}
+
 impl Offers {
-    /// Offers memory. The number is never 0.
-    pub(crate) fn add(&self, offer: Offer) -> u64 {
+    /// A peer has these words from now on.
+    pub(crate) fn open(&self, peer: u32, words: Arc<Words>) {
+        self.lock().peers.insert(peer, PeerWords { words, free: (0..WORDS).rev().collect() });
+    }
+
+    /// Offers memory. The number is never 0. The word tells what becomes of it, as long as there are free
+    /// ones.
+    pub(crate) fn add(&self, offer: Offer) -> (u64, Option<u16>) {
         let mut table = self.lock();
         table.last += 1;
         let number = table.last;
+        let word = table.peers.get_mut(&offer.peer).and_then(|peer| {
+            let slot = peer.free.pop()?;
+            peer.words.offer(slot, number);
+            Some(Word { words: Arc::clone(&peer.words), slot })
+        });
+        let slot = word.as_ref().map(|word| word.slot);
         let state = OfferState::UnderWay;
-        table.offers.insert(number, Entry { offer, state, is_served: false, is_told: false });
-        number
+        table.offers.insert(number, Entry { offer, state, word, is_served: false, is_told: false });
+        (number, slot)
     }
 
     /// An offer that is under way, for the peer that it was made to, which begins to fetch it.
     pub(crate) fn begin(&self, number: u64, peer: u32) -> Option<Offer> {
         let mut table = self.lock();
         let entry = table.offers.get_mut(&number)?;
-        if entry.offer.peer != peer || entry.state != OfferState::UnderWay {
+        if entry.offer.peer != peer || !entry.is_under_way(number) {
             return None;
         }
         entry.is_served = true;
+        if let Some(word) = &entry.word {
+            // Or the peer has taken it before, and asks since it could not copy.
+            word.words.take(word.slot, number);
+        }
         Some(entry.offer.clone())
     }
 
@@ -73,12 +135,24 @@ impl Offers {
     pub(crate) fn detach(&self, number: u64, copy: impl FnOnce(&Offer) -> Option<Vec<u8>>) -> bool {
         let mut table = self.lock();
         let Some(entry) = table.offers.get_mut(&number) else { return false };
-        if entry.is_served || entry.state != OfferState::UnderWay {
+        let is_open = |word: &Word| word.words.withdraw(word.slot, number);
+        if entry.is_served
+            || entry.state != OfferState::UnderWay
+            || !entry.word.as_ref().is_none_or(is_open)
+        {
             return false;
         }
         // The peer waits meanwhile.
         entry.offer.copy = copy(&entry.offer).map(Arc::new);
-        entry.offer.copy.is_some()
+        if entry.offer.copy.is_none() {
+            if let Some(word) = &entry.word {
+                word.words.offer(word.slot, number);
+            }
+            return false;
+        }
+        let (peer, word) = (entry.offer.peer, entry.word.take());
+        table.release(peer, word);
+        true
     }
 
     /// The peer has come to an end with it.
@@ -88,18 +162,22 @@ impl Offers {
             return;
         };
         entry.state = state;
-        if entry.is_told {
-            table.offers.remove(&number);
+        let (is_told, word) = (entry.is_told, entry.word.take());
+        table.release(peer, word);
+        if is_told {
+            table.remove(number);
         }
     }
 
     /// The peer has gone: nothing of what it was offered will be fetched.
     pub(crate) fn end_all(&self, peer: u32) {
         let mut table = self.lock();
+        table.peers.remove(&peer);
         table.offers.retain(|_, entry| entry.offer.peer != peer || !entry.is_told);
-        for entry in table.offers.values_mut() {
+        for (number, entry) in &mut table.offers {
             if entry.offer.peer == peer && entry.state == OfferState::UnderWay {
-                entry.state = OfferState::Failed;
+                entry.state = if entry.is_done(*number) { OfferState::Done } else { OfferState::Failed };
+                entry.word = None;
             }
         }
     }
@@ -108,14 +186,15 @@ impl Offers {
     pub(crate) fn state(&self, number: u64) -> OfferState {
         let mut table = self.lock();
         let Some(entry) = table.offers.get_mut(&number) else { return OfferState::Failed };
-        match (entry.state, &entry.offer.copy) {
+        let state = if entry.is_done(number) { OfferState::Done } else { entry.state };
+        match (state, &entry.offer.copy) {
             (OfferState::UnderWay, None) => OfferState::UnderWay,
             (OfferState::UnderWay, Some(_)) => {
                 entry.is_told = true;
                 OfferState::Done
             }
             (ended, _) => {
-                table.offers.remove(&number);
+                table.remove(number);
                 ended
             }
         }
@@ -123,7 +202,7 @@ impl Offers {
 
     /// Whether a peer has still to fetch something.
     pub(crate) fn are_under_way(&self) -> bool {
-        self.lock().offers.values().any(|entry| entry.state == OfferState::UnderWay)
+        self.lock().offers.iter().any(|(number, entry)| entry.is_under_way(*number))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -142,7 +221,7 @@ mod tests {
     #[test]
     fn offers_are_for_one_peer_and_end_once() {
         let offers = Offers::default();
-        let (first, second) = (offers.add(offer()), offers.add(offer()));
+        let (first, second) = (offers.add(offer()).0, offers.add(offer()).0);
         assert_eq!(offers.begin(first, 3), Some(offer()));
         assert_eq!((offers.begin(first, 2), offers.begin(9, 3)), (None, None));
         offers.end(first, 2, OfferState::Done);
@@ -154,10 +233,73 @@ mod tests {
         assert_eq!(offers.state(first), OfferState::Failed);
     }
 
+    /// Offers with words, and the receiver's end of them.
+    fn with_words() -> (Offers, Words) {
+        let (offers, words) = (Offers::default(), Words::new().unwrap());
+        let peer = Words::of_peer(words.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        offers.open(3, Arc::new(words));
+        (offers, peer)
+    }
+
+    #[test]
+    fn a_peer_that_takes_an_offer_by_its_word_ends_it() {
+        let (offers, peer) = with_words();
+        let (first, slot) = offers.add(offer());
+        let slot = slot.unwrap();
+        assert!(peer.take(slot, first));
+        assert_eq!(offers.state(first), OfferState::UnderWay);
+        assert!(!offers.detach(first, |_| Some(Vec::new())), "the peer reads the memory");
+        peer.finish(slot, first);
+        assert!(!offers.are_under_way() && offers.begin(first, 3).is_none());
+        assert_eq!((offers.state(first), offers.state(first)), (OfferState::Done, OfferState::Failed));
+        // The word is free for the next one, and what comes late for the first changes nothing.
+        let (second, again) = offers.add(offer());
+        assert_eq!(again, Some(slot));
+        peer.finish(slot, first);
+        assert_eq!(offers.state(second), OfferState::UnderWay);
+    }
+
+    #[test]
+    fn what_the_program_has_back_is_not_taken() {
+        let (offers, peer) = with_words();
+        let (first, slot) = offers.add(offer());
+        assert!(!offers.detach(first, |_| None));
+        assert!(offers.detach(first, |_| Some(vec![1; 8])) && !peer.take(slot.unwrap(), first));
+        assert!(offers.begin(first, 3).unwrap().copy.is_some());
+        // Where the copy failed it is offered still.
+        let (second, slot) = offers.add(offer());
+        assert!(!offers.detach(second, |_| None) && peer.take(slot.unwrap(), second));
+        // A peer that could not copy asks, and is served.
+        assert!(offers.begin(second, 3).is_some());
+        offers.end(second, 3, OfferState::Done);
+        assert_eq!(offers.state(second), OfferState::Done);
+    }
+
+    #[test]
+    fn a_peer_that_goes_leaves_what_it_has_and_no_words() {
+        let (offers, peer) = with_words();
+        let [first, second] = [offers.add(offer()), offers.add(offer())];
+        assert!(peer.take(first.1.unwrap(), first.0) && peer.take(second.1.unwrap(), second.0));
+        peer.finish(first.1.unwrap(), first.0);
+        offers.end_all(3);
+        assert_eq!((offers.state(first.0), offers.state(second.0)), (OfferState::Done, OfferState::Failed));
+        assert_eq!(offers.add(offer()).1, None);
+    }
+
+    #[test]
+    fn more_offers_than_words_are_made_without() {
+        let (offers, _peer) = with_words();
+        let numbers: Vec<_> = (0..=WORDS).map(|_| offers.add(offer())).collect();
+        let with = numbers.iter().filter(|(_, word)| word.is_some()).count();
+        assert_eq!(with, usize::from(WORDS));
+        let slots: std::collections::HashSet<_> = numbers.iter().filter_map(|(_, word)| *word).collect();
+        assert_eq!(slots.len(), with);
+    }
+
     #[test]
     fn a_copy_gives_the_memory_back_before_the_peer_comes() {
         let offers = Offers::default();
-        let (first, second) = (offers.add(offer()), offers.add(offer()));
+        let (first, second) = (offers.add(offer()).0, offers.add(offer()).0);
         assert!(!offers.detach(first, |_| None) && offers.detach(first, |_| Some(vec![7; 8])));
         assert_eq!((offers.state(first), offers.state(first)), (OfferState::Done, OfferState::Done));
         assert_eq!(offers.begin(first, 3).unwrap().copy.as_deref(), Some(&vec![7; 8]));

@@ -85,7 +85,7 @@ impl Server<'_> {
             return if channel == Channel::Staged {
                 self.give_copy(&copy)
             } else {
-                Err(refused(Refusal::Channel))
+                Err(refused(Refusal::Copied))
             };
         }
         let found =

@@ -34,6 +34,7 @@ impl World {
             operation: number as u64,
             bytes: message.bytes,
             memory: Source::default(),
+            word: None,
         };
         match message.memory {
             Memory::Gpu if message.bytes >= THRESHOLD => descriptor.encode(&self.job).to_vec(),
@@ -306,7 +307,8 @@ impl World {
 /// What a descriptor without a proof would be read as.
 fn unproved(wire: &[u8]) -> Descriptor {
     let number = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| wire[at + index]));
-    Descriptor { from: 0, to: OWN, operation: number(16), bytes: number(24), memory: Source::default() }
+    let memory = Source::default();
+    Descriptor { from: 0, to: OWN, operation: number(16), bytes: number(24), memory, word: None }
 }
 
 fn is_received(state: &State, number: usize) -> bool {

@@ -1,0 +1,144 @@
+//! How do both ends know what has become of an offer, without a message? By words in memory that both map: the
+//! sender writes into one that it offers, the receiver that it takes the payload and that it has it. Each
+//! offer has a word of its own, and each word says of which operation it tells.
+//!
+//! A receiver that has the sender's memory open already needs nothing else: it takes the offer, copies, and
+//! says that it is done. A sender that wants its memory back takes the offer itself; one of both wins.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use causeway_memory::{SealedMemory, SealedMemoryError};
+use memmap2::{MmapOptions, MmapRaw};
+
+/// Words between two ranks: so many offers may be under way with one each. A page.
+pub(crate) const WORDS: u16 = 512;
+
+const BYTES: u64 = WORDS as u64 * 8;
+
+/// What the two lowest bits of a word say of the operation whose number stands above them. Where none is
+/// offered, a word is 0.
+const OFFERED: u64 = 1;
+const TAKEN: u64 = 2;
+const DONE: u64 = 3;
+
+/// The words for one direction between two ranks.
+#[derive(Debug)]
+pub(crate) struct Words {
+    mapping: MmapRaw,
+    memory: SealedMemory,
+}
+
+impl Words {
+    /// New ones, of a sender.
+    pub(crate) fn new() -> Result<Self, SealedMemoryError> {
+        Self::map(SealedMemory::new("causeway-comm-words", BYTES)?)
+    }
+
+    /// Those of a peer that sends.
+    pub(crate) fn of_peer(descriptor: OwnedFd) -> Result<Self, SealedMemoryError> {
+        Self::map(SealedMemory::check(descriptor, BYTES)?)
+    }
+
+    fn map(memory: SealedMemory) -> Result<Self, SealedMemoryError> {
+        let mapping = MmapOptions::new().len(BYTES as usize).map_raw(&memory.descriptor());
+        let mapping = mapping.map_err(|cause| SealedMemoryError::System { bytes: BYTES, cause })?;
+        Ok(Self { mapping, memory })
+    }
+
+    /// What the peer maps.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.memory.descriptor()
+    }
+
+    fn word(&self, slot: u16) -> &AtomicU64 {
+        let at = usize::from(slot % WORDS) * 8;
+        // SAFETY: the mapping is page-aligned, has so many words, and stays as long as this; both processes use
+        // its words as atomics alone.
+        unsafe { AtomicU64::from_ptr(self.mapping.as_mut_ptr().add(at).cast()) }
+    }
+
+    fn change(&self, slot: u16, operation: u64, from: u64, to: u64) -> bool {
+        let number = operation << 2;
+        let (from, to) = (number | from, if to == 0 { 0 } else { number | to });
+        self.word(slot).compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The sender: an operation is offered by this word, which tells of nothing else.
+    pub(crate) fn offer(&self, slot: u16, operation: u64) {
+        self.word(slot).store(operation << 2 | OFFERED, Ordering::Release);
+    }
+
+    /// The sender: takes an offer back. Says whether the receiver has not taken it before.
+    pub(crate) fn withdraw(&self, slot: u16, operation: u64) -> bool {
+        self.change(slot, operation, OFFERED, 0)
+    }
+
+    /// The sender: whether the receiver has the payload.
+    pub(crate) fn is_done(&self, slot: u16, operation: u64) -> bool {
+        self.word(slot).load(Ordering::Acquire) == operation << 2 | DONE
+    }
+
+    /// The sender: the word tells of nothing any more.
+    pub(crate) fn clear(&self, slot: u16) {
+        self.word(slot).store(0, Ordering::Release);
+    }
+
+    /// The receiver: takes an offer. Says whether the sender has not taken it back before.
+    pub(crate) fn take(&self, slot: u16, operation: u64) -> bool {
+        self.change(slot, operation, OFFERED, TAKEN)
+    }
+
+    /// The receiver: it has the payload of an offer that it has taken.
+    pub(crate) fn finish(&self, slot: u16, operation: u64) {
+        self.change(slot, operation, TAKEN, DONE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_ends() -> (Words, Words) {
+        let sender = Words::new().unwrap();
+        let receiver = Words::of_peer(sender.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        (sender, receiver)
+    }
+
+    #[test]
+    fn an_offer_is_taken_once_and_done() {
+        let (sender, receiver) = two_ends();
+        sender.offer(7, 3);
+        assert!(!receiver.take(7, 2) && !receiver.take(6, 3), "another operation, another word");
+        assert!(receiver.take(7, 3) && !receiver.take(7, 3) && !sender.withdraw(7, 3));
+        assert!(!sender.is_done(7, 3));
+        receiver.finish(7, 3);
+        assert!(sender.is_done(7, 3) && !sender.is_done(7, 2));
+        // What comes late for an earlier operation changes nothing.
+        sender.offer(7, 9);
+        receiver.finish(7, 3);
+        assert!(receiver.take(7, 9));
+        sender.clear(7);
+        receiver.finish(7, 9);
+        assert!(!sender.is_done(7, 9));
+    }
+
+    #[test]
+    fn one_of_both_ends_gets_an_offer() {
+        let (sender, receiver) = two_ends();
+        for operation in 1..2000 {
+            sender.offer(0, operation);
+            let (taken, withdrawn) = std::thread::scope(|scope| {
+                let taking = scope.spawn(|| receiver.take(0, operation));
+                (sender.withdraw(0, operation), taking.join().unwrap())
+            });
+            assert!(taken != withdrawn, "operation {operation}");
+        }
+    }
+
+    #[test]
+    fn memory_of_another_size_is_not_taken() {
+        let other = SealedMemory::new("other", BYTES + 8).unwrap();
+        assert!(Words::of_peer(other.descriptor().try_clone_to_owned().unwrap()).is_err());
+    }
+}
