@@ -8,6 +8,7 @@
 
 use std::hint::black_box;
 
+use causeway_comm::scheduler::Known;
 use causeway_comm::tracer::{Operation, USUAL_THRESHOLD};
 use causeway_comm::{Channel, Scheduler, Tracer};
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -17,7 +18,7 @@ fn tracer(criterion: &mut Criterion) {
     criterion.bench_function("tracer/count", |bencher| {
         bencher.iter(|| tracer.count(black_box(Operation::NonBlocking)));
     });
-    let mut scheduler = Scheduler::new(Channel::ALL.map(|channel| (channel, None)));
+    let mut scheduler = Scheduler::new(Channel::ALL, &Known::default());
     criterion.bench_function("scheduler/choose", |bencher| {
         bencher.iter(|| scheduler.choose(black_box(4096), tracer.traffic()));
     });

@@ -60,6 +60,9 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
     });
     match joined {
         Ok(joined) => {
+            if let Some(trouble) = joined.profile_trouble() {
+                eprintln!("causeway: {trouble}");
+            }
             *WORLD.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(joined));
             0
         }
@@ -77,6 +80,9 @@ pub extern "C" fn causeway_comm_leave() {
     let left = WORLD.write().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(world) = &left {
         world.forget_names();
+        if let Err(error) = world.keep_profile() {
+            eprintln!("causeway: {error}");
+        }
     }
     for line in left.iter().filter_map(|world| world.report()).flatten() {
         eprintln!("causeway: {line}");

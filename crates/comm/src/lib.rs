@@ -16,6 +16,7 @@
 //! | [`matching`]| In what order do messages match, when some carry no bytes? Pure.                   |
 //! | [`tracer`]  | Is the traffic with a peer bound by latency or by bandwidth? Pure.                 |
 //! | [`scheduler`]| Which channel does a message take, and why? Pure.                                 |
+//! | [`profile`] | What do jobs remember of the costs of channels?                                   |
 //! | [`moving`]  | When does a rank that moves to another place go on? Pure.                          |
 
 pub mod board;
@@ -28,6 +29,7 @@ pub mod matching;
 pub mod meeting;
 pub mod moving;
 pub mod pair;
+pub mod profile;
 pub mod report;
 pub mod scheduler;
 pub mod settings;

@@ -2,11 +2,12 @@
 //! that names its variable.
 
 use core::str::FromStr;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
-    COMM_CHANNELS, COMM_EXPLAIN, COMM_PLACE, COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE,
+    CACHE_DIR, COMM_CHANNELS, COMM_EXPLAIN, COMM_PLACE, COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE,
     COMM_TRACE_DEFAULT, SOCKET_DIR,
 };
 use causeway_config::{Environment, ValueError};
@@ -29,6 +30,8 @@ pub struct Settings {
     pub folder: Option<PathBuf>,
     /// What the launcher says about the container.
     pub place: Option<PlaceTuple>,
+    /// The file that remembers what channels cost, if one is to.
+    pub profile: Option<PathBuf>,
 }
 
 impl Settings {
@@ -53,8 +56,20 @@ impl Settings {
             explain: environment.is_on(&COMM_EXPLAIN)?,
             folder: environment.path(&SOCKET_DIR),
             place: environment.parsed(&COMM_PLACE)?,
+            profile: profile(environment.raw(&CACHE_DIR), |name| std::env::var_os(name)),
         })
     }
+}
+
+/// In the folder of the user's caches, as the client library's. None where that is named and empty.
+fn profile(caches: Option<OsString>, system: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    const NAME: &str = "comm-profile";
+    if let Some(folder) = caches {
+        return (!folder.is_empty()).then(|| PathBuf::from(folder).join(NAME));
+    }
+    let folder = |name: &str| system(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+    Some(folder?.join("causeway").join(NAME))
 }
 
 /// Channels with commas between their names.
@@ -74,7 +89,6 @@ mod tests {
 
     use crate::matching::DESCRIPTOR_BYTES;
     use crate::tracer::USUAL_THRESHOLD;
-    use std::ffi::OsString;
 
     fn read(name: &str, text: &str) -> Result<Settings, ValueError> {
         Settings::read(Environment::of(&|asked| (asked == name).then(|| OsString::from(text))))
@@ -96,6 +110,19 @@ mod tests {
         let shortest = DESCRIPTOR_BYTES.to_string();
         assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", &shortest).unwrap().fetch_bytes, DESCRIPTOR_BYTES as u64);
         assert!(read("CAUSEWAY_COMM_THRESHOLD", &(DESCRIPTOR_BYTES - 1).to_string()).is_err());
+    }
+
+    #[test]
+    fn the_profile_lies_in_the_users_caches() {
+        let path = |caches: Option<&str>, name: &str, text: &str| {
+            let system = |asked: &str| (asked == name).then(|| OsString::from(text));
+            profile(caches.map(OsString::from), system).map(|path| path.to_string_lossy().into_owned())
+        };
+        assert_eq!(path(Some("/c"), "HOME", "/h").as_deref(), Some("/c/comm-profile"));
+        assert_eq!(path(Some(""), "HOME", "/h"), None);
+        assert_eq!(path(None, "XDG_CACHE_HOME", "/x").as_deref(), Some("/x/causeway/comm-profile"));
+        assert_eq!(path(None, "HOME", "/h").as_deref(), Some("/h/.cache/causeway/comm-profile"));
+        assert_eq!((path(None, "XDG_CACHE_HOME", "relative"), path(None, "", "")), (None, None));
     }
 
     #[test]

@@ -17,11 +17,13 @@ use crate::job::{Job, JobError};
 use crate::matching::{Descriptor, Source};
 use crate::meeting::{self, Connection, Meeting, Stop};
 use crate::pair::{Met, Pair};
+use crate::profile::{Profile, ProfileError};
 use crate::report::{Inline, Report, Way};
 use crate::settings::Settings;
 use crate::tracer::Operation;
 use crate::transfer::TransferError;
-use crate::transfer::fetch::{BUILT, Fetcher, Order};
+use crate::transfer::choosing::BUILT;
+use crate::transfer::fetch::{Fetcher, Order};
 use crate::transfer::message::Message;
 use crate::transfer::offers::{Offer, OfferState, Offers};
 use crate::transfer::serve::serve;
@@ -60,6 +62,7 @@ pub struct World {
     shared: Arc<Shared>,
     stop: Stop,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    profile_trouble: Option<ProfileError>,
 }
 
 #[derive(Debug)]
@@ -75,6 +78,8 @@ struct Shared {
     /// Peers to which this rank hands messages over.
     outgoing: Mutex<HashMap<u32, Outgoing>>,
     report: Mutex<Report>,
+    /// What was known of channels when this rank joined, and what it has found out since.
+    profile: Mutex<Profile>,
 }
 
 #[derive(Debug)]
@@ -102,6 +107,11 @@ impl World {
         let board = Board::join(&job, rank, 0, identity, &Places::usual(settings.folder.clone()))?;
         let mut meeting = Meeting::open(&job, &board)?;
         let stop = meeting.stopper();
+        let profile = settings.profile.as_deref().map_or(Ok(Profile::default()), Profile::load);
+        let (profile, profile_trouble) = match profile {
+            Ok(profile) => (profile, None),
+            Err(error) => (Profile::default(), Some(error)),
+        };
         let shared = Arc::new(Shared {
             job,
             rank,
@@ -112,6 +122,7 @@ impl World {
             has_come: Condvar::new(),
             outgoing: Mutex::default(),
             report: Mutex::default(),
+            profile: Mutex::new(profile),
         });
         let accepting = Arc::clone(&shared);
         let acceptor = std::thread::Builder::new().name("causeway-comm".to_owned()).spawn(move || {
@@ -122,7 +133,7 @@ impl World {
                 }
             }
         })?;
-        Ok(Self { shared, stop, threads: Mutex::new(vec![acceptor]) })
+        Ok(Self { shared, stop, threads: Mutex::new(vec![acceptor]), profile_trouble })
     }
 
     /// This process's rank in the job.
@@ -190,6 +201,7 @@ impl World {
         let source = Source {
             ipc: memory.ipc,
             export: memory.exportable || memory.device_exports,
+            direct: memory.exportable,
             gpu: cuda::gpu_number(driver, memory.device)?,
             buffer: memory.buffer,
             offset: address - memory.start,
@@ -322,6 +334,25 @@ impl World {
         lock(&self.shared.report).count(peer, Way::Inline(why), bytes);
     }
 
+    /// Why the profile of earlier jobs is not used, if there is one and it is not.
+    pub fn profile_trouble(&self) -> Option<&ProfileError> {
+        self.profile_trouble.as_ref()
+    }
+
+    /// Keeps for later jobs what channels have cost, if they are to know it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep_profile(&self) -> Result<(), ProfileError> {
+        let Some(path) = self.shared.settings.profile.as_deref() else { return Ok(()) };
+        let mut profile = lock(&self.shared.profile).clone();
+        let before = profile.clone();
+        for fetcher in lock(&self.shared.incoming).values() {
+            lock(fetcher).tell(&mut profile);
+        }
+        if profile == before { Ok(()) } else { profile.save(path) }
+    }
+
     /// How many messages were received by a channel so far, or sent with the MPI where there is none.
     pub fn messages(&self, channel: Option<Channel>) -> u64 {
         lock(&self.shared.report).messages(channel)
@@ -349,7 +380,8 @@ impl Shared {
         let pair = Pair::of(board.slot(), board.scan().get(peer), Ok(Met::by(&connection)));
         drop(board);
         let allowed: Vec<Channel> = self.settings.channels.clone();
-        let fetcher = Fetcher::new(connection, pair, allowed, self.settings.trace_operations);
+        let profile = lock(&self.profile).clone();
+        let fetcher = Fetcher::new(connection, pair, allowed, self.settings.trace_operations, profile);
         lock(&self.incoming).insert(peer, Arc::new(Mutex::new(fetcher)));
         self.has_come.notify_all();
     }

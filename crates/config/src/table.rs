@@ -144,10 +144,10 @@ table! {
     LOG: "CAUSEWAY_LOG", [Client],
         Values::Word(&["off", "error", "info", "debug", "trace"]), Default::Words("`error`"),
         "what the client library says on standard error", "";
-    CACHE_DIR: "CAUSEWAY_CACHE_DIR", [Client], Values::Path, Default::Words(
+    CACHE_DIR: "CAUSEWAY_CACHE_DIR", [Client, Rank], Values::Path, Default::Words(
     "`causeway` in `$XDG_CACHE_HOME` or `~/.cache`"),
         "the folder where hashes of images in libraries are kept, so that a library is read once to be \
-         named, and what NVRTC has compiled",
+         named, what NVRTC has compiled, and what channels between the ranks of MPI programs cost",
         "Up to 1 GiB, the oldest goes first; what NVRTC has compiled not with `CUDA_CACHE_DISABLE=1`. \
          Nothing is kept if it is empty.";
     LIB_DIR: "CAUSEWAY_LIB_DIR", [Run], Values::Path,

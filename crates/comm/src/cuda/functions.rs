@@ -76,6 +76,7 @@ functions! {
     device_count: c"cuDeviceGetCount" (*mut c_int);
     device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
     device_uuid: c"cuDeviceGetUuid" (*mut [u8; 16], c_int);
+    device_name: c"cuDeviceGetName" (*mut c_char, c_int, c_int);
     can_access_peer: c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
     exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
     create_stream: c"cuStreamCreate" (*mut *mut c_void, c_uint);
@@ -98,6 +99,12 @@ functions! {
 }
 
 impl Driver {
+    /// Whether its calls are carried to a server: then it is Causeway's client library.
+    pub fn is_remote() -> bool {
+        // SAFETY: the name ends with a zero; the loaded libraries are looked through.
+        !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"causeway_client_marker".as_ptr()) }.is_null()
+    }
+
     /// The driver that the program has loaded, if it has.
     pub fn loaded() -> Option<&'static Self> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();

@@ -117,6 +117,15 @@ pub fn gpu_number(driver: &Driver, device: i32) -> Option<GpuNumber> {
     (status == 0).then_some(number)
 }
 
+/// The name of a device's model; empty where there is none to be had.
+pub fn gpu_model(driver: &Driver, device: i32) -> String {
+    let mut name = [0_u8; 128];
+    // SAFETY: there is room for so many bytes, the last of which stays 0.
+    let status = unsafe { (driver.device_name)(name.as_mut_ptr().cast(), name.len() as c_int - 1, device) };
+    let text = core::ffi::CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
+    if status == 0 { text.into_owned() } else { String::new() }
+}
+
 /// Whether a device here reaches the memory of the GPU with that number, as far as this process sees it.
 pub fn reaches(driver: &Driver, device: i32, number: GpuNumber) -> bool {
     let mut count = 0;

@@ -12,5 +12,5 @@ mod sharing;
 pub use copy::{Scope, copy};
 pub use error::CudaError;
 pub use functions::Driver;
-pub use memory::{DeviceMemory, GpuNumber, current_device, gpu_number, reaches};
+pub use memory::{DeviceMemory, GpuNumber, current_device, gpu_model, gpu_number, reaches};
 pub use sharing::{Bounce, IPC_HANDLE_BYTES, Mapping, Opened, export, ipc_handle};

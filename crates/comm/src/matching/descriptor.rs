@@ -43,6 +43,8 @@ pub struct Source {
     pub ipc: bool,
     /// Whether the payload's memory can be exported as a descriptor, or its GPU has memory that can.
     pub export: bool,
+    /// Whether it can be exported itself.
+    pub direct: bool,
     /// The first 8 bytes of the GPU's UUID.
     pub gpu: u64,
     /// The number of the sender's allocation, which it never gives again.
@@ -60,7 +62,8 @@ impl Descriptor {
         bytes[12..16].copy_from_slice(&self.to.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.operation.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
-        bytes[32] = u8::from(self.memory.ipc) | u8::from(self.memory.export) << 1;
+        let Source { ipc, export, direct, .. } = self.memory;
+        bytes[32] = u8::from(ipc) | u8::from(export) << 1 | u8::from(direct) << 2;
         bytes[33..41].copy_from_slice(&self.memory.gpu.to_le_bytes());
         bytes[41..49].copy_from_slice(&self.memory.buffer.to_le_bytes());
         bytes[49..57].copy_from_slice(&self.memory.offset.to_le_bytes());
@@ -86,6 +89,7 @@ impl Descriptor {
             memory: Source {
                 ipc: flag(1),
                 export: flag(2),
+                direct: flag(4),
                 gpu: long(33),
                 buffer: long(41),
                 offset: long(49),
@@ -102,7 +106,8 @@ mod tests {
     #[test]
     fn descriptors_are_those_of_this_job() {
         let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
-        let memory = Source { ipc: false, export: true, gpu: 1 << 63, buffer: 1 << 62, offset: 1 << 61 };
+        let memory =
+            Source { ipc: false, export: true, direct: true, gpu: 1 << 63, buffer: 1 << 62, offset: 1 << 61 };
         let word = Some(511);
         let descriptor = Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX, memory, word };
         let without = Descriptor { word: None, ..descriptor };

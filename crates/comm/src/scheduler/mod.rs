@@ -1,41 +1,34 @@
 //! Which channel does a message take, and why?
 //!
 //! A pure decision from the message's size, the traffic with its peer, the channels that the two ranks have,
-//! and what each costs. As long as one of the channels has not been measured, the published table of C-GDR
-//! (2019, K80 and ConnectX-4) decides; then the costs do. What messages really take corrects the costs
+//! and what each has cost. The first message of a class of sizes goes by the channel of the published table of
+//! C-GDR (2019, K80 and ConnectX-4); the next ones measure each channel, unless a profile of earlier jobs
+//! knows what they cost; then the cheapest is taken. What messages really take corrects the costs
 //! ([`Scheduler::observe`]).
 
-mod curve;
+mod known;
 mod published;
 
 use core::fmt;
 
-pub use curve::{Curve, CurveError};
+pub use known::{Known, LARGEST_CLASS, MOST_COST, class};
 
 use crate::channels::Channel;
 use crate::tracer::Traffic;
-
-/// The share of a new observation in what is remembered.
-const SHARE: f64 = 1.0 / 8.0;
+use known::Measured;
 
 /// How much cheaper another channel must be than the one that was taken last for such messages.
 const ADVANTAGE: f64 = 0.95;
 
-/// Observations that differ more than this from what was expected are taken for so much: the machine was
-/// busy.
-const MOST_CORRECTION: f64 = 8.0;
+/// A channel that costs so many times what the best one does is not measured for the next larger classes: a
+/// long message by a slow channel takes as long as hundreds by a fast one.
+const HOPELESS: f64 = 3.0;
 
-/// Classes of sizes: those whose sizes have the same highest bit, and none.
-const CLASSES: usize = 65;
+/// The first class of long messages: 512 KiB.
+const LONG: usize = 20;
 
-/// What a channel costs between two ranks, in nanoseconds by bytes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Cost {
-    /// From a message's start to its end, when nothing else is under way.
-    pub latency: Curve,
-    /// From one message's end to the next one's, when several are under way.
-    pub gap: Curve,
-}
+/// One in so many classes of long messages is measured with all channels.
+const MEASURED_EVERY: usize = 3;
 
 /// Why a channel was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +39,8 @@ pub enum Reason {
     Published,
     /// The published one is not there, and it is the next best.
     InsteadOfPublished,
+    /// What it costs is to be found out.
+    Measuring,
     /// It has the lowest cost.
     Cheapest,
     /// Another would be cheaper by too little to change.
@@ -56,8 +51,11 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Only => "there is no other",
-            Self::Published => "the published table names it, and not all channels have been measured",
-            Self::InsteadOfPublished => "the channel of the published table is not there",
+            Self::Published => "the published table names it, and nothing has been measured",
+            Self::InsteadOfPublished => {
+                "the channel of the published table is not there, and nothing has been measured"
+            }
+            Self::Measuring => "to find out what it costs",
             Self::Cheapest => "it costs least",
             Self::Kept => "it was taken before, and no other is better by 5 %",
         })
@@ -77,9 +75,8 @@ pub struct Choice {
 #[derive(Debug, Clone)]
 struct Candidate {
     channel: Channel,
-    cost: Option<Cost>,
-    /// What messages have taken in proportion to what was expected, by class of size and traffic.
-    correction: Box<[[f64; 2]; CLASSES]>,
+    /// By class of size and traffic.
+    measured: Vec<[Measured; 2]>,
 }
 
 /// Chooses among the channels of two ranks.
@@ -87,26 +84,34 @@ struct Candidate {
 pub struct Scheduler {
     candidates: Vec<Candidate>,
     /// The channel that was taken last, by class of size and traffic.
-    last: Box<[[Option<Channel>; 2]; CLASSES]>,
+    last: Vec<[Option<Channel>; 2]>,
 }
 
 impl Scheduler {
-    /// For a pair of ranks with these channels; a cost is missing where none has been measured. A channel
-    /// that is named twice counts once.
-    pub fn new(channels: impl IntoIterator<Item = (Channel, Option<Cost>)>) -> Self {
+    /// For a pair of ranks with these channels, of which that is known. A channel that is named twice counts
+    /// once.
+    pub fn new(channels: impl IntoIterator<Item = Channel>, known: &Known) -> Self {
         let mut candidates: Vec<Candidate> = Vec::new();
-        for (channel, cost) in channels {
+        for channel in channels {
             if candidates.iter().all(|candidate| candidate.channel != channel) {
-                candidates.push(Candidate { channel, cost, correction: Box::new([[1.0; 2]; CLASSES]) });
+                let of_class = |class| {
+                    [Traffic::Latency, Traffic::Bandwidth]
+                        .map(|traffic| Measured::known(known.get(channel, traffic, class)))
+                };
+                let measured = (0..=LARGEST_CLASS).map(of_class).collect();
+                candidates.push(Candidate { channel, measured });
             }
         }
-        Self { candidates, last: Box::new([[None; 2]; CLASSES]) }
+        Self { candidates, last: vec![[None; 2]; usize::from(LARGEST_CLASS) + 1] }
     }
 
     /// The channel for a message of so many bytes; none when the ranks have no channel at all.
     pub fn choose(&mut self, bytes: u64, traffic: Traffic) -> Option<Choice> {
         let choice = self.decide(bytes, traffic)?;
-        self.last[class(bytes)][column(traffic)] = Some(choice.channel);
+        // What is measured is not taken for what it costs.
+        if choice.reason != Reason::Measuring {
+            self.last[usize::from(class(bytes))][column(traffic)] = Some(choice.channel);
+        }
         Some(choice)
     }
 
@@ -114,73 +119,86 @@ impl Scheduler {
         if let [only] = self.candidates.as_slice() {
             return Some(Choice { channel: only.channel, reason: Reason::Only });
         }
-        let costs: Option<Vec<(Channel, f64)>> = self
-            .candidates
+        let (class, column) = (usize::from(class(bytes)), column(traffic));
+        let hopeful: Vec<_> =
+            self.candidates.iter().filter(|candidate| !self.is_hopeless(candidate, class, column)).collect();
+        let samples = |candidate: &&Candidate| candidate.measured[class][column].samples();
+        if hopeful.iter().all(|candidate| samples(candidate) == 0) {
+            return self.published(&hopeful, bytes, traffic, None);
+        }
+        let unmeasured: Vec<_> = hopeful
             .iter()
-            .map(|candidate| Some((candidate.channel, candidate.expected(bytes, traffic)?)))
+            .copied()
+            .filter(|candidate| !candidate.measured[class][column].is_known())
             .collect();
-        let Some(costs) = costs else { return self.published(bytes, traffic) };
-        let (cheapest, lowest) = costs.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-        let last = self.last[class(bytes)][column(traffic)];
-        let kept = costs.iter().find(|(channel, _)| Some(*channel) == last && channel != cheapest);
+        if let Some(fewest) = unmeasured.iter().map(samples).min() {
+            let next: Vec<_> =
+                unmeasured.into_iter().filter(|candidate| samples(candidate) == fewest).collect();
+            return self.published(&next, bytes, traffic, Some(Reason::Measuring));
+        }
+        let cost = |candidate: &&Candidate| candidate.measured[class][column].cost();
+        let cheapest = hopeful.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+        let last = self.last[class][column];
+        let kept =
+            hopeful.iter().find(|other| Some(other.channel) == last && other.channel != cheapest.channel);
         Some(match kept {
-            Some((channel, cost)) if *lowest > cost * ADVANTAGE => {
-                Choice { channel: *channel, reason: Reason::Kept }
+            Some(kept) if cost(cheapest) > cost(kept) * ADVANTAGE => {
+                Choice { channel: kept.channel, reason: Reason::Kept }
             }
-            _ => Choice { channel: *cheapest, reason: Reason::Cheapest },
+            _ => Choice { channel: cheapest.channel, reason: Reason::Cheapest },
         })
     }
 
-    fn published(&self, bytes: u64, traffic: Traffic) -> Option<Choice> {
+    /// Whether a channel is not worth being measured for a class of long messages, since it is far behind where
+    /// it has been. Every third class is measured all the same: costs change with size.
+    fn is_hopeless(&self, candidate: &Candidate, class: usize, column: usize) -> bool {
+        let near = class - class % MEASURED_EVERY;
+        if class < LONG || class == near || candidate.measured[class][column].is_known() {
+            return false;
+        }
+        let own = candidate.measured[near][column];
+        let known =
+            self.candidates.iter().map(|other| other.measured[near][column]).filter(Measured::is_known);
+        let best = known.map(|known| known.cost()).min_by(f64::total_cmp);
+        own.is_known() && best.is_some_and(|best| own.cost() > best * HOPELESS)
+    }
+
+    /// The published one of these.
+    fn published(
+        &self,
+        among: &[&Candidate],
+        bytes: u64,
+        traffic: Traffic,
+        reason: Option<Reason>,
+    ) -> Option<Choice> {
         let order = published::order(bytes, traffic);
-        let there = |channel: &Channel| self.candidates.iter().any(|candidate| candidate.channel == *channel);
+        let there = |channel: &Channel| among.iter().any(|candidate| candidate.channel == *channel);
         let at = order.iter().position(there)?;
-        let reason = if at == 0 { Reason::Published } else { Reason::InsteadOfPublished };
-        Some(Choice { channel: order[at], reason })
+        let usual = if at == 0 { Reason::Published } else { Reason::InsteadOfPublished };
+        Some(Choice { channel: order[at], reason: reason.unwrap_or(usual) })
     }
 
-    /// Keeps what has been measured of a channel; what was observed before counts no more.
-    pub fn measured(&mut self, channel: Channel, cost: Cost) {
-        if let Some(candidate) = self.candidates.iter_mut().find(|candidate| candidate.channel == channel) {
-            candidate.cost = Some(cost);
-            *candidate.correction = [[1.0; 2]; CLASSES];
-        }
-    }
-
-    /// Keeps what a message has taken, in nanoseconds: its latency, or the time since the end of the one
-    /// before.
+    /// Keeps what a message has taken, in nanoseconds, from its start to its end.
     pub fn observe(&mut self, channel: Channel, bytes: u64, traffic: Traffic, nanoseconds: f64) {
-        let Some(candidate) = self.candidates.iter_mut().find(|candidate| candidate.channel == channel)
-        else {
-            return;
-        };
-        let Some(expected) = candidate.cost.as_ref().map(|cost| cost.of(bytes, traffic)) else { return };
-        let ratio = nanoseconds / expected;
-        if ratio.is_finite() && ratio > 0.0 {
-            let known = &mut candidate.correction[class(bytes)][column(traffic)];
-            *known += (ratio.clamp(1.0 / MOST_CORRECTION, MOST_CORRECTION) - *known) * SHARE;
+        let found = self.candidates.iter_mut().find(|candidate| candidate.channel == channel);
+        if let Some(candidate) = found {
+            candidate.measured[usize::from(class(bytes))][column(traffic)].observe(bytes, nanoseconds);
         }
     }
-}
 
-impl Candidate {
-    fn expected(&self, bytes: u64, traffic: Traffic) -> Option<f64> {
-        let cost = self.cost.as_ref()?;
-        Some(cost.of(bytes, traffic) * self.correction[class(bytes)][column(traffic)])
-    }
-}
-
-impl Cost {
-    fn of(&self, bytes: u64, traffic: Traffic) -> f64 {
-        match traffic {
-            Traffic::Latency => self.latency.at(bytes),
-            Traffic::Bandwidth => self.gap.at(bytes),
+    /// Adds to `known` what has been found out.
+    pub fn tell(&self, known: &mut Known) {
+        for candidate in &self.candidates {
+            for (class, of_class) in (0..=LARGEST_CLASS).zip(&candidate.measured) {
+                for traffic in [Traffic::Latency, Traffic::Bandwidth] {
+                    let measured = &of_class[column(traffic)];
+                    if measured.is_known() {
+                        known.set(candidate.channel, traffic, class, measured.cost());
+                    }
+                }
+            }
         }
     }
-}
-
-fn class(bytes: u64) -> usize {
-    (u64::BITS - bytes.leading_zeros()) as usize
 }
 
 fn column(traffic: Traffic) -> usize {

@@ -2,14 +2,27 @@ use super::*;
 use Channel::{Bar, Ipc, Loopback, Staged, Tcp, Vmm};
 use Traffic::{Bandwidth, Latency};
 
-/// A start and so many bytes a nanosecond, both ways.
-fn cost(start: f64, rate: f64) -> Cost {
-    let curve = |start: f64| Curve::new([(1, start), (1 << 30, start + (1 << 30) as f64 / rate)]).unwrap();
-    Cost { latency: curve(start), gap: curve(start / 4.0) }
+/// An invented channel: nanoseconds before the first byte, and bytes in a nanosecond.
+type Curve = (Channel, f64, f64);
+
+fn nanoseconds(curve: Curve, bytes: u64) -> f64 {
+    curve.1 + bytes as f64 / curve.2
 }
 
 fn unmeasured(channels: &[Channel]) -> Scheduler {
-    Scheduler::new(channels.iter().map(|channel| (*channel, None)))
+    Scheduler::new(channels.iter().copied(), &Known::default())
+}
+
+/// Sends so many messages of a size, each of which takes what the curves say.
+fn send(scheduler: &mut Scheduler, curves: &[Curve], bytes: u64, traffic: Traffic, count: usize) -> Choice {
+    let mut choice = None;
+    for _ in 0..count {
+        let chosen = scheduler.choose(bytes, traffic).unwrap();
+        let curve = curves.iter().find(|curve| curve.0 == chosen.channel).unwrap();
+        scheduler.observe(chosen.channel, bytes, traffic, nanoseconds(*curve, bytes));
+        choice = Some(chosen);
+    }
+    choice.unwrap()
 }
 
 #[test]
@@ -46,51 +59,106 @@ fn what_is_not_there_is_replaced() {
 }
 
 #[test]
-fn measured_costs_decide_when_all_are_known() {
-    let mut scheduler = Scheduler::new([(Staged, Some(cost(1_000.0, 20.0))), (Vmm, None)]);
-    assert_eq!(scheduler.choose(8, Latency).map(|choice| choice.reason), Some(Reason::InsteadOfPublished));
-    scheduler.measured(Vmm, cost(5_000.0, 390.0));
-    let channel = |scheduler: &mut Scheduler, bytes| {
-        let choice = scheduler.choose(bytes, Latency).unwrap();
-        assert_eq!(choice.reason, Reason::Cheapest);
-        choice.channel
-    };
-    assert_eq!(channel(&mut scheduler, 1 << 10), Staged);
-    assert_eq!(channel(&mut scheduler, 1 << 20), Vmm);
+fn each_channel_is_measured_and_then_the_best_is_taken_at_every_size() {
+    // Curves that cross: the first is best to 60 KB, the second to 9 MB, the third beyond.
+    let curves = [(Staged, 3_000.0, 10.0), (Ipc, 9_000.0, 200.0), (Vmm, 30_000.0, 390.0)];
+    for traffic in [Latency, Bandwidth] {
+        let mut scheduler = unmeasured(&[Ipc, Vmm, Staged]);
+        // In ascending order, as benchmarks send them.
+        for bytes in (0..32).map(|power| 1_u64 << power) {
+            let choice = send(&mut scheduler, &curves, bytes, traffic, 40);
+            let best = curves.iter().map(|curve| nanoseconds(*curve, bytes)).fold(f64::INFINITY, f64::min);
+            let of_choice = curves.iter().find(|curve| curve.0 == choice.channel).unwrap();
+            let taken = nanoseconds(*of_choice, bytes);
+            assert!(taken <= best * 1.06, "{bytes} {traffic:?}: {taken} by {}, best {best}", choice.channel);
+        }
+    }
 }
 
 #[test]
-fn what_messages_take_corrects_what_was_measured() {
-    let mut scheduler =
-        Scheduler::new([(Staged, Some(cost(1_000.0, 20.0))), (Vmm, Some(cost(1_500.0, 390.0)))]);
-    assert_eq!(scheduler.choose(64, Latency).unwrap().channel, Staged);
-    // One that is twice as slow is chance; many are not.
-    scheduler.observe(Staged, 64, Latency, 2_000.0);
-    assert_eq!(scheduler.choose(64, Latency).unwrap().channel, Staged);
-    for _ in 0..100 {
-        scheduler.observe(Staged, 64, Latency, 4_000.0);
+fn measuring_takes_three_messages_a_channel_in_turn() {
+    let curves = [(Ipc, 9_000.0, 200.0), (Vmm, 9_000.0, 200.0), (Staged, 20_000.0, 10.0)];
+    let mut scheduler = unmeasured(&[Staged, Vmm, Ipc]);
+    let mut taken = Vec::new();
+    for _ in 0..12 {
+        let choice = send(&mut scheduler, &curves, 1 << 20, Latency, 1);
+        taken.push((choice.channel, choice.reason));
     }
-    assert_eq!(scheduler.choose(64, Latency).unwrap().channel, Vmm);
+    assert_eq!(taken[0], (Ipc, Reason::Published));
+    let rest = [Vmm, Staged, Ipc, Vmm, Staged, Ipc, Vmm, Staged].map(|channel| (channel, Reason::Measuring));
+    assert_eq!(taken[1..9], rest);
+    assert!(taken[9..].iter().all(|(channel, reason)| *channel != Staged && *reason >= Reason::Cheapest));
+}
+
+#[test]
+fn one_slow_sample_is_chance() {
+    let curves = [(Ipc, 9_000.0, 200.0), (Staged, 10_000.0, 200.0)];
+    let mut scheduler = unmeasured(&[Staged, Ipc]);
+    // It had to open the memory.
+    let first = scheduler.choose(4096, Latency).unwrap();
+    assert_eq!(first.channel, Ipc);
+    scheduler.observe(Ipc, 4096, Latency, 300_000.0);
+    assert_eq!(send(&mut scheduler, &curves, 4096, Latency, 10).channel, Ipc);
+    // Later, too; many are not.
+    scheduler.observe(Ipc, 4096, Latency, 300_000.0);
+    assert_eq!(send(&mut scheduler, &curves, 4096, Latency, 10).channel, Ipc);
+    for _ in 0..20 {
+        scheduler.observe(Ipc, 4096, Latency, 300_000.0);
+    }
+    assert_eq!(send(&mut scheduler, &curves, 4096, Latency, 1).channel, Staged);
     // Other sizes and the other kind of traffic are not concerned.
-    assert_eq!(scheduler.choose(1_000, Latency).unwrap().channel, Staged);
-    assert_eq!(scheduler.choose(64, Bandwidth).unwrap().channel, Staged);
-    for nonsense in [f64::NAN, 0.0, -1.0, f64::INFINITY] {
-        scheduler.observe(Vmm, 64, Latency, nonsense);
+    assert_eq!(scheduler.choose(4095, Latency).unwrap().reason, Reason::InsteadOfPublished);
+    assert_eq!(scheduler.choose(4096, Bandwidth).unwrap().reason, Reason::InsteadOfPublished);
+}
+
+#[test]
+fn what_makes_no_sense_is_not_kept() {
+    let mut scheduler = unmeasured(&[Staged, Ipc]);
+    for nonsense in [f64::NAN, 0.0, -1.0, f64::INFINITY, 1e-300, 1e300] {
+        scheduler.observe(Ipc, 64, Latency, nonsense);
     }
-    assert_eq!(scheduler.choose(64, Latency).unwrap().channel, Vmm);
+    scheduler.observe(Tcp, 64, Latency, 1_000.0);
+    assert_eq!(scheduler.choose(64, Latency).unwrap().reason, Reason::InsteadOfPublished);
+}
+
+#[test]
+fn a_channel_far_behind_is_not_measured_with_larger_messages() {
+    let curves = [(Ipc, 9_000.0, 200.0), (Staged, 9_000.0, 5.0)];
+    let mut scheduler = unmeasured(&[Staged, Ipc]);
+    let by_staged: Vec<_> = (19..26)
+        .map(|power| {
+            let mut channel = |_| send(&mut scheduler, &curves, 1 << power, Latency, 1).channel;
+            (0..10).map(&mut channel).filter(|channel| *channel == Staged).count()
+        })
+        .collect();
+    // From 512 KiB on every third size is measured with it.
+    assert_eq!(by_staged, [3, 3, 0, 0, 3, 0, 0]);
 }
 
 #[test]
 fn a_small_advantage_changes_nothing() {
-    let mut scheduler =
-        Scheduler::new([(Ipc, Some(cost(1_000.0, 390.0))), (Vmm, Some(cost(1_010.0, 390.0)))]);
-    assert_eq!(scheduler.choose(64, Latency).unwrap().channel, Ipc);
-    for _ in 0..100 {
-        scheduler.observe(Ipc, 64, Latency, 1_040.0);
-    }
-    assert_eq!(scheduler.choose(64, Latency), Some(Choice { channel: Ipc, reason: Reason::Kept }));
-    for _ in 0..100 {
-        scheduler.observe(Ipc, 64, Latency, 1_200.0);
-    }
-    assert_eq!(scheduler.choose(64, Latency), Some(Choice { channel: Vmm, reason: Reason::Cheapest }));
+    let mut scheduler = unmeasured(&[Ipc, Vmm]);
+    let near = [(Ipc, 10_000.0, 390.0), (Vmm, 10_200.0, 390.0)];
+    send(&mut scheduler, &near, 64, Latency, 20);
+    let slower = [(Ipc, 10_500.0, 390.0), (Vmm, 10_200.0, 390.0)];
+    let choice = send(&mut scheduler, &slower, 64, Latency, 100);
+    assert_eq!(choice, Choice { channel: Ipc, reason: Reason::Kept });
+    let slow = [(Ipc, 12_000.0, 390.0), (Vmm, 10_200.0, 390.0)];
+    let choice = send(&mut scheduler, &slow, 64, Latency, 100);
+    assert_eq!(choice, Choice { channel: Vmm, reason: Reason::Cheapest });
+}
+
+#[test]
+fn what_an_earlier_job_has_measured_is_not_measured_again() {
+    let curves = [(Staged, 3_000.0, 10.0), (Ipc, 9_000.0, 200.0)];
+    let mut scheduler = unmeasured(&[Ipc, Staged]);
+    send(&mut scheduler, &curves, 4096, Latency, 10);
+    send(&mut scheduler, &curves, 1 << 20, Latency, 2);
+    let mut known = Known::default();
+    scheduler.tell(&mut known);
+    // What has not been measured to the end is not told.
+    assert_eq!(known.all().count(), 2);
+    let mut next = Scheduler::new([Ipc, Staged], &known);
+    assert_eq!(next.choose(5000, Latency), Some(Choice { channel: Staged, reason: Reason::Cheapest }));
+    assert_eq!(next.choose(1 << 20, Latency).map(|choice| choice.reason), Some(Reason::Published));
 }

@@ -1,10 +1,10 @@
 //! How does the receiver get the bytes?
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
 use super::cache::Cache;
+use super::choosing::{Chooser, Kind};
 use super::error::TransferError;
 use super::message::Message;
 use super::slots::{HOST_SLOTS, HostSlots, Ring};
@@ -14,17 +14,12 @@ use crate::cuda::{self, CudaError, DeviceMemory, Driver, IPC_HANDLE_BYTES, Mappi
 use crate::matching::Source;
 use crate::meeting::{Connection, MESSAGE_BYTES};
 use crate::pair::Pair;
-use crate::scheduler::{Reason, Scheduler};
-use crate::tracer::{Operation, Tracer, Traffic};
+use crate::profile::Profile;
+use crate::scheduler::Reason;
+use crate::tracer::Operation;
 
 /// Buffers of a peer that stay open, of each kind.
 const MOST_OPEN: usize = 32;
-
-/// How often a channel may fail before a peer is not asked for it any more.
-const MOST_FAILURES: u32 = 3;
-
-/// Channels that move bytes here, the others being unbuilt.
-pub(crate) const BUILT: [Channel; 3] = [Channel::Ipc, Channel::Vmm, Channel::Staged];
 
 /// What is to be fetched, and where to.
 #[derive(Debug, Clone, Copy)]
@@ -50,11 +45,7 @@ pub(crate) struct Fetched {
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     connection: Connection,
-    pair: Pair,
-    allowed: Vec<Channel>,
-    tracer: Tracer,
-    schedulers: HashMap<Vec<Channel>, Scheduler>,
-    failures: HashMap<Channel, u32>,
+    chooser: Chooser,
     /// The peer's words of its offers, when it has sent them; none if it has none.
     words: Option<Option<Words>>,
     slots: Option<HostSlots>,
@@ -89,20 +80,27 @@ impl Destination {
 }
 
 impl Fetcher {
-    pub(crate) fn new(connection: Connection, pair: Pair, allowed: Vec<Channel>, threshold: u32) -> Self {
+    pub(crate) fn new(
+        connection: Connection,
+        pair: Pair,
+        allowed: Vec<Channel>,
+        threshold: u32,
+        profile: Profile,
+    ) -> Self {
         Self {
             connection,
-            pair,
-            allowed,
-            tracer: Tracer::new(threshold),
-            schedulers: HashMap::new(),
-            failures: HashMap::new(),
+            chooser: Chooser::new(pair, allowed, threshold, profile),
             words: None,
             slots: None,
             bounce: None,
             opened: Cache::new(MOST_OPEN),
             mapped: Cache::new(MOST_OPEN),
         }
+    }
+
+    /// Adds to a profile what has been found out of channels.
+    pub(crate) fn tell(&self, profile: &mut Profile) {
+        self.chooser.tell(profile);
     }
 
     /// Tells the sender that a message is not wanted: it is too long for the receive.
@@ -118,22 +116,27 @@ impl Fetcher {
             self.connection.say(Message::Abandoned { operation: order.operation })?;
             return Err(CudaError::UNKNOWN_MEMORY.into());
         }
-        let (mut channels, mut why) = self.channels(&destination, order.source);
-        let traffic = self.tracer.count(order.by);
-        while !channels.is_empty() {
-            let new = || Scheduler::new(channels.iter().map(|channel| (*channel, None)));
-            let scheduler = self.schedulers.entry(channels.clone()).or_insert_with(new);
-            let Some(choice) = scheduler.choose(order.bytes, traffic) else { break };
+        let ends = ends(&destination, order.source);
+        let (channels, mut why) = self.chooser.channels(&ends);
+        let mut kind = Kind {
+            channels,
+            joined: ends.joined,
+            is_direct: order.source.direct,
+            device: destination.memory.map(|memory| memory.device),
+        };
+        let traffic = self.chooser.count(order.by);
+        while !kind.channels.is_empty() {
+            let Some(choice) = self.chooser.choose(&kind, order.bytes, traffic) else { break };
             let channel = choice.channel;
             let start = Instant::now();
             if self.fetch_open(channel, order, &destination) {
-                self.observe(&channels, channel, order.bytes, traffic, start);
+                self.chooser.took(&kind, channel, order.bytes, traffic, start.elapsed());
                 return Ok(Fetched { channel, reason: choice.reason });
             }
             match self.fetch_by(channel, order, &destination) {
                 Ok(()) => {
                     self.connection.say(Message::Done { operation: order.operation })?;
-                    self.observe(&channels, channel, order.bytes, traffic, start);
+                    self.chooser.took(&kind, channel, order.bytes, traffic, start.elapsed());
                     return Ok(Fetched { channel, reason: choice.reason });
                 }
                 Err(error) if error.ends_connection() => {
@@ -141,22 +144,14 @@ impl Fetcher {
                     return Err(error);
                 }
                 Err(error) => {
-                    if error.is_of_channel() {
-                        *self.failures.entry(channel).or_default() += 1;
-                    }
+                    self.chooser.failed(channel, &error);
                     why.push(format!("{channel}: {error}"));
-                    channels.retain(|other| *other != channel);
+                    kind.channels.retain(|other| *other != channel);
                 }
             }
         }
         self.connection.say(Message::Abandoned { operation: order.operation })?;
         Err(TransferError::NoChannel { peer: self.connection.peer, why: why.join("; ") })
-    }
-
-    fn observe(&mut self, channels: &[Channel], by: Channel, bytes: u64, traffic: Traffic, start: Instant) {
-        if let Some(scheduler) = self.schedulers.get_mut(channels) {
-            scheduler.observe(by, bytes, traffic, start.elapsed().as_nanos() as f64);
-        }
     }
 
     /// Hears the words of the peer's offers, which it sends before all else.
@@ -173,12 +168,7 @@ impl Fetcher {
 
     /// Fetches a payload from memory that is open here already, without a message to the sender. Says whether
     /// it has.
-    fn fetch_open(
-        &mut self,
-        channel: Channel,
-        order: &Order,
-        destination: &Destination,
-    ) -> bool {
+    fn fetch_open(&mut self, channel: Channel, order: &Order, destination: &Destination) -> bool {
         let Some((words, word)) = self.words.as_ref().and_then(Option::as_ref).zip(order.word) else {
             return false;
         };
@@ -202,26 +192,6 @@ impl Fetcher {
         }
         words.finish(word, order.operation);
         true
-    }
-
-    /// The channels that this peer and these two places have, and why they do not have the others.
-    fn channels(&self, destination: &Destination, source: Source) -> (Vec<Channel>, Vec<String>) {
-        let ends = ends(destination, source);
-        let (mut channels, mut why) = (Vec::new(), Vec::new());
-        for channel in BUILT {
-            let has_failed = self.failures.get(&channel).is_some_and(|count| *count >= MOST_FAILURES);
-            if !self.allowed.contains(&channel) {
-                why.push(format!("{channel}: CAUSEWAY_COMM_CHANNELS leaves it out"));
-            } else if has_failed {
-                why.push(format!("{channel}: it has failed {MOST_FAILURES} times"));
-            } else {
-                match channel.probe(&self.pair, &ends) {
-                    Ok(()) => channels.push(channel),
-                    Err(missing) => why.push(format!("{channel}: {missing}")),
-                }
-            }
-        }
-        (channels, why)
     }
 
     fn fetch_by(

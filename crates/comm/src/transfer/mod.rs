@@ -14,9 +14,11 @@
 //! | `offers`    | What does this rank send, and what has become of it?                   |
 //! | `serve`     | What does the sender's thread do for a peer?                           |
 //! | `fetch`     | How does the receiver get the bytes?                                   |
+//! | `choosing`  | Which channel does a receiver take for the messages of a peer?         |
 //! | `cache`     | Which memory of a peer stays open?                                     |
 
 pub(crate) mod cache;
+pub(crate) mod choosing;
 mod error;
 mod exchange;
 pub(crate) mod fetch;

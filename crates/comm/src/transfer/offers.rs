@@ -136,9 +136,7 @@ impl Offers {
         let mut table = self.lock();
         let Some(entry) = table.offers.get_mut(&number) else { return false };
         let is_open = |word: &Word| word.words.withdraw(word.slot, number);
-        if entry.is_served
-            || entry.state != OfferState::UnderWay
-            || !entry.word.as_ref().is_none_or(is_open)
+        if entry.is_served || entry.state != OfferState::UnderWay || !entry.word.as_ref().is_none_or(is_open)
         {
             return false;
         }

@@ -1,0 +1,239 @@
+//! What do jobs remember of the costs of channels? A text file in the user's cache.
+//!
+//! Each line tells of one kind of pair (the GPU's model, how the driver is reached, what lies between the
+//! ranks), a channel, a kind of traffic and a class of sizes: what such messages have cost. A file that makes
+//! no sense is not used, and the next job that has something to tell writes a new one.
+
+use core::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::channels::Channel;
+use crate::scheduler::{Known, LARGEST_CLASS, MOST_COST};
+use crate::tracer::Traffic;
+
+const HEAD: &str = "causeway comm profile 1";
+
+/// The longest file that is read. A kind of pair has 7 KiB at most.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// The kinds of pairs that are kept; others are not added.
+const MOST_KINDS: usize = 100;
+
+/// Why a profile is not used, or not kept.
+#[derive(Debug, Error)]
+pub enum ProfileError {
+    /// It cannot be read or written.
+    #[error("the profile of channels {} cannot be read or written: {cause}", path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// It makes no sense.
+    #[error("the profile of channels {} is not used: line {line} makes no sense; it is written anew", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The line's number, from 1.
+        line: usize,
+    },
+}
+
+/// What is known of each kind of pair.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Profile {
+    kinds: BTreeMap<String, Known>,
+}
+
+impl Profile {
+    /// What is known of a kind of pair.
+    pub fn of(&self, kind: &str) -> Known {
+        self.kinds.get(kind).cloned().unwrap_or_default()
+    }
+
+    /// Adds what has been found out about a kind of pair; what was known before of the same counts no more.
+    pub fn learn(&mut self, kind: &str, found: &Known) {
+        if found.all().next().is_none() || kind.contains(['\t', '\n']) {
+            return;
+        }
+        if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(kind) {
+            let known = self.kinds.entry(kind.to_owned()).or_default();
+            for (channel, traffic, class, cost) in found.all() {
+                known.set(channel, traffic, class, cost);
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{HEAD}\n");
+        for (kind, known) in &self.kinds {
+            for (channel, traffic, class, cost) in known.all() {
+                let traffic = name(traffic);
+                // Writing to a text does not fail.
+                let _ = writeln!(text, "{kind}\t{channel}\t{traffic}\t{class}\t{cost}");
+            }
+        }
+        text
+    }
+
+    /// The profile of a text, or the number of the first line that makes no sense.
+    fn parse(text: &str) -> Result<Self, usize> {
+        let mut lines = text.lines();
+        if lines.next() != Some(HEAD) {
+            return Err(1);
+        }
+        let mut profile = Self::default();
+        for (number, line) in (2_usize..).zip(lines) {
+            let (kind, known) = Self::line(line).ok_or(number)?;
+            profile.learn(kind, &known);
+        }
+        Ok(profile)
+    }
+
+    fn line(line: &str) -> Option<(&str, Known)> {
+        let words: Vec<_> = line.split('\t').collect();
+        let &[kind, channel, traffic, class, cost] = words.as_slice() else { return None };
+        let channel: Channel = channel.parse().ok()?;
+        let traffic =
+            [Traffic::Latency, Traffic::Bandwidth].into_iter().find(|known| name(*known) == traffic)?;
+        let class = class.parse().ok().filter(|class| *class <= LARGEST_CLASS)?;
+        let cost = cost.parse().ok().filter(|cost| (1.0 / MOST_COST..=MOST_COST).contains(cost))?;
+        let mut known = Known::default();
+        known.set(channel, traffic, class, cost);
+        Some((kind, known))
+    }
+
+    /// The one in a file; an empty one where there is no file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or makes no sense.
+    pub fn load(path: &Path) -> Result<Self, ProfileError> {
+        let system = |cause| ProfileError::System { path: path.to_owned(), cause };
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(cause) => return Err(system(cause)),
+        };
+        let mut bytes = Vec::new();
+        file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(system)?;
+        let damaged = |line| ProfileError::Damaged { path: path.to_owned(), line };
+        let text = core::str::from_utf8(&bytes).map_err(|_| damaged(1))?;
+        Self::parse(text).map_err(damaged)
+    }
+
+    /// Adds this to what the file has, for this user alone. Other jobs may do so at the same time: then one of
+    /// them is not remembered.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
+        let mut all = Self::load(path).unwrap_or_default();
+        for (kind, known) in &self.kinds {
+            all.learn(kind, known);
+        }
+        let write = || -> io::Result<()> {
+            let folder = path.parent().unwrap_or(Path::new("."));
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            // Of its own, so that nobody reads half a file.
+            let beside = path.with_extension(format!("{}.new", std::process::id()));
+            let written = File::create(&beside).and_then(|mut file| file.write_all(all.text().as_bytes()));
+            written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
+                // It is of no use.
+                let _ = fs::remove_file(&beside);
+            })
+        };
+        write().map_err(|cause| ProfileError::System { path: path.to_owned(), cause })
+    }
+}
+
+fn name(traffic: Traffic) -> &'static str {
+    match traffic {
+        Traffic::Latency => "latency",
+        Traffic::Bandwidth => "bandwidth",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn known(costs: &[(Channel, u8, f64)]) -> Known {
+        let mut known = Known::default();
+        for (channel, class, cost) in costs {
+            known.set(*channel, Traffic::Latency, *class, *cost);
+        }
+        known
+    }
+
+    #[test]
+    fn what_one_job_writes_the_next_one_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/profile");
+        assert_eq!(Profile::load(&path).unwrap(), Profile::default());
+        let mut first = Profile::default();
+        first.learn("H100, same GPU", &known(&[(Channel::Ipc, 13, 0.25), (Channel::Vmm, 13, 0.5)]));
+        first.save(&path).unwrap();
+        let mut second = Profile::default();
+        second.learn("H100, same GPU", &known(&[(Channel::Vmm, 13, 0.125)]));
+        second.learn("H200, peers", &known(&[(Channel::Staged, 64, 3.0)]));
+        second.save(&path).unwrap();
+        let both = Profile::load(&path).unwrap();
+        let expected = known(&[(Channel::Ipc, 13, 0.25), (Channel::Vmm, 13, 0.125)]);
+        assert_eq!(both.of("H100, same GPU"), expected);
+        assert_eq!(both.of("H200, peers"), known(&[(Channel::Staged, 64, 3.0)]));
+        assert_eq!(both.of("K80"), Known::default());
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing lies beside it");
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_and_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile");
+        for (text, line) in [
+            ("", "line 1"),
+            ("causeway comm profile 2\n", "line 1"),
+            ("causeway comm profile 1\nK80\tipc\tlatency\t3\t1\nK80\tipc\tlatency\t3\n", "line 3"),
+            ("causeway comm profile 1\nK80\tipc\tlatency\t65\t1\n", "line 2"),
+            ("causeway comm profile 1\nK80\tipc\tlatency\t3\tNaN\n", "line 2"),
+            ("causeway comm profile 1\nK80\tipc\tlatency\t3\t-1\n", "line 2"),
+            ("causeway comm profile 1\nK80\tgdr\tlatency\t3\t1\n", "line 2"),
+            ("causeway comm profile 1\nK80\tipc\tboth\t3\t1\n", "line 2"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let error = Profile::load(&path).unwrap_err().to_string();
+            assert!(error.contains(line) && error.contains("profile"), "{text:?}: {error}");
+        }
+        let mut profile = Profile::default();
+        profile.learn("K80", &known(&[(Channel::Ipc, 3, 1.0)]));
+        profile.save(&path).unwrap();
+        assert_eq!(Profile::load(&path).unwrap(), profile);
+        assert!(matches!(Profile::load(folder.path()), Err(ProfileError::System { .. })));
+    }
+
+    #[test]
+    fn the_kinds_that_are_kept_are_bounded() {
+        let mut profile = Profile::default();
+        for number in 0..2 * MOST_KINDS {
+            profile.learn(&format!("GPU {number}"), &known(&[(Channel::Ipc, 3, 1.0)]));
+        }
+        profile.learn("a\tb", &known(&[(Channel::Ipc, 3, 1.0)]));
+        assert_eq!(profile.kinds.len(), MOST_KINDS);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_profile_or_damaged(text in "(causeway comm profile 1\n)?[a-z0-9.\t\n-]{0,200}") {
+            if let Ok(profile) = Profile::parse(&text) {
+                prop_assert_eq!(Profile::parse(&profile.text()), Ok(profile));
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Which channel does a receiver take for the messages of a peer?
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use causeway_config::read::PROCESS;
+use causeway_config::table::VIA;
+
+use super::error::TransferError;
+use crate::channels::{Channel, Ends, Joined};
+use crate::cuda::{self, Driver};
+use crate::pair::Pair;
+use crate::profile::Profile;
+use crate::scheduler::{Choice, Known, Scheduler};
+use crate::tracer::{Operation, Tracer, Traffic};
+
+/// How often a channel may fail before a peer is not asked for it any more.
+const MOST_FAILURES: u32 = 3;
+
+/// Channels that move bytes here, the others being unbuilt.
+pub(crate) const BUILT: [Channel; 3] = [Channel::Ipc, Channel::Vmm, Channel::Staged];
+
+/// Messages that have the same channels, at the same cost.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    pub(super) channels: Vec<Channel>,
+    pub(super) joined: Joined,
+    /// Whether the sender's memory can be exported itself.
+    pub(super) is_direct: bool,
+    /// The device into whose memory they come; none for memory of the host.
+    pub(super) device: Option<i32>,
+}
+
+/// Chooses for the messages of one peer.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    pair: Pair,
+    allowed: Vec<Channel>,
+    tracer: Tracer,
+    failures: HashMap<Channel, u32>,
+    /// What earlier jobs have found out.
+    profile: Profile,
+    schedulers: HashMap<Kind, (String, Scheduler)>,
+}
+
+impl Chooser {
+    pub(super) fn new(pair: Pair, allowed: Vec<Channel>, threshold: u32, profile: Profile) -> Self {
+        let tracer = Tracer::new(threshold);
+        Self { pair, allowed, tracer, failures: HashMap::new(), profile, schedulers: HashMap::new() }
+    }
+
+    /// Counts a message, and says what the traffic is.
+    pub(super) fn count(&self, by: Operation) -> Traffic {
+        self.tracer.count(by)
+    }
+
+    /// The channel for a message of so many bytes; none where there is none.
+    pub(super) fn choose(&mut self, kind: &Kind, bytes: u64, traffic: Traffic) -> Option<Choice> {
+        self.scheduler(kind).choose(bytes, traffic)
+    }
+
+    /// A message has taken so long.
+    pub(super) fn took(&mut self, kind: &Kind, by: Channel, bytes: u64, traffic: Traffic, time: Duration) {
+        self.scheduler(kind).observe(by, bytes, traffic, time.as_nanos() as f64);
+    }
+
+    /// A channel has failed.
+    pub(super) fn failed(&mut self, channel: Channel, error: &TransferError) {
+        if error.is_of_channel() {
+            *self.failures.entry(channel).or_default() += 1;
+        }
+    }
+
+    /// What chooses for a kind of messages.
+    fn scheduler(&mut self, kind: &Kind) -> &mut Scheduler {
+        let new = || {
+            let name = name(&self.pair, kind);
+            let scheduler = Scheduler::new(kind.channels.iter().copied(), &self.profile.of(&name));
+            (name, scheduler)
+        };
+        &mut self.schedulers.entry(kind.clone()).or_insert_with(new).1
+    }
+
+    /// The channels that this peer and these two places have, and why they do not have the others.
+    pub(super) fn channels(&self, ends: &Ends) -> (Vec<Channel>, Vec<String>) {
+        let (mut channels, mut why) = (Vec::new(), Vec::new());
+        for channel in BUILT {
+            let has_failed = self.failures.get(&channel).is_some_and(|count| *count >= MOST_FAILURES);
+            if !self.allowed.contains(&channel) {
+                why.push(format!("{channel}: CAUSEWAY_COMM_CHANNELS leaves it out"));
+            } else if has_failed {
+                why.push(format!("{channel}: it has failed {MOST_FAILURES} times"));
+            } else {
+                match channel.probe(&self.pair, ends) {
+                    Ok(()) => channels.push(channel),
+                    Err(missing) => why.push(format!("{channel}: {missing}")),
+                }
+            }
+        }
+        (channels, why)
+    }
+
+    /// Adds to a profile what has been found out.
+    pub(super) fn tell(&self, profile: &mut Profile) {
+        for (name, scheduler) in self.schedulers.values() {
+            let mut known = Known::default();
+            scheduler.tell(&mut known);
+            profile.learn(name, &known);
+        }
+    }
+}
+
+/// What profiles call a kind of messages: all that costs depend on.
+fn name(pair: &Pair, kind: &Kind) -> String {
+    let model = match (kind.device, Driver::loaded()) {
+        (Some(device), Some(driver)) => cuda::gpu_model(driver, device),
+        _ => "memory of the host".to_owned(),
+    };
+    let driver = match Driver::is_remote() {
+        true => {
+            let via = PROCESS.text(&VIA);
+            format!("Causeway {}", via.as_deref().unwrap_or("auto"))
+        }
+        false => "native".to_owned(),
+    };
+    let memory = if kind.is_direct { "exported" } else { "bounced" };
+    format!("{model}, {driver}, {}, {:?}, {memory}", pair.place, kind.joined)
+}
