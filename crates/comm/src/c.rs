@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
+use crate::fork;
 use crate::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, judge};
 use crate::report::Inline;
 use crate::settings::Settings;
@@ -27,6 +28,10 @@ thread_local! {
 }
 
 fn world() -> Option<Arc<World>> {
+    // Its copy of the world belongs to its parent, and so may locks in it.
+    if fork::is_child() {
+        return None;
+    }
     WORLD.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -55,6 +60,9 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
     let Some(nonce) = nonce else {
         return fail("CAUSEWAY_COMM_JOB takes 32 hexadecimal digits, new ones for each job");
     };
+    if fork::is_child() {
+        return fail("this process was made by fork by one that takes part in a job: start a new program");
+    }
     let joined = Settings::from_environment().map_err(|error| error.to_string()).and_then(|settings| {
         World::join(nonce.to_be_bytes(), rank, ranks, settings).map_err(|error| error.to_string())
     });
@@ -76,6 +84,9 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
 pub extern "C" fn causeway_comm_leave() {
     if world().is_some_and(|world| !world.drain()) {
         eprintln!("causeway: a message that was sent has not been received by the end of the job");
+    }
+    if fork::is_child() {
+        return;
     }
     let left = WORLD.write().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(world) = &left {

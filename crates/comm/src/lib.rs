@@ -7,6 +7,7 @@
 //!
 //! | Module      | Question it answers                                                               |
 //! |-------------|-----------------------------------------------------------------------------------|
+//! | `fork`      | What has a child that a rank makes by `fork` of its parent's part in the job?     |
 //! | [`job`]     | Which ranks belong together, and how do they keep apart from all others?           |
 //! | [`identity`]| Where does this process run: namespaces, processors, NUMA nodes?                   |
 //! | [`board`]   | Which ranks are on this host, and which of them live?                              |
@@ -23,6 +24,7 @@ pub mod board;
 pub mod c;
 pub mod channels;
 pub mod cuda;
+mod fork;
 pub mod identity;
 pub mod job;
 pub mod matching;

@@ -279,3 +279,41 @@ fn what_jobs_have_left_behind_is_swept() {
     }
     assert_eq!(ranks(&lives), [0]);
 }
+
+#[test]
+fn a_child_made_by_fork_does_not_keep_its_parent_alive() {
+    let folder = tempfile::tempdir().unwrap();
+    let (job, places) = (job(2), in_folder(folder.path()));
+    let (other, parent) = (join(&job, 0, &places), join(&job, 1, &places));
+    let (mut ends, mut ready, mut byte) = ([0; 2], [0; 2], 0_u8);
+    // SAFETY: there is room for two descriptors each.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) | libc::pipe(ready.as_mut_ptr()) }, 0);
+    // SAFETY: the child makes async-signal-safe calls alone, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: there is room for the byte; the read ends when the parent closes the other end.
+        unsafe {
+            libc::close(ends[1]);
+            libc::write(ready[1], (&raw const byte).cast(), 1);
+            libc::read(ends[0], (&raw mut byte).cast(), 1);
+            libc::_exit(0);
+        }
+    }
+    assert!(child > 0);
+    // SAFETY: there is room for the byte. The child has come back from `fork` when it has written.
+    assert_eq!(unsafe { libc::read(ready[0], (&raw mut byte).cast(), 1) }, 1);
+    let seen = other.scan().get(1).unwrap().clone();
+    assert!(other.lives(&seen));
+    drop(parent);
+    let lives = other.lives(&seen);
+    let mut status = 0;
+    // SAFETY: all are this test's, as is the child.
+    unsafe {
+        libc::close(ends[1]);
+        libc::waitpid(child, &raw mut status, 0);
+        for end in [ends[0], ready[0], ready[1]] {
+            libc::close(end);
+        }
+    }
+    assert!(!lives && status == 0, "{lives} {status}");
+}

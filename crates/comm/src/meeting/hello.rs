@@ -14,6 +14,7 @@ use thiserror::Error;
 use super::place::SocketPlace;
 use super::socket::{Connection, Credentials};
 use crate::board::Slot;
+use crate::fork::Own;
 use crate::job::{Job, PROOF_BYTES, random};
 
 /// Bytes of a greeting.
@@ -154,6 +155,7 @@ pub(super) fn introduce(
     }
     stream.set_read_timeout(None)?;
     Ok(Connection {
+        _own: Own::new(&stream),
         stream,
         place,
         peer: from,

@@ -13,6 +13,7 @@ use super::hello::{self, CHALLENGE_BYTES, HELLO_BYTES, Hello, HelloError, Speake
 use super::place::{SocketPlace, socket_name};
 use super::socket::{self, Connection, Credentials, read_some};
 use crate::board::{Board, MediumKind, Slot};
+use crate::fork::Own;
 use crate::job::Job;
 
 /// How many may be here that have not said yet who they are. Where more come, the one that has been here
@@ -27,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Meeting {
     job: Job,
     slot: Slot,
+    /// In front of the sockets, so that they go first.
+    _own: Vec<Own>,
     sockets: Vec<(SocketPlace, UnixListener)>,
     refused: Vec<(SocketPlace, io::Error)>,
     strangers: VecDeque<Stranger>,
@@ -77,7 +80,9 @@ impl Meeting {
             }
         }
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Self { job: job.clone(), slot, sockets, refused, strangers: VecDeque::new(), stop })
+        let own = sockets.iter().map(|(_, listener)| Own::new(listener)).collect();
+        let strangers = VecDeque::new();
+        Ok(Self { job: job.clone(), slot, _own: own, sockets, refused, strangers, stop })
     }
 
     /// Where nobody can come, and why.
@@ -187,7 +192,8 @@ impl Meeting {
         stream.set_nonblocking(false)?;
         // It fits into the socket's buffer, which is empty.
         stream.write_all(&answer.encode(&self.job, Speaker::Listener, &challenge))?;
-        Ok(Connection { stream, place, peer: from, process, seen, sees: Some(sees).filter(|pid| *pid != 0) })
+        let sees = Some(sees).filter(|pid| *pid != 0);
+        Ok(Connection { _own: Own::new(&stream), stream, place, peer: from, process, seen, sees })
     }
 }
 

@@ -16,6 +16,7 @@ use rustix::process::geteuid;
 
 use super::place::SocketPlace;
 use crate::board::open_folder;
+use crate::fork::Own;
 
 /// The longest path of a socket, without the zero at its end.
 const LONGEST_PATH: usize = 107;
@@ -26,6 +27,8 @@ pub const MESSAGE_BYTES: usize = 16;
 /// A connection to another rank of this host, both ends of which know who the other is.
 #[derive(Debug)]
 pub struct Connection {
+    /// In front of the stream, so that it goes first.
+    pub(super) _own: Own,
     pub(super) stream: UnixStream,
     /// Where it was made.
     pub place: SocketPlace,

@@ -3,8 +3,7 @@
 //!
 //! A rank's sign of life is a lock on the first byte of its slot. The lock belongs to the open file
 //! (`F_OFD_SETLK`), so that it is seen in every container, needs no process id, and goes when the process
-//! ends. A child made by `fork` has the open file as well, until it starts another program: while such a
-//! child runs, its parent's end is noticed by the sockets alone.
+//! ends. A child made by `fork` does not keep the open file ([`Own`]).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -19,6 +18,7 @@ use rustix::process::geteuid;
 use super::super::layout::Layout;
 use super::kind::{Medium, MediumError, MediumKind, board_name, settle_head};
 use super::sweep::sweep;
+use crate::fork::Own;
 use crate::job::Job;
 
 /// File systems whose files several hosts may have, by their numbers in `statfs`.
@@ -43,6 +43,8 @@ pub(crate) struct FileMedium {
     path: PathBuf,
     folder: OwnedFd,
     name: String,
+    /// In front of the file, so that it goes first.
+    _own: Own,
     file: File,
     layout: Layout,
 }
@@ -91,7 +93,9 @@ impl FileMedium {
             Ok(0) => ftruncate(&file, layout.bytes()).map_err(failed("making it long enough"))?,
             _ => return Err(MediumError::OtherContent { place: place() }),
         }
-        let medium = Self { path: folder.to_owned(), folder: opened, name, file: file.into(), layout };
+        let own = Own::new(&file);
+        let file = file.into();
+        let medium = Self { path: folder.to_owned(), folder: opened, name, _own: own, file, layout };
         settle_head(&medium, layout, job.tag(), epoch)?;
         sweep(&medium.folder, &medium.name);
         Ok(medium)

@@ -1,0 +1,67 @@
+//! What has a child that a rank makes by `fork` of its parent's part in the job? Nothing.
+//!
+//! A child has all open files of its parent until it starts another program. The rank's lock on the board and
+//! its connections would outlive the rank with such a child: the peers would wait for one that has ended. So a
+//! child closes the descriptors that are [`Own`], and takes part in nothing ([`is_child`]).
+
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::sync::Once;
+
+/// Places for descriptors. Where more are open, those are shared with children.
+const PLACES: usize = 4096;
+
+const FREE: i32 = -1;
+
+/// The handler takes no locks: another thread of the parent may have held them.
+static DESCRIPTORS: [AtomicI32; PLACES] = [const { AtomicI32::new(FREE) }; PLACES];
+
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// While it lives, a child does not keep a descriptor. It goes before the descriptor is closed, as a field in
+/// front of it does.
+#[derive(Debug)]
+pub(crate) struct Own {
+    place: Option<usize>,
+}
+
+impl Own {
+    /// For this descriptor.
+    pub(crate) fn new(descriptor: impl AsFd) -> Self {
+        static WATCHED: Once = Once::new();
+        WATCHED.call_once(|| {
+            // SAFETY: the handler is a function for good, and makes async-signal-safe calls alone. Where it cannot
+            // be set for lack of memory, children keep what they have.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        });
+        let number = descriptor.as_fd().as_raw_fd();
+        let is_taken = |place: &AtomicI32| {
+            place.compare_exchange(FREE, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        Self { place: DESCRIPTORS.iter().position(is_taken) }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            DESCRIPTORS[place].store(FREE, Ordering::Release);
+        }
+    }
+}
+
+extern "C" fn in_child() {
+    IS_CHILD.store(true, Ordering::Release);
+    for place in &DESCRIPTORS {
+        let number = place.swap(FREE, Ordering::AcqRel);
+        if number != FREE {
+            // SAFETY: the descriptor is a rank's, whose values the child never uses.
+            unsafe { libc::close(number) };
+        }
+    }
+}
+
+/// Whether this process was made by `fork` by one that has taken part in a job.
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Ordering::Acquire)
+}
