@@ -42,9 +42,9 @@ pub fn suits(bytes: usize) -> bool {
 
 /// Offers under way, all of which are settled before this goes: the program's memory is lent to them.
 #[derive(Default)]
-struct Unsettled(VecDeque<Offer>);
+struct PendingUploads(VecDeque<Offer>);
 
-impl Drop for Unsettled {
+impl Drop for PendingUploads {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|offer| offer.wait());
     }
@@ -61,7 +61,7 @@ pub unsafe fn copy(
     stream: &StreamState,
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
-    let mut unsettled = Unsettled::default();
+    let mut unsettled = PendingUploads::default();
     for (offset, length) in pieces(length) {
         if unsettled.0.len() == MOST_UNSETTLED
             && let Some(oldest) = unsettled.0.pop_front()
