@@ -17,7 +17,7 @@
 //! | `sides`       | Where does the box lie that a program describes?                                    |
 //! | `pieces`      | Which pieces has a copy, by the plan for its size?                                 |
 //! | `to_device`   | When is the source read, and how does it get to the server?                        |
-//! | `publication` | Which synchronous copies need not be waited for until the device has the bytes?   |
+//! | `early_return` | Which synchronous copies need not be waited for until the device has the bytes?   |
 //! | `lent`        | What does the server's network card read by itself?                                |
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
 //! | `across`      | Which server carries a copy out, where devices of several are concerned?          |
@@ -26,10 +26,10 @@
 
 mod across;
 mod detour;
+mod early_return;
 mod from_device;
 mod lent;
 mod pieces;
-mod publication;
 mod sides;
 mod to_device;
 mod within;

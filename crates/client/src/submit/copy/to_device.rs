@@ -1,7 +1,7 @@
 //! When is the source of a copy to a device read, and how does it get to the server?
 
+use super::early_return::{self, EarlyReturn};
 use super::pieces::{Part, pieces};
-use super::publication::{self, Publication};
 use super::{HostRegion, Mode, lent};
 use crate::model::numbers;
 use crate::model::stream::StreamState;
@@ -79,9 +79,9 @@ unsafe fn send_with_command(
 ) -> Result<(), CUresult> {
     // Behind other work the call waits for that, as CUDA's does, however short the copy is.
     let is_possible = mode == Mode::Synchronous
-        && publication::is_possible(&destination)
-        && publication::has_room(stream, 1);
-    let publication = if is_possible { Publication::begin(stream) } else { None };
+        && early_return::is_possible(&destination)
+        && early_return::has_room(stream, 1);
+    let publication = if is_possible { EarlyReturn::begin(stream) } else { None };
     let publish = publication.is_some();
     let post = |bytes: &[u8]| {
         let data = Payload::Inline(bytes);
@@ -178,7 +178,7 @@ unsafe fn send_now(
     let commands = parts.len() as u64;
     let is_waited_for = mode == Mode::Synchronous;
     let publication =
-        if is_waited_for { Publication::of_pieces(session, &destination, stream, commands) } else { None };
+        if is_waited_for { EarlyReturn::of_pieces(session, &destination, stream, commands) } else { None };
     let mut left = commands;
     let post = |number: u64, (place, part): &Part| {
         left -= 1;

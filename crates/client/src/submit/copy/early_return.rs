@@ -41,13 +41,13 @@ pub(super) fn has_room(stream: &StreamState, commands: u64) -> bool {
 }
 
 /// A copy that is being published where nothing but such copies is under way.
-pub(super) struct Publication {
+pub(super) struct EarlyReturn {
     context: Arc<ContextState>,
     /// The session's newest ticket before the copy's.
     before: u64,
 }
 
-impl Publication {
+impl EarlyReturn {
     /// A copy in `stream` begins; nothing if anything else is under way in its context.
     pub fn begin(stream: &StreamState) -> Option<Self> {
         let context = context::state(stream.context).ok()?;
