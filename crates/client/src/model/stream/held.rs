@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// What streams of a context held when they were destroyed.
 #[derive(Default)]
-pub struct LeftBehind {
+pub struct OrphanedWrites {
     /// Blocking ones, which the legacy default stream is in order with.
     pub in_order: Mutex<rank::StreamTransfers, Transfers>,
     /// Non-blocking ones.

@@ -13,7 +13,7 @@ use crate::model::completion::Watermark;
 use crate::model::handles::{self, Registry};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
-use held::{LeftBehind, Transfers};
+use held::{OrphanedWrites, Transfers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -33,7 +33,7 @@ pub struct StreamState {
     /// Transfers that its copies began, and those that other streams had begun before what it waits for.
     pub(crate) transfers: Mutex<rank::StreamTransfers, Transfers>,
     /// For a legacy default stream: those of streams that were destroyed.
-    pub(crate) left_behind: LeftBehind,
+    pub(crate) left_behind: OrphanedWrites,
     /// How far its work is known to be done.
     pub(crate) watermark: Arc<Watermark>,
     /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there was none.
@@ -57,7 +57,7 @@ impl StreamState {
             id: next_id(),
             capture: AtomicU64::new(0),
             transfers: Mutex::default(),
-            left_behind: LeftBehind::default(),
+            left_behind: OrphanedWrites::default(),
             watermark: Arc::default(),
             hazard: AtomicU64::new(0),
         })
