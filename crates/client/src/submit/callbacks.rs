@@ -69,8 +69,8 @@ struct Callbacks {
     /// The next token.
     next: AtomicU64,
     tasks: LazyLock<Mutex<rank::Callbacks, HashMap<u64, Task>>>,
-    functions: LazyLock<Sender<Due>>,
-    accesses: LazyLock<Sender<Due>>,
+    functions: LazyLock<Sender<ReadyTask>>,
+    accesses: LazyLock<Sender<ReadyTask>>,
 }
 
 static CALLBACKS: Callbacks = Callbacks {
@@ -81,7 +81,7 @@ static CALLBACKS: Callbacks = Callbacks {
 };
 
 /// A task whose time has come.
-struct Due {
+struct ReadyTask {
     task: Task,
     /// The server whose stream waits for it, and by which token; nothing when none does.
     waiting: Option<(usize, u64)>,
@@ -134,7 +134,7 @@ pub fn let_go_behind(server: usize, token: u64, after: Ahead, other: usize) {
     });
     if CALLBACKS
         .accesses
-        .send(Due { task: Task::Access { run, after }, waiting: Some((server, token)) })
+        .send(ReadyTask { task: Task::Access { run, after }, waiting: Some((server, token)) })
         .is_err()
     {
         error!("a stream cannot go on, because no thread for copies could be started");
@@ -146,7 +146,10 @@ pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
     if crate::process::is_ready()
         && CALLBACKS
             .functions
-            .send(Due { task: Task::Function { function, data, after: Ahead::default() }, waiting: None })
+            .send(ReadyTask {
+                task: Task::Function { function, data, after: Ahead::default() },
+                waiting: None,
+            })
             .is_err()
     {
         error!("a destructor of the program cannot run, because its thread could not be started");
@@ -163,15 +166,15 @@ pub fn reached(server: usize, token: u64) {
         return;
     }
     let queue = if matches!(task, Task::Access { .. }) { &CALLBACKS.accesses } else { &CALLBACKS.functions };
-    if queue.send(Due { task, waiting: Some((server, token)) }).is_err() {
+    if queue.send(ReadyTask { task, waiting: Some((server, token)) }).is_err() {
         error!("a host function cannot run, because its thread could not be started");
     }
 }
 
-fn start(name: &'static str) -> Sender<Due> {
-    let (sender, receiver) = unbounded::<Due>();
+fn start(name: &'static str) -> Sender<ReadyTask> {
+    let (sender, receiver) = unbounded::<ReadyTask>();
     let started = threads::spawn_for_program(name, move || {
-        for Due { task, waiting } in receiver {
+        for ReadyTask { task, waiting } in receiver {
             delays::inject();
             run(task, waiting.map(|(server, _)| server));
             delays::inject();
