@@ -37,7 +37,7 @@ pub fn open(above: &'static dyn Above) -> Result<(), CUresult> {
     if super::with(0).is_ok() {
         return Ok(());
     }
-    connect(above).map_err(|Trouble { code, why }| {
+    connect(above).map_err(|ConnectFailure { code, why }| {
         if *said != why {
             log::write(Level::Error, format_args!("{why}"));
             *said = why;
@@ -47,12 +47,12 @@ pub fn open(above: &'static dyn Above) -> Result<(), CUresult> {
 }
 
 /// Why there is no session: what `cuInit` answers, and a sentence for the user.
-struct Trouble {
+struct ConnectFailure {
     code: CUresult,
     why: String,
 }
 
-impl From<String> for Trouble {
+impl From<String> for ConnectFailure {
     fn from(why: String) -> Self {
         Self { code: CUresult::CUDA_ERROR_NO_DEVICE, why }
     }
@@ -148,14 +148,14 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
     Ok(Granted { target: target.clone(), via: options.via, opened, snapshot, started })
 }
 
-fn connect(above: &'static dyn Above) -> Result<(), Trouble> {
+fn connect(above: &'static dyn Above) -> Result<(), ConnectFailure> {
     let held = HELD.lock().take();
     let granted = held.unwrap_or_else(ask)?;
     let snapshots: Vec<_> = granted.iter().map(|granted| &granted.snapshot).collect();
     let close_all = || granted.iter().for_each(|granted| granted.opened.link.close());
     let devices = device::visible(&snapshots).map_err(|twice| {
         close_all();
-        Trouble { code: CUresult::CUDA_ERROR_INVALID_DEVICE, why: twice.to_string() }
+        ConnectFailure { code: CUresult::CUDA_ERROR_INVALID_DEVICE, why: twice.to_string() }
     })?;
     if devices.is_empty() {
         close_all();
