@@ -26,9 +26,9 @@ impl LinkEvents for Events {
 }
 
 /// The thread stays awake while a call of the program waits.
-struct Patient(&'static Session);
+struct KeepSpinning(&'static Session);
 
-impl Meanwhile for Patient {
+impl Meanwhile for KeepSpinning {
     fn is_waited_for(&self) -> bool {
         self.0.replies.are_awaited() || transfers::are_awaited()
     }
@@ -36,7 +36,7 @@ impl Meanwhile for Patient {
 
 /// Deals with messages until the link ends. An error of it is reported through [`Events`].
 pub fn run(session: &'static Session) {
-    session.reception.receive(&mut Patient(session), |body| {
+    session.reception.receive(&mut KeepSpinning(session), |body| {
         Messages::<WorkerMessage<'_>>::new(body).all(|message| match message {
             Ok(message) => {
                 deal_with(session, message);
