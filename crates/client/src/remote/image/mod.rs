@@ -1,9 +1,9 @@
 //! Images of modules: where one ends, of which programs pass only the address; what it is called; how it is sent.
 
+pub mod compatible;
 mod hashes;
 pub mod offers;
 mod origin;
-pub mod suits;
 
 use causeway_api::image::{ELF_MAGIC, FATBIN_HEADER_BYTES, FATBIN_MAGIC, Form, WRAPPER_MAGIC, fatbin_bytes};
 use causeway_api::sys::CUresult;

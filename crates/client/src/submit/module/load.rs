@@ -1,8 +1,8 @@
 //! How the image of a module or a library is offered to a server, and how long its bytes must stay.
 
 use crate::remote::image::Image;
+use crate::remote::image::compatible;
 use crate::remote::image::offers::{self, Offer};
-use crate::remote::image::suits;
 use crate::remote::session::Session;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{JitOptions, Payload};
@@ -28,7 +28,7 @@ pub(super) fn offer(
 ) -> Result<Option<Offer>, CUresult> {
     /// Copying a larger image costs more than waiting for the server's word that it has it.
     const MOST_COPIED: usize = 1 << 20;
-    let posted = options.report == 0 && suits::all_devices(session, image);
+    let posted = options.report == 0 && compatible::all_devices(session, image);
     let lent = keeper == Keeper::Program && matches!(image, Image::Single(_));
     let kept = posted && !lent && image.bytes().len() <= MOST_COPIED;
     let server = session.server();
