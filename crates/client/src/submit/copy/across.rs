@@ -6,7 +6,7 @@
 //! the copy's stream is another server's, a stream of ours carries the copy, and the two wait for each other. Synchronous
 //! copies wait here instead, as they are in order with the work of both devices.
 
-use super::{Mode, Place, copy, detour};
+use super::{Mode, Place, client_relay, copy};
 use crate::log::refuse_use;
 use crate::model::memory::{self, Origin};
 use crate::model::stream::StreamState;
@@ -127,7 +127,7 @@ fn between_servers(
         Way::Link(link) => link,
         Way::Client => {
             copies::count_between(Between::Client, bytes);
-            return detour::by_way_of_client((destination, &to), (source, &from), stream, mode);
+            return client_relay::by_way_of_client((destination, &to), (source, &from), stream, mode);
         }
     };
     let is_here = mode != Mode::Synchronous && stream.context.server() == to.handle.server();

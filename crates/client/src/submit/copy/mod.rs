@@ -21,11 +21,11 @@
 //! | `lent`        | What does the server's network card read by itself?                                |
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
 //! | `across`      | Which server carries a copy out, where devices of several are concerned?          |
-//! | `detour`      | What happens where their servers do not reach each other?                         |
+//! | `client_relay`      | What happens where their servers do not reach each other?                         |
 //! | `within`      | Which command carries a copy between places of one server, and in which order?    |
 
 mod across;
-mod detour;
+mod client_relay;
 mod early_return;
 mod from_device;
 mod lent;
