@@ -20,12 +20,12 @@
 //! | `early_return` | Which synchronous copies need not be waited for until the device has the bytes?   |
 //! | `lent`        | What does the server's network card read by itself?                                |
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
-//! | `across`      | Which server carries a copy out, where devices of several are concerned?          |
+//! | `cross_server`      | Which server carries a copy out, where devices of several are concerned?          |
 //! | `client_relay`      | What happens where their servers do not reach each other?                         |
 //! | `within`      | Which command carries a copy between places of one server, and in which order?    |
 
-mod across;
 mod client_relay;
+mod cross_server;
 mod early_return;
 mod from_device;
 mod lent;
@@ -49,7 +49,7 @@ use to_device::to_device;
 use within::within_device;
 
 pub use crate::model::region::{HostRegion, Place};
-pub use across::{by_courier, home_of};
+pub use cross_server::{by_courier, home_of};
 pub use sides::{Side, places};
 pub use within::{Contexts, between_contexts};
 
@@ -83,7 +83,7 @@ pub unsafe fn copy(
     session::of(stream.context)?.faults().check()?;
     if session::are_several() {
         // SAFETY: as this function demands.
-        if let Some(outcome) = unsafe { across::route(destination, source, stream, mode) } {
+        if let Some(outcome) = unsafe { cross_server::route(destination, source, stream, mode) } {
             return outcome;
         }
     }

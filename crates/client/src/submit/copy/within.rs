@@ -1,6 +1,6 @@
 //! Copies between places of one server: which command carries them, and in which order are they with the work of both devices?
 
-use super::across::home;
+use super::cross_server::home;
 use super::{Mode, Place};
 use crate::model::context::ContextState;
 use crate::model::stream::StreamState;
