@@ -12,7 +12,7 @@
 //! that use the driver API alone work as before. Nothing outside this module depends on it.
 
 #[cfg(feature = "private-tables")]
-mod compiled;
+mod compile_cache;
 #[cfg(feature = "private-tables")]
 mod context_storage;
 #[cfg(feature = "private-tables")]

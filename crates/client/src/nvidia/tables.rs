@@ -3,7 +3,7 @@
 //! Their addresses are the same for everybody and for ever: the integrity check hashes two of them, and programs
 //! keep them beyond `main`. A word whose use nobody has seen leads to a function that refuses.
 
-use super::compiled::table::COMPILED;
+use super::compile_cache::table::COMPILED;
 use super::context_storage::{self, Destructor};
 use super::integrity;
 use super::table::{Table, Word, guarded, memory_with};
