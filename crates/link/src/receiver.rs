@@ -100,7 +100,7 @@ impl Receiver {
         while let Ok(false) = next {
             next = match self.receive_awake(meanwhile, &gives_way) {
                 Ok(Looked::Found) => self.take_frame(),
-                Ok(Looked::InVain) => {
+                Ok(Looked::PollBackoff) => {
                     meanwhile.asleep(|| self.receive_asleep()).and_then(|()| self.take_frame())
                 }
                 Ok(Looked::GivesWay) => break,
@@ -189,7 +189,7 @@ impl Receiver {
             self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY);
         if long.is_zero() || often_in_vain && !meanwhile.is_waited_for() {
             self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
-            return Ok(Looked::InVain);
+            return Ok(Looked::PollBackoff);
         }
         let mut looking = Looking::new();
         loop {
@@ -206,7 +206,7 @@ impl Receiver {
             }
         }
         self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
-        Ok(Looked::InVain)
+        Ok(Looked::PollBackoff)
     }
 }
 
@@ -215,7 +215,7 @@ enum Looked {
     /// Some have come.
     Found,
     /// None have.
-    InVain,
+    PollBackoff,
     /// Somebody else is to look.
     GivesWay,
 }

@@ -13,7 +13,7 @@ use super::parts::LONGEST_REQUEST;
 use super::path::SlotFrames;
 use super::received::Lies;
 use super::state::State;
-use super::waiting::InVain;
+use super::waiting::PollBackoff;
 use causeway_transport::slots::SLOT;
 use causeway_transport::{LinkError, Shared};
 use causeway_transport::{ReceiveMessages, SendMessages};
@@ -45,7 +45,7 @@ impl SendMessages for Sending {
 const LONG: usize = 64 << 10;
 
 /// So many runs of slots are given back in a message of their own. One waits for frames of this side that
-/// take it along, as an answer does, or for a thread that has [looked in vain](InVain::is_long).
+/// take it along, as an answer does, or for a thread that has [looked in vain](PollBackoff::is_long).
 const BY_THEMSELVES: usize = 2;
 
 /// What lies free again when frames have been read.
@@ -81,7 +81,7 @@ impl ReceiveMessages for Receiving {
         let Self { state, read } = self;
         state.free_again(read)?;
         state.stand_in.attend();
-        let mut in_vain = InVain::default();
+        let mut in_vain = PollBackoff::default();
         loop {
             let taken = state.take_frames(into, read);
             if taken > 0 {
@@ -93,7 +93,7 @@ impl ReceiveMessages for Receiving {
                 return Ok(taken);
             }
             if state.look() {
-                in_vain = InVain::default();
+                in_vain = PollBackoff::default();
                 continue;
             }
             // What came before the end still counts.

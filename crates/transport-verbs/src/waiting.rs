@@ -26,12 +26,12 @@ const MANY_LOOKS: u32 = 64 * LOOKS;
 
 /// How long a thread has looked in vain.
 #[derive(Default)]
-pub struct InVain {
+pub struct PollBackoff {
     looks: u32,
     since: Option<Instant>,
 }
 
-impl InVain {
+impl PollBackoff {
     /// Whether it has just become long: whoever waits for what this thread keeps must not wait for ever.
     pub fn is_long(&self) -> bool {
         self.looks == MANY_LOOKS
@@ -60,7 +60,7 @@ impl State {
         &self,
         mut ready: impl FnMut() -> Result<Option<T>, LinkError>,
     ) -> Result<T, LinkError> {
-        let mut in_vain = InVain::default();
+        let mut in_vain = PollBackoff::default();
         let mut has_found = false;
         let mut nap = SHORTEST_NAP;
         loop {
@@ -75,7 +75,7 @@ impl State {
             }
             if self.look() {
                 has_found = true;
-                in_vain = InVain::default();
+                in_vain = PollBackoff::default();
                 nap = SHORTEST_NAP;
             } else if !in_vain.may_go_on(self.poll) {
                 self.give_back_the_rest();
