@@ -34,7 +34,7 @@
 //! | `received`     | Where do bytes of frames lie that have come? |
 //! | `lendings`     | Which memory is lent to the peer, and what keeps it? |
 //! | `known`        | Which memory of the link's owner do cards reach? |
-//! | `stand_in`     | Who looks while the receiver of frames is busy with a command? |
+//! | `fallback_poller`     | Who looks while the receiver of frames is busy with a command? |
 //! | `operation`    | When is work done that consists of several requests, and what follows? |
 //! | `parts`        | How is a piece split over the queue pairs, and when has all of it come? |
 //! | `bundles`      | When do short transfers wait for each other, to go in one message? |
@@ -57,6 +57,7 @@ mod ending;
 mod ends;
 mod error;
 mod failure;
+mod fallback_poller;
 mod follow;
 pub mod join;
 mod known;
@@ -73,7 +74,6 @@ mod pieces;
 mod queue;
 mod received;
 pub mod settings;
-mod stand_in;
 mod state;
 mod transfers;
 mod waiting;

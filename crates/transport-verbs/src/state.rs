@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::ends::{RECEIVE_MARK, ReceiveLayout};
 use crate::failure::Failure;
+use crate::fallback_poller::FallbackPoller;
 use crate::known::Known;
 use crate::lendings::Lendings;
 use crate::looking::Looking;
@@ -28,7 +29,6 @@ use crate::message::GivenBack;
 use crate::path::Path;
 use crate::received::Filled;
 use crate::settings::Preference;
-use crate::stand_in::StandIn;
 
 /// What the threads of a link over verbs have in common. The paths stand first, so that their queue pairs end
 /// before the memory does.
@@ -80,7 +80,7 @@ pub struct State {
     /// The connection over which the session was asked for, and the one on which verbs were set up.
     sockets: OnceLock<[TcpStream; 2]>,
     pub(super) poll: Duration,
-    pub(super) stand_in: StandIn,
+    pub(super) stand_in: FallbackPoller,
 }
 
 /// Who is told of pieces.
@@ -149,7 +149,7 @@ impl State {
             receiver_wake,
             sockets: OnceLock::new(),
             poll,
-            stand_in: StandIn::default(),
+            stand_in: FallbackPoller::default(),
         }))
     }
 

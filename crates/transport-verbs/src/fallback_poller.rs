@@ -10,13 +10,13 @@ use causeway_sync::Parker;
 
 /// Whether somebody has to look in the receiver's place.
 #[derive(Default)]
-pub struct StandIn {
+pub struct FallbackPoller {
     /// Whether the receiver of frames is looking, or will before it sleeps.
     is_attended: AtomicBool,
     parker: Parker,
 }
 
-impl StandIn {
+impl FallbackPoller {
     /// The receiver of frames looks from here on.
     pub fn attend(&self) {
         self.is_attended.store(true, Ordering::Release);
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_thread_parks_only_while_the_receiver_looks() {
-        let stand_in = Arc::new(StandIn::default());
+        let stand_in = Arc::new(FallbackPoller::default());
         // Neither of these parks.
         stand_in.park(|| false);
         stand_in.attend();
