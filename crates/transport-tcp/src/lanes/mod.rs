@@ -8,9 +8,9 @@
 //! on whichever lane [has bytes](ready), and never send: so none of them waits for the other direction, and
 //! no lane for a thread.
 
-mod crew;
 mod ready;
 mod receiving;
+mod sender_pool;
 mod untold;
 
 use std::io;
@@ -24,8 +24,8 @@ use causeway_wire::chunk::LaneRecord;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use thiserror::Error;
 
-use crew::Crew;
 use ready::Ready;
+use sender_pool::SenderPool;
 use untold::Untold;
 
 use super::schedule::{OrderId, Schedule, Task};
@@ -101,7 +101,7 @@ struct Line {
     /// Of what the peer will be told.
     untold: Untold,
     /// Threads that send.
-    crew: Crew,
+    crew: SenderPool,
     /// Threads that wait for the bytes of a transfer to leave.
     waiting: usize,
     /// Whether the link has ended.

@@ -4,7 +4,7 @@
 
 /// The threads that send.
 #[derive(Debug, Default)]
-pub(super) struct Crew {
+pub(super) struct SenderPool {
     threads: usize,
     /// Those that look for work, and find it by themselves.
     looking: usize,
@@ -21,7 +21,7 @@ pub(super) struct Call {
     pub start: bool,
 }
 
-impl Crew {
+impl SenderPool {
     /// Threads that are looking for work.
     pub fn looking(&self) -> usize {
         self.looking
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn threads_are_started_while_all_have_work_and_woken_afterwards() {
-        let mut crew = Crew::default();
+        let mut crew = SenderPool::default();
         let started = Call { wake: 0, start: true };
         assert_eq!(crew.call(4, 2, 8), started);
         assert_eq!(crew.call(4, 2, 8), started);
@@ -81,7 +81,7 @@ mod tests {
         fn work_is_never_left_to_sleeping_threads(
             steps in prop::collection::vec((0_u8..4, 1_usize..5, 1_usize..9), 1..200),
         ) {
-            let mut crew = Crew::default();
+            let mut crew = SenderPool::default();
             for (step, most, wanted) in steps {
                 let working = crew.threads - crew.looking - crew.asleep;
                 match step {
