@@ -4,7 +4,7 @@ use core::cell::OnceCell;
 use std::net::IpAddr;
 
 use causeway_access::{Endpoint, Target};
-use causeway_transport_verbs::join::Chance;
+use causeway_transport_verbs::join::VerbsCapability;
 use causeway_wire::handshake::{Locality, Protection};
 
 use crate::handshake::options::ConnectOptions;
@@ -54,5 +54,5 @@ pub struct Rdma {
     /// Whether packets go over Ethernet, where many can read them.
     pub is_ethernet: bool,
     /// How it would be done.
-    pub(crate) chance: Option<Chance>,
+    pub(crate) chance: Option<VerbsCapability>,
 }

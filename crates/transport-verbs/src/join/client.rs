@@ -22,7 +22,7 @@ const PATIENCE_WITH_PATH: Duration = Duration::from_secs(10);
 
 /// What a client can use, found out before a server is asked.
 #[derive(Debug)]
-pub struct Chance {
+pub struct VerbsCapability {
     libraries: Libraries,
     settings: Settings,
     /// Whether rdma_cm is to join the queue pairs.
@@ -34,21 +34,21 @@ pub struct Chance {
 
 /// Whether this process could use verbs, and how. `local` is the address of its end of the connection to the
 /// server, if there is one already.
-pub fn chance(local: Option<IpAddr>) -> Result<Chance, JoinError> {
+pub fn chance(local: Option<IpAddr>) -> Result<VerbsCapability, JoinError> {
     chance_with(Settings::from_environment()?, local)
 }
 
 /// As [`chance`], with settings of one's own.
-pub fn chance_with(settings: Settings, local: Option<IpAddr>) -> Result<Chance, JoinError> {
+pub fn chance_with(settings: Settings, local: Option<IpAddr>) -> Result<VerbsCapability, JoinError> {
     let libraries = Libraries::load()?;
     let port = local_port(libraries, &settings, local)?;
     let is_iwarp = port.device.transport() == Transport::Iwarp;
     let by_manager = is_iwarp || settings.method == Method::Manager;
     let is_ethernet = port.port.link_layer != causeway_ibverbs::LinkLayer::InfiniBand;
-    Ok(Chance { libraries, settings, by_manager, is_ethernet, local })
+    Ok(VerbsCapability { libraries, settings, by_manager, is_ethernet, local })
 }
 
-impl Chance {
+impl VerbsCapability {
     /// What the server is asked for.
     pub fn wish(&self) -> (bool, u32, u32) {
         (self.by_manager, self.settings.queue_pairs, self.settings.depth)

@@ -24,6 +24,6 @@ mod joined;
 mod words;
 mod worker;
 
-pub use client::{Chance, chance, chance_with};
+pub use client::{VerbsCapability, chance, chance_with};
 pub use joined::Joined;
 pub use worker::{offer, offer_with};

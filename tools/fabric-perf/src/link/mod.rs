@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
 use causeway_link::{Carriage, Lease, Link, LinkError, LinkEvents, NotRegistered, Receiver, Sending};
-use causeway_transport_verbs::join::{Chance, chance_with};
+use causeway_transport_verbs::join::{VerbsCapability, chance_with};
 use causeway_transport_verbs::{JoinError, Settings};
 use causeway_wire::codec::{Decode as _, Decoder};
 use causeway_wire::frame::MAX_OPENING;
@@ -106,7 +106,7 @@ fn settings(setting: Setting, device: Option<&str>) -> Result<Settings, JoinErro
 /// What the initiator is about to do, before the other one is told.
 #[derive(Debug)]
 pub struct Intention {
-    chance: Chance,
+    chance: VerbsCapability,
     /// How many transfers may be under way.
     capacity: usize,
 }
