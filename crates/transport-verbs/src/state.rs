@@ -91,7 +91,7 @@ pub enum Owner {
 }
 
 /// What a state is made of.
-pub struct Materials {
+pub struct LinkResources {
     pub paths: Vec<Path>,
     pub completions: CompletionQueue,
     pub receives: Buffer,
@@ -108,9 +108,9 @@ pub struct Materials {
 }
 
 impl State {
-    pub fn new(materials: Materials) -> io::Result<Arc<Self>> {
-        let Materials { paths, completions, receives, messages, arena, staging, .. } = materials;
-        let Materials { peer_arena, peer_slots, domain, prefers, shortage, depth, poll, .. } = materials;
+    pub fn new(materials: LinkResources) -> io::Result<Arc<Self>> {
+        let LinkResources { paths, completions, receives, messages, arena, staging, .. } = materials;
+        let LinkResources { peer_arena, peer_slots, domain, prefers, shortage, depth, poll, .. } = materials;
         // Either end has as much staging as arena, so neither uses more of the other's arena than it has
         // itself.
         let slots_of = |buffer: &Buffer| peer_slots.min((buffer.len() / SLOT) as u32);

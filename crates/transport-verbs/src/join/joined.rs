@@ -12,7 +12,7 @@ use super::words::ended;
 use crate::ends::{Memory, Prepared};
 use crate::error::JoinError;
 use crate::path::{Path, send_layout};
-use crate::state::{Materials, State};
+use crate::state::{LinkResources, State};
 use crate::transfers::parts;
 
 /// Queue pairs that carry messages both ways, and the connection beside them.
@@ -48,7 +48,7 @@ pub(super) fn assemble(prepared: Prepared, peer: &VerbsEnd) -> Result<Arc<State>
     let path = |(index, pair)| {
         Path::new(pair, index, counts.depth, peer.depth, settings.signal_interval, settings.inline)
     };
-    let materials = Materials {
+    let materials = LinkResources {
         paths: queue_pairs.into_iter().enumerate().map(path).collect(),
         completions,
         receives,
