@@ -13,7 +13,7 @@ use crate::events::LinkEvents;
 const MOST: usize = 1 << 16;
 
 /// What a transfer's chunks do.
-enum Fate {
+enum ChunkAction {
     /// The owner is being asked.
     Asking,
     /// They are written.
@@ -23,7 +23,7 @@ enum Fate {
 }
 
 struct Entry {
-    fate: Fate,
+    fate: ChunkAction,
     total: u64,
     spans: Spans,
     /// Chunks being received right now.
@@ -94,7 +94,7 @@ impl Landed {
 }
 
 impl Entry {
-    fn new(fate: Fate, total: u64) -> Self {
+    fn new(fate: ChunkAction, total: u64) -> Self {
         Self { fate, total, spans: Spans::default(), in_flight: 0, ended: None }
     }
 }
@@ -107,7 +107,7 @@ impl Transfers {
             return Err(TransferError::AlreadyUnderWay(transfer));
         }
         let total = destination.length as u64;
-        entries.insert(transfer, Entry::new(Fate::Kept(destination), total));
+        entries.insert(transfer, Entry::new(ChunkAction::Kept(destination), total));
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Transfers {
             if entries.len() >= MOST {
                 return Err(LinkError::TooManyTransfers(MOST));
             }
-            entries.insert(chunk.transfer, Entry::new(Fate::Asking, chunk.total));
+            entries.insert(chunk.transfer, Entry::new(ChunkAction::Asking, chunk.total));
             // The owner is asked without the lock; other lanes wait below for its answer.
             drop(entries);
             let destination = events.and_then(|events| events.open_transfer(chunk.transfer, chunk.total));
@@ -137,14 +137,14 @@ impl Transfers {
                                 found: chunk.total,
                             });
                         }
-                        Fate::Kept(destination)
+                        ChunkAction::Kept(destination)
                     }
-                    None => Fate::Dropped,
+                    None => ChunkAction::Dropped,
                 };
             }
             self.changed.notify_all();
         }
-        while entries.get(&chunk.transfer).is_some_and(|entry| matches!(entry.fate, Fate::Asking)) {
+        while entries.get(&chunk.transfer).is_some_and(|entry| matches!(entry.fate, ChunkAction::Asking)) {
             self.changed.wait(&mut entries);
         }
         let Some(entry) = entries.get_mut(&chunk.transfer) else {
@@ -153,7 +153,7 @@ impl Transfers {
         };
         if entry.total != chunk.total {
             match &entry.fate {
-                Fate::Kept(_) if entry.spans.is_empty() => {
+                ChunkAction::Kept(_) if entry.spans.is_empty() => {
                     entry.ended =
                         Some(TransferError::WrongSize { expected: entry.total, found: chunk.total });
                     entry.total = chunk.total;
@@ -167,7 +167,7 @@ impl Transfers {
         entry.in_flight += 1;
         Ok(match &entry.fate {
             // The chunk lies inside the transfer, and the transfer is as long as the destination.
-            Fate::Kept(Destination { start, threads, past_caches, .. }) if entry.ended.is_none() => {
+            ChunkAction::Kept(Destination { start, threads, past_caches, .. }) if entry.ended.is_none() => {
                 let to = ChunkAddress::new(start.clone(), chunk.offset as usize);
                 Place::Memory { to, threads: *threads, past_caches: *past_caches }
             }
@@ -222,12 +222,12 @@ impl Transfers {
         if !ended {
             return None;
         }
-        match core::mem::replace(&mut entry.fate, Fate::Dropped) {
-            Fate::Kept(destination) => {
+        match core::mem::replace(&mut entry.fate, ChunkAction::Dropped) {
+            ChunkAction::Kept(destination) => {
                 let outcome = entry.ended.clone().map_or(Ok(()), Err);
                 Some(Ending(destination.on_end, outcome))
             }
-            Fate::Asking | Fate::Dropped => None,
+            ChunkAction::Asking | ChunkAction::Dropped => None,
         }
     }
 
@@ -236,11 +236,11 @@ impl Transfers {
     pub fn cancel(&self, transfer: u64) {
         let mut entries = self.entries.lock();
         while let Some(entry) = entries.get_mut(&transfer) {
-            if matches!(entry.fate, Fate::Dropped) {
+            if matches!(entry.fate, ChunkAction::Dropped) {
                 return;
             }
             entry.ended.get_or_insert(TransferError::Cancelled);
-            if entry.in_flight == 0 && !matches!(entry.fate, Fate::Asking) {
+            if entry.in_flight == 0 && !matches!(entry.fate, ChunkAction::Asking) {
                 let ending = Self::end(entry, true);
                 if entry.spans.is_empty() {
                     // Nothing came yet and perhaps nothing will, so nothing needs to be remembered.
@@ -262,7 +262,7 @@ impl Transfers {
         let mut entries = self.entries.lock();
         entries.retain(|_, entry| {
             entry.ended.get_or_insert_with(|| cause.clone().into());
-            let busy = entry.in_flight > 0 || matches!(entry.fate, Fate::Asking);
+            let busy = entry.in_flight > 0 || matches!(entry.fate, ChunkAction::Asking);
             if !busy {
                 endings.extend(Self::end(entry, true));
             }
