@@ -43,5 +43,5 @@ pub use events::{Awaited, LinkEvents};
 pub use one_sided::{DeviceMemory, DeviceUse, NotRegistered, OneSided, RegionSlice, Then};
 pub use sending::{Address, Carriage, Keeper, Order, Pending, Sending};
 pub use shared::{Carrier, Shared, spawn_or_lose};
-pub use transfers::{Landed, Place, Transfers};
+pub use transfers::{Place, ReceivedChunk, Transfers};
 pub use transport::{Memory, Parts, ReceiveMessages, SendMessages};

@@ -65,13 +65,13 @@ impl Ending {
 
 /// A chunk that is in its place.
 #[must_use = "somebody waits for the end of its transfer"]
-pub struct Landed {
+pub struct ReceivedChunk {
     is_complete: bool,
     is_alone: bool,
     ending: Option<Ending>,
 }
 
-impl Landed {
+impl ReceivedChunk {
     /// Whether its transfer has ended with it, of which somebody is still to be told.
     #[inline]
     pub fn has_ended(&self) -> bool {
@@ -182,7 +182,7 @@ impl Transfers {
     }
 
     /// The same, for a caller that has something to do before whoever waits for the transfer is told.
-    pub fn land(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> Landed {
+    pub fn land(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> ReceivedChunk {
         self.unclaim(chunk, |entry| {
             if let Some(error) = failure {
                 entry.ended.get_or_insert_with(|| error.clone().into());
@@ -195,8 +195,8 @@ impl Transfers {
         self.unclaim(chunk, |entry| entry.spans.release(chunk)).tell();
     }
 
-    fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> Landed {
-        let more_is_to_come = Landed { is_complete: false, is_alone: false, ending: None };
+    fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> ReceivedChunk {
+        let more_is_to_come = ReceivedChunk { is_complete: false, is_alone: false, ending: None };
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&chunk.transfer) else {
             return more_is_to_come;
@@ -214,7 +214,7 @@ impl Transfers {
         if is_complete || lost {
             entries.remove(&chunk.transfer);
         }
-        Landed { is_complete, is_alone: entries.is_empty(), ending }
+        ReceivedChunk { is_complete, is_alone: entries.is_empty(), ending }
     }
 
     /// Takes the destination out of an entry that has ended.

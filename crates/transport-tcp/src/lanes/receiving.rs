@@ -17,7 +17,7 @@ use causeway_memory::past_caches;
 use causeway_pipeline::MOST_LANES;
 use causeway_sync::awake;
 use causeway_sync::delays;
-use causeway_transport::{Landed, LinkError, Place, Shared, count, spawn_or_lose};
+use causeway_transport::{LinkError, Place, ReceivedChunk, Shared, count, spawn_or_lose};
 
 /// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the
 /// caches of one core.
@@ -179,7 +179,7 @@ impl Lanes {
     }
 
     /// A chunk has come: whoever waits for its transfer hears of it, and the peer if it is to know.
-    fn landed(&self, link: &Arc<Shared>, landed: Landed, is_news: bool) {
+    fn landed(&self, link: &Arc<Shared>, landed: ReceivedChunk, is_news: bool) {
         let is_alone = landed.is_alone();
         delays::inject();
         let is_complete = landed.tell();
@@ -207,7 +207,7 @@ impl Line {
 /// What came over a lane.
 enum Received {
     /// A chunk, and whether the peer has to hear of the chunks that have come.
-    Chunk { landed: Landed, is_news: bool },
+    Chunk { landed: ReceivedChunk, is_news: bool },
     /// What the lanes have to tell each other.
     Word,
 }
