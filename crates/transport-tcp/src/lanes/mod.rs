@@ -8,10 +8,10 @@
 //! on whichever lane [has bytes](ready), and never send: so none of them waits for the other direction, and
 //! no lane for a thread.
 
+mod delayed_acks;
 mod ready;
 mod receiving;
 mod sender_pool;
-mod untold;
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -24,9 +24,9 @@ use causeway_wire::chunk::LaneRecord;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use thiserror::Error;
 
+use delayed_acks::DelayedAcks;
 use ready::Ready;
 use sender_pool::SenderPool;
-use untold::Untold;
 
 use super::schedule::{OrderId, Schedule, Task};
 use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
@@ -99,7 +99,7 @@ struct State {
 struct Line {
     schedule: Schedule,
     /// Of what the peer will be told.
-    untold: Untold,
+    untold: DelayedAcks,
     /// Threads that send.
     crew: SenderPool,
     /// Threads that wait for the bytes of a transfer to leave.

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
 
+use super::delayed_acks::DelayedAcks;
 use super::ready::{Held, NOW};
-use super::untold::Untold;
 use super::{Lanes, Line, NotStarted};
 use causeway_connection::channel::{Incoming, shut_down};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
@@ -105,7 +105,7 @@ impl Lanes {
         // others.
         if self.0.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
             let mut line = self.0.line.lock();
-            if line.tell_if(Untold::take) {
+            if line.tell_if(DelayedAcks::take) {
                 self.call(link, line, 1);
             }
         }
@@ -195,7 +195,7 @@ impl Lanes {
 
 impl Line {
     /// Has the peer told of all chunks that have come, if it is time; whether it is.
-    fn tell_if(&mut self, is_time: impl FnOnce(&mut Untold) -> bool) -> bool {
+    fn tell_if(&mut self, is_time: impl FnOnce(&mut DelayedAcks) -> bool) -> bool {
         let is_time = is_time(&mut self.untold);
         if is_time {
             self.schedule.tell();

@@ -3,7 +3,7 @@
 //! It may want their memory back, but each time it is told a thread wakes at either end, and takes a core
 //! from those that copy: 16 MiB in pieces of 2 came at 22 GB/s when the peer was told of each piece, and at
 //! 28 when it was not (16 cores, 2026-11-23). So it is told when nothing else is under way, as whoever waits
-//! for a copy waits for its last piece; or else after a while, or when [nothing comes](Untold::take). Pure.
+//! for a copy waits for its last piece; or else after a while, or when [nothing comes](DelayedAcks::take). Pure.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ const PATIENCE: Duration = Duration::from_millis(1);
 
 /// Transfers that have come whole, of which the peer has not been told.
 #[derive(Debug, Default)]
-pub(super) struct Untold {
+pub(super) struct DelayedAcks {
     since: Option<Instant>,
 }
 
-impl Untold {
+impl DelayedAcks {
     /// One has come; `is_alone` if no other is under way. Whether the peer is to be told now.
     pub fn completed(&mut self, is_alone: bool, now: Instant) -> bool {
         self.since.get_or_insert(now);
@@ -44,7 +44,7 @@ mod tests {
     fn the_peer_is_told_of_the_last_one_at_once_and_of_others_after_a_while() {
         let begun = Instant::now();
         let after = |part: u32| begun + PATIENCE * part / 4;
-        let mut untold = Untold::default();
+        let mut untold = DelayedAcks::default();
         assert!(untold.completed(true, begun), "nothing else is under way");
         assert!(!untold.completed(false, begun) && !untold.is_due(|| after(3)));
         assert!(untold.is_due(|| after(4)) && !untold.is_due(|| after(9)), "it is told once");
@@ -54,12 +54,12 @@ mod tests {
 
     #[test]
     fn the_clock_is_not_read_for_nothing() {
-        assert!(!Untold::default().is_due(|| unreachable!()));
+        assert!(!DelayedAcks::default().is_due(|| unreachable!()));
     }
 
     #[test]
     fn what_waits_is_told_when_nothing_comes() {
-        let mut untold = Untold::default();
+        let mut untold = DelayedAcks::default();
         assert!(!untold.completed(false, Instant::now()));
         assert!(untold.take() && !untold.take());
     }
