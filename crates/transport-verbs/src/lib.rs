@@ -37,7 +37,7 @@
 //! | `fallback_poller`     | Who looks while the receiver of frames is busy with a command? |
 //! | `operation`    | When is work done that consists of several requests, and what follows? |
 //! | `parts`        | How is a piece split over the queue pairs, and when has all of it come? |
-//! | `bundles`      | When do short transfers wait for each other, to go in one message? |
+//! | `coalesce`      | When do short transfers wait for each other, to go in one message? |
 //! | `queue`        | How full is a send queue, which requests are signalled, what does a completion end? |
 //! | `message`      | What do the messages say? |
 //! | [`settings`]   | What has the user set, and what does the device allow of it? |
@@ -49,8 +49,8 @@
 //! the device sees to that by the key, and a wrong one ends the peer's own queue pairs. Bytes over verbs are
 //! not encrypted.
 
-mod bundles;
 mod carry;
+mod coalesce;
 mod come;
 mod credit;
 mod ending;

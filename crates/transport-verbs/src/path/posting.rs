@@ -10,7 +10,7 @@ use causeway_ibverbs::{
 use parking_lot::Mutex;
 
 use super::part::{Part, Work};
-use crate::bundles::{Bundles, PLACES};
+use crate::coalesce::{Coalescer, PLACES};
 use crate::credit::{Class, Credits, EXTRA_RECEIVES, frames_of};
 use crate::failure::Failure;
 use crate::message::{CONTROL, FRAME_MESSAGE, HEADER, Header, Kind};
@@ -46,7 +46,7 @@ pub(super) struct Book {
     pub(super) batch: SendBatch,
     /// Parts that wait for room.
     pub(super) waiting: VecDeque<Part>,
-    pub(super) bundles: Bundles,
+    pub(super) bundles: Coalescer,
     /// Messages sent so far that only carried credits.
     pub(super) extras: u64,
 }
@@ -91,7 +91,7 @@ impl Path {
             credits: Credits::new(depth, peer_depth),
             batch: SendBatch::with_capacity(capacity.sends as usize),
             waiting: VecDeque::new(),
-            bundles: Bundles::default(),
+            bundles: Coalescer::default(),
             extras: 0,
         };
         Self {

@@ -19,7 +19,7 @@ const INTERVAL: u64 = 2;
 
 /// The messages of a queue pair that bring transfers.
 #[derive(Debug, Clone, Default)]
-pub struct Bundles {
+pub struct Coalescer {
     sent: u64,
     under_way: u32,
 }
@@ -34,7 +34,7 @@ pub struct Sent {
     pub is_signalled: bool,
 }
 
-impl Bundles {
+impl Coalescer {
     /// Whether a message may go now, and need not wait for more transfers. `attends`: somebody looks for
     /// completions.
     pub fn may_go(&self, is_full: bool, attends: bool) -> bool {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn few_messages_go_at_once_and_then_only_full_ones() {
-        let mut bundles = Bundles::default();
+        let mut bundles = Coalescer::default();
         for _ in 0..FEW {
             assert!(bundles.may_go(false, true));
             bundles.send();
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn whoever_waits_has_a_completion_to_come_and_no_place_is_used_twice_at_a_time() {
         for before in 0..4 {
-            let mut bundles = Bundles::default();
+            let mut bundles = Coalescer::default();
             (0..before).for_each(|_| {
                 bundles.send();
                 bundles.done();
