@@ -15,7 +15,7 @@ use super::message::{
 use super::operation::Operation;
 use super::parts::Joins;
 use super::pieces::slots_for;
-use super::received::{Filled, Lies};
+use super::received::{Filled, FrameLocation};
 use super::state::State;
 use causeway_transport::slots::{LARGEST_PIECE, SLOT};
 use causeway_transport::staging::Lease;
@@ -82,8 +82,11 @@ impl State {
                 return Err(Failure::Violation(Violation::Message).into());
             }
             Kind::Frame if index == 0 => {
-                let filled =
-                    Filled { lies: Lies::InReceive(receive), at: start + HEADER, end: start + length };
+                let filled = Filled {
+                    lies: FrameLocation::InReceive(receive),
+                    at: start + HEADER,
+                    end: start + length,
+                };
                 self.incoming.lock().push_back(filled);
                 return Ok(());
             }
@@ -100,7 +103,8 @@ impl State {
                 }
                 self.count_lease()?;
                 let at = first as usize * SLOT + before;
-                let filled = Filled { lies: Lies::InSlots(first), at, end: at + chunk.length as usize };
+                let filled =
+                    Filled { lies: FrameLocation::InSlots(first), at, end: at + chunk.length as usize };
                 self.incoming.lock().push_back(filled);
                 if !returns.is_empty() {
                     self.take_back(returns, found)?;

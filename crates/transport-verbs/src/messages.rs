@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::message::{Announcement, CONTROL, GivenBack};
 use super::parts::LONGEST_REQUEST;
 use super::path::SlotFrames;
-use super::received::Lies;
+use super::received::FrameLocation;
 use super::state::State;
 use super::waiting::PollBackoff;
 use causeway_transport::slots::SLOT;
@@ -176,8 +176,8 @@ impl State {
                 break;
             }
             match filled.lies {
-                Lies::InReceive(receive) => read.receives.push(self.receive(0, receive)),
-                Lies::InSlots(first) => read.slots.push(GivenBack::Slots(first)),
+                FrameLocation::InReceive(receive) => read.receives.push(self.receive(0, receive)),
+                FrameLocation::InSlots(first) => read.slots.push(GivenBack::Slots(first)),
             }
             incoming.pop_front();
         }

@@ -1,7 +1,7 @@
 //! Where do bytes of frames lie that have come?
 
 /// Where bytes of frames lie.
-pub enum Lies {
+pub enum FrameLocation {
     /// In a receive, by its number; then their offset is that in the receives' buffer.
     InReceive(usize),
     /// In a run of slots, by the first one; then it is that in the arena.
@@ -10,7 +10,7 @@ pub enum Lies {
 
 /// Bytes of frames that have come.
 pub struct Filled {
-    pub lies: Lies,
+    pub lies: FrameLocation,
     pub at: usize,
     pub end: usize,
 }
@@ -18,6 +18,6 @@ pub struct Filled {
 impl Filled {
     /// Whether they keep a receive from being posted.
     pub fn is_in_receive(&self) -> bool {
-        matches!(self.lies, Lies::InReceive(_))
+        matches!(self.lies, FrameLocation::InReceive(_))
     }
 }
