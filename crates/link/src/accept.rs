@@ -131,7 +131,7 @@ impl From<DecodeError> for AcceptError {
 
 /// What callers over a network meet.
 #[derive(Debug, Clone, Copy)]
-pub struct Door<'a> {
+pub struct AcceptPolicy<'a> {
     /// The key that a caller must prove to hold; without one everybody is let in.
     pub key: Option<&'a Key>,
     /// Whether a caller with the key may ask for a link in the clear.
@@ -163,7 +163,7 @@ impl Patience {
 /// the ticket of one of the server's sessions.
 pub fn greet(
     stream: TcpStream,
-    door: &Door<'_>,
+    door: &AcceptPolicy<'_>,
     ticket: impl FnOnce(TicketId) -> Option<LaneToken>,
 ) -> Result<Caller, AcceptError> {
     let (proof_deadline, deadline) = door.patience.deadlines();

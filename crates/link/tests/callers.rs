@@ -27,7 +27,7 @@ fn greet_one(key: Option<Key>, clear: bool) -> (TcpListener, impl FnOnce() -> Gr
     let greeting = move || {
         std::thread::spawn(move || {
             let offer = offer();
-            let door = causeway_link::accept::Door { clear, ..door(key.as_ref(), &offer, PATIENCE) };
+            let door = causeway_link::accept::AcceptPolicy { clear, ..door(key.as_ref(), &offer, PATIENCE) };
             greet(own.accept().unwrap().0, &door, |_| None).map(|caller| caller.request)
         })
     };

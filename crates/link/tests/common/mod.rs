@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use causeway_access::{Key, Target};
 use causeway_connection::exchange::Exchange;
-use causeway_link::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
+use causeway_link::accept::{AcceptError, AcceptPolicy, Caller, Patience, Request, greet, greet_local};
 use causeway_link::{
     ConnectOptions, Destination, Link, LinkError, LinkEvents, Receiver, Session, TransportChoice,
     TransportKind, connect, describe_process,
@@ -73,8 +73,8 @@ pub fn target(address: SocketAddr, protection: Protection, key: Option<&Key>) ->
 }
 
 /// What callers meet at the server of a test, which talks in the clear to whoever wants that.
-pub fn door<'a>(key: Option<&'a Key>, offer: &'a Offer, patience: Duration) -> Door<'a> {
-    Door { key, clear: true, offer, patience: Patience { proof: patience, request: patience } }
+pub fn door<'a>(key: Option<&'a Key>, offer: &'a Offer, patience: Duration) -> AcceptPolicy<'a> {
+    AcceptPolicy { key, clear: true, offer, patience: Patience { proof: patience, request: patience } }
 }
 
 /// Both ends of a session.

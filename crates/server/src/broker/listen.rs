@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
-use causeway_link::accept::{AcceptError, Caller, Door, Patience, Request, greet, greet_local};
+use causeway_link::accept::{AcceptError, AcceptPolicy, Caller, Patience, Request, greet, greet_local};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
@@ -217,7 +217,8 @@ impl Knock {
                         tracing::error!("{error}");
                         AcceptError::Io(io::Error::other("the server's key cannot be read"))
                     })?;
-                    let door = Door { key: key.as_ref(), clear: config.clear, offer: &offer, patience };
+                    let door =
+                        AcceptPolicy { key: key.as_ref(), clear: config.clear, offer: &offer, patience };
                     greet(stream, &door, |id| shared.sessions.ticket(id))
                 });
                 (Origin::Network(peer), greeted)
