@@ -16,9 +16,8 @@
 //! | `parts`     | What does the engine have?                                         |
 //! | `queue`     | Which commands wait, and does a stream hold as much as the driver takes? |
 //! | `fences`    | What follows a synchronous copy?                                   |
-//! | `attention` | Who sees to it that something has become ready?                    |
+//! | `wakeup` | Who sees to it that something has become ready?                    |
 
-mod attention;
 mod background;
 mod commands;
 mod events;
@@ -30,6 +29,7 @@ mod parts;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod wakeup;
 
 pub use events::Events;
 pub use looking::Looking;

@@ -1,8 +1,8 @@
 //! What does the engine of a session have?
 
-use super::attention::Attention;
 use super::fences::Fences;
 use super::queue::CommandQueue;
+use super::wakeup::Wakeup;
 use crate::handover::Exchange;
 use crate::worker::arena::Arena;
 use crate::worker::downloads::Downloads;
@@ -64,7 +64,7 @@ pub struct Engine {
     pub(super) made: Arc<Mutex<Vec<u64>>>,
     pub(super) state: Mutex<State>,
     /// Whether something that a parked command waits for has come since the lock was last taken.
-    pub(super) attention: Attention,
+    pub(super) attention: Wakeup,
 }
 
 impl Engine {
@@ -89,7 +89,7 @@ impl Engine {
             linker: Pool::new("causeway-link", 1),
             made: Arc::default(),
             state: Mutex::default(),
-            attention: Attention::default(),
+            attention: Wakeup::default(),
             session,
         });
         let queue: Weak<Self> = Arc::downgrade(&engine);

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What keeps it from being forgotten that something has become ready.
 #[derive(Debug, Default)]
-pub(super) struct Attention {
+pub(super) struct Wakeup {
     /// Something has, and nobody has begun to see to it.
     woken: AtomicBool,
     /// The receiving thread looks whether something has.
     is_looked_for: AtomicBool,
 }
 
-impl Attention {
+impl Wakeup {
     /// Something has become ready. Whether the caller has to see to it.
     pub fn wake(&self) -> bool {
         self.woken.store(true, Ordering::SeqCst);
@@ -54,7 +54,7 @@ mod tests {
     /// What is ready, and who sees to it, as in the engine.
     #[derive(Default)]
     struct Work {
-        attention: Attention,
+        attention: Wakeup,
         ready: AtomicU32,
         done: Mutex<u32>,
     }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn who_makes_something_ready_leaves_it_to_the_one_who_looks() {
-        let attention = Attention::default();
+        let attention = Wakeup::default();
         assert!(attention.wake() && attention.take() && !attention.take());
         attention.begin_to_look();
         assert!(!attention.wake());
