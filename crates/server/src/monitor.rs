@@ -18,7 +18,7 @@ use causeway_wire::handshake::Answer;
 use causeway_wire::text::Printable;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::admission::{Full, Seats, Source};
+use crate::admission::{Full, SessionSlots, Source};
 use crate::back_end::{self, GpuChoice};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToMonitor, WorkerOf};
@@ -42,7 +42,7 @@ struct Shared {
     /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever has it and finds no
     /// message waiting knows all that has been said.
     workers: Mutex<HashMap<u32, WorkerOf>>,
-    clients: Mutex<Seats>,
+    clients: Mutex<SessionSlots>,
 }
 
 /// Answers clients until the broker ends.
@@ -52,7 +52,7 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
         control,
         monitor: Mutex::new(None),
         workers: Mutex::default(),
-        clients: Mutex::new(Seats::new(MOST_CLIENTS, MOST_CLIENTS_OF_A_PEER)),
+        clients: Mutex::new(SessionSlots::new(MOST_CLIENTS, MOST_CLIENTS_OF_A_PEER)),
     });
     loop {
         shared.control.has_message(true);

@@ -11,7 +11,7 @@
 //! | [`origin`]    | Where does a caller come from, as far as the kernel tells?                               |
 //! | [`source`]    | Which callers count as one?                                                              |
 //! | [`places`]    | Who of those that shake hands gives way to one more?                                     |
-//! | [`seats`]     | May one more of a source stay, for as long as it likes?                                 |
+//! | [`session_slots`]     | May one more of a source stay, for as long as it likes?                                 |
 //! | `handshakes`  | How does somebody who shakes hands give way?                                             |
 //! | `descriptors` | How many descriptors may this process have?                                              |
 //!
@@ -22,7 +22,7 @@ mod handshakes;
 pub mod limits;
 pub mod origin;
 pub mod places;
-pub mod seats;
+pub mod session_slots;
 pub mod source;
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub use descriptors::raise_limit;
 pub use handshakes::{Handshakes, Place};
 pub use limits::{Limits, LimitsError, Wishes};
 pub use origin::Origin;
-pub use seats::{Full, Seats};
+pub use session_slots::{Full, SessionSlots};
 pub use source::Source;
 
 /// Who is let in by one broker.
@@ -45,18 +45,18 @@ pub struct Admission {
     pub network: Handshakes,
     /// Callers at sockets of this host.
     pub local: Handshakes,
-    sessions: Arc<Mutex<Seats>>,
-    diagnoses: Arc<Mutex<Seats>>,
+    sessions: Arc<Mutex<SessionSlots>>,
+    diagnoses: Arc<Mutex<SessionSlots>>,
 }
 
 /// A seat that somebody has; given back when dropped.
 #[derive(Debug)]
-pub struct Seat {
-    seats: Arc<Mutex<Seats>>,
+pub struct SessionSlot {
+    seats: Arc<Mutex<SessionSlots>>,
     source: Source,
 }
 
-impl Drop for Seat {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         self.seats.lock().give_back(self.source);
     }
@@ -110,7 +110,7 @@ pub enum DiagnosisRefused {
 impl Admission {
     /// Nobody is in yet.
     pub fn new(limits: Limits) -> Self {
-        let seats = |most, of_source| Arc::new(Mutex::new(Seats::new(most, of_source)));
+        let seats = |most, of_source| Arc::new(Mutex::new(SessionSlots::new(most, of_source)));
         Self {
             limits,
             network: Handshakes::new(limits.network_handshakes),
@@ -121,7 +121,7 @@ impl Admission {
     }
 
     /// Lets a peer have one more session.
-    pub fn take_session(&self, peer: Source) -> Result<Seat, SessionRefused> {
+    pub fn take_session(&self, peer: Source) -> Result<SessionSlot, SessionRefused> {
         take(&self.sessions, peer).map_err(|full| match full {
             Full::InAll => SessionRefused::InAll { most: self.limits.sessions },
             Full::OfSource => SessionRefused::OfPeer { most: self.limits.sessions_per_peer, peer },
@@ -129,7 +129,7 @@ impl Admission {
     }
 
     /// Lets a peer have a diagnosis made.
-    pub fn take_diagnosis(&self, peer: Source) -> Result<Seat, DiagnosisRefused> {
+    pub fn take_diagnosis(&self, peer: Source) -> Result<SessionSlot, DiagnosisRefused> {
         take(&self.diagnoses, peer).map_err(|full| match full {
             Full::InAll => DiagnosisRefused::InAll,
             Full::OfSource => DiagnosisRefused::OfPeer { peer },
@@ -137,9 +137,9 @@ impl Admission {
     }
 }
 
-fn take(seats: &Arc<Mutex<Seats>>, source: Source) -> Result<Seat, Full> {
+fn take(seats: &Arc<Mutex<SessionSlots>>, source: Source) -> Result<SessionSlot, Full> {
     seats.lock().take(source)?;
-    Ok(Seat { seats: Arc::clone(seats), source })
+    Ok(SessionSlot { seats: Arc::clone(seats), source })
 }
 
 #[cfg(test)]

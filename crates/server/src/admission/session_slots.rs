@@ -1,6 +1,6 @@
 //! May one more of a source stay, for as long as it likes?
 //!
-//! Seats are for what has proved who it is: sessions, monitoring programs, diagnoses. Nobody is turned out of one; who finds
+//! SessionSlots are for what has proved who it is: sessions, monitoring programs, diagnoses. Nobody is turned out of one; who finds
 //! none is refused.
 
 use std::collections::HashMap;
@@ -17,16 +17,16 @@ pub enum Full {
     OfSource,
 }
 
-/// Seats, and who has taken them.
+/// SessionSlots, and who has taken them.
 #[derive(Debug)]
-pub struct Seats {
+pub struct SessionSlots {
     most: usize,
     most_of_source: usize,
     taken: usize,
     by_source: HashMap<Source, usize>,
 }
 
-impl Seats {
+impl SessionSlots {
     /// So many seats, and so many for one source.
     pub fn new(most: usize, most_of_source: usize) -> Self {
         Self { most, most_of_source, taken: 0, by_source: HashMap::new() }
@@ -69,8 +69,8 @@ mod tests {
             (most, most_of_source) in (0_usize..12, 0_usize..6),
             steps in proptest::collection::vec((0_u32..4, any::<bool>()), 0..200),
         ) {
-            let mut seats = Seats::new(most, most_of_source);
-            // Seats of each source.
+            let mut seats = SessionSlots::new(most, most_of_source);
+            // SessionSlots of each source.
             let mut model = [0_usize; 4];
             for (user, comes) in steps {
                 let (source, index) = (Source::User(user), user as usize);
