@@ -43,7 +43,7 @@ pub const LEAST_DESCRIPTORS: usize = 256;
 
 /// What the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wishes {
+pub struct RequestedLimits {
     /// The most callers from the network that shake hands at the same time.
     pub handshakes: usize,
     /// The most sessions; as many as usual, or as the descriptors allow, if not given.
@@ -101,7 +101,7 @@ impl Limits {
     /// Divides `descriptors` up: what the broker has anyway comes first; callers from the network get an eighth of the rest at
     /// most and local ones half of that; of what is left then sessions get half, or up to three quarters if so many are asked
     /// for, and exports all else.
-    pub fn divide(descriptors: usize, wishes: &Wishes) -> Result<Self, LimitsError> {
+    pub fn divide(descriptors: usize, wishes: &RequestedLimits) -> Result<Self, LimitsError> {
         if descriptors < LEAST_DESCRIPTORS {
             return Err(LimitsError::TooFewDescriptors { found: descriptors });
         }
@@ -144,7 +144,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const USUAL: Wishes = Wishes { handshakes: 256, sessions: None, sessions_per_peer: 256 };
+    const USUAL: RequestedLimits =
+        RequestedLimits { handshakes: 256, sessions: None, sessions_per_peer: 256 };
 
     #[test]
     fn a_usual_machine_serves_a_cluster() {
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn more_sessions_than_there_are_descriptors_for_are_an_error_that_says_how_many_there_can_be() {
-        let wishes = |sessions| Wishes { sessions: Some(sessions), ..USUAL };
+        let wishes = |sessions| RequestedLimits { sessions: Some(sessions), ..USUAL };
         let error = Limits::divide(1024, &wishes(4000)).unwrap_err();
         let LimitsError::TooManySessions { asked: 4000, most, descriptors: 1024 } = error else {
             panic!("another error: {error}");
@@ -183,7 +184,7 @@ mod tests {
             sessions in proptest::option::of(0_usize..100_000),
             sessions_per_peer in 0_usize..10_000,
         ) {
-            let wishes = Wishes { handshakes, sessions, sessions_per_peer };
+            let wishes = RequestedLimits { handshakes, sessions, sessions_per_peer };
             let Ok(limits) = Limits::divide(descriptors, &wishes) else {
                 prop_assert!(sessions.is_some());
                 return Ok(());

@@ -32,7 +32,7 @@ use thiserror::Error;
 
 pub use descriptors::raise_limit;
 pub use handshakes::{Handshakes, Place};
-pub use limits::{Limits, LimitsError, Wishes};
+pub use limits::{Limits, LimitsError, RequestedLimits};
 pub use origin::Origin;
 pub use session_slots::{Full, SessionSlots};
 pub use source::Source;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn refusals_say_which_limit_it_is_and_seats_come_back() {
-        let wishes = Wishes { handshakes: 4, sessions: Some(3), sessions_per_peer: 2 };
+        let wishes = RequestedLimits { handshakes: 4, sessions: Some(3), sessions_per_peer: 2 };
         let admission = Admission::new(Limits::divide(1024, &wishes).unwrap());
         let (one, other) = (Source::User(1), Source::User(2));
         let first = admission.take_session(one).unwrap();
@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn one_peer_leaves_diagnoses_to_others() {
         let admission = Admission::new(
-            Limits::divide(1024, &Wishes { handshakes: 4, sessions: None, sessions_per_peer: 2 }).unwrap(),
+            Limits::divide(1024, &RequestedLimits { handshakes: 4, sessions: None, sessions_per_peer: 2 })
+                .unwrap(),
         );
         let take = |last| admission.take_diagnosis(Source::User(last));
         let seats: Vec<_> = (0..limits::DIAGNOSES_PER_PEER).map(|_| take(1).unwrap()).collect();

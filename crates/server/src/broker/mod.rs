@@ -62,7 +62,7 @@ pub use access::{Access, AllowedUsers};
 pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};
 
-use crate::admission::{Admission, Limits, LimitsError, Wishes, raise_limit};
+use crate::admission::{Admission, Limits, LimitsError, RequestedLimits, raise_limit};
 use crate::back_end::{self, BackEndError};
 use access::ServerKey;
 use board::Board;
@@ -147,7 +147,7 @@ impl Broker {
             listening.map_err(|cause| StartError::Socket { name: name.clone(), cause })?;
         }
         let targets = targets(&config, listener.as_ref(), key.current()?)?;
-        let wishes = Wishes {
+        let wishes = RequestedLimits {
             handshakes: config.most_handshakes,
             sessions: config.most_sessions,
             sessions_per_peer: config.most_sessions_per_peer,
