@@ -19,7 +19,7 @@
 //! | `spawn`      | How is a worker process started, and what may its client set up in it?         |
 //! | `session`    | How does a session run, from its request to the end of its worker?             |
 //! | `questions`  | What does a worker ask its broker for, and what does it get?                  |
-//! | `spare`      | Which worker is ready before its client comes?                                |
+//! | `prestarted`      | Which worker is ready before its client comes?                                |
 //! | `monitor`    | Who answers monitoring sessions?                                              |
 //! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
 //! | `started`    | What does the broker have of a process that it has started?                   |
@@ -34,12 +34,12 @@ mod images;
 mod listen;
 mod local;
 mod monitor;
+mod prestarted;
 mod questions;
 mod refusal;
 mod session;
 mod sessions;
 mod shared;
-mod spare;
 mod spawn;
 mod started;
 
@@ -68,9 +68,9 @@ use access::ServerKey;
 use board::Board;
 use local::LocalSockets;
 use monitor::Monitor;
+use prestarted::PrestartedWorkers;
 use sessions::Sessions;
 use shared::Shared;
-use spare::Spares;
 use spawn::Spawner;
 use thiserror::Error;
 
@@ -159,7 +159,7 @@ impl Broker {
         let (spawner, spawner_thread) = Spawner::start(&config, plan_sandbox(&config)?)?;
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
-        let spares = Spares::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
+        let spares = PrestartedWorkers::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
         let shared = Arc::new(Shared {
             config,
             key,

@@ -8,8 +8,8 @@ use super::board::Board;
 use super::config::BrokerConfig;
 use super::local::LocalSockets;
 use super::monitor::Monitor;
+use super::prestarted::PrestartedWorkers;
 use super::sessions::Sessions;
-use super::spare::Spares;
 use super::spawn::Spawner;
 use crate::admission::Admission;
 
@@ -30,7 +30,7 @@ pub struct Shared {
     /// Starts processes.
     pub spawner: Arc<Spawner>,
     /// Workers that are ready.
-    pub spares: Arc<Spares>,
+    pub spares: Arc<PrestartedWorkers>,
     /// The way to the process that answers monitoring sessions.
     pub monitor: Monitor,
     /// Whether workers end because the broker does.

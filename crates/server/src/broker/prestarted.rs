@@ -16,7 +16,7 @@ use crate::back_end::GpuChoice;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
 /// Keeps a worker ready.
-pub struct Spares {
+pub struct PrestartedWorkers {
     spawner: Arc<Spawner>,
     gpu: GpuChoice,
     ready: Mutex<Ready>,
@@ -28,10 +28,10 @@ enum Ready {
     /// None is ready yet.
     NotYet,
     /// This one waits for a client.
-    Spare(Started),
+    PrestartedWorker(Started),
 }
 
-impl Spares {
+impl PrestartedWorkers {
     /// Keeps one worker ready from now on, if `wanted`.
     pub fn new(spawner: Arc<Spawner>, gpu: GpuChoice, wanted: bool) -> Arc<Self> {
         let ready = Mutex::new(if wanted { Ready::NotYet } else { Ready::Never });
@@ -45,7 +45,7 @@ impl Spares {
         let mut spare = {
             let mut ready = self.ready.lock();
             match core::mem::replace(&mut *ready, Ready::NotYet) {
-                Ready::Spare(spare) => spare,
+                Ready::PrestartedWorker(spare) => spare,
                 other => {
                     *ready = other;
                     return None;
@@ -58,7 +58,7 @@ impl Spares {
 
     /// Ends the worker that is ready, and prepares no other.
     pub fn end(&self) {
-        if let Ready::Spare(spare) = core::mem::replace(&mut *self.ready.lock(), Ready::Never) {
+        if let Ready::PrestartedWorker(spare) = core::mem::replace(&mut *self.ready.lock(), Ready::Never) {
             spare.discard();
         }
     }
@@ -92,7 +92,7 @@ impl Spares {
     fn offer(&self, spare: Started) {
         let mut ready = self.ready.lock();
         if matches!(*ready, Ready::NotYet) {
-            *ready = Ready::Spare(spare);
+            *ready = Ready::PrestartedWorker(spare);
         } else {
             drop(ready);
             spare.discard();
@@ -107,17 +107,17 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// Keeps `cat` ready, which waits for its standard input to end.
-    fn spares(wanted: bool) -> Arc<Spares> {
+    fn spares(wanted: bool) -> Arc<PrestartedWorkers> {
         let config = BrokerConfig {
             worker_program: "/bin/cat".into(),
             worker_arguments: Vec::new(),
             ..BrokerConfig::new(1)
         };
         let (spawner, _) = Spawner::start(&config, Arc::new(causeway_sandbox::Plan::off())).unwrap();
-        Spares::new(Arc::new(spawner), GpuChoice::Cpu, wanted)
+        PrestartedWorkers::new(Arc::new(spawner), GpuChoice::Cpu, wanted)
     }
 
-    fn take_in_time(spares: &Arc<Spares>) -> Option<Started> {
+    fn take_in_time(spares: &Arc<PrestartedWorkers>) -> Option<Started> {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
             if let Some(spare) = spares.take() {
