@@ -1,7 +1,7 @@
 //! How does a worker of another server get to this one?
 
-use super::arrivals::{Arrivals, Step};
 use super::links::Links;
+use super::pending_links::{PendingLinks, Step};
 use super::source::{self, Offers};
 use super::way::gpudirect;
 use crate::handover::PeerCaller;
@@ -31,7 +31,7 @@ impl Acceptor {
     pub fn start(self) {
         let callers = self.session.exchange().callers();
         let started = threads::spawn("peers", move || {
-            let mut arrivals = Arrivals::default();
+            let mut arrivals = PendingLinks::default();
             for PeerCaller { ticket, arrival } in callers {
                 let step = arrivals.take(ticket, arrival);
                 self.go_on(&mut arrivals, ticket, step);
@@ -45,7 +45,7 @@ impl Acceptor {
     /// Does what has to be done with what came.
     fn go_on(
         &self,
-        arrivals: &mut Arrivals<Connection, Upgrade>,
+        arrivals: &mut PendingLinks<Connection, Upgrade>,
         ticket: LaneToken,
         step: Step<Connection, Upgrade>,
     ) {

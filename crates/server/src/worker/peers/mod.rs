@@ -16,16 +16,16 @@
 //! | `loans`       | What do devices of one machine copy without the workers?          |
 //! | `descriptors` | Which descriptors of lent memory wait for the client's word?      |
 //! | `links`       | By which links do other workers read here?                        |
-//! | `arrivals`    | Where does the link of another worker go on?                      |
+//! | `pending_links`    | Where does the link of another worker go on?                      |
 
 mod accept;
-mod arrivals;
 mod connect;
 mod copies;
 mod descriptors;
 mod destination;
 mod links;
 mod loans;
+mod pending_links;
 mod source;
 mod way;
 

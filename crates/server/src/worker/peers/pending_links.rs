@@ -15,7 +15,7 @@ const MOST_EARLY: usize = 256;
 pub enum Step<C, S> {
     /// Nothing yet.
     Wait,
-    /// Be joined otherwise; when that fails, [`Arrivals::not_joined`] has the connection back.
+    /// Be joined otherwise; when that fails, [`PendingLinks::not_joined`] has the connection back.
     Join(C, S),
     /// Serve over TCP, with these lanes.
     Serve(C, Vec<C>),
@@ -26,7 +26,7 @@ pub enum Step<C, S> {
 }
 
 /// Links that are not whole yet, and which ones are.
-pub struct Arrivals<C, S> {
+pub struct PendingLinks<C, S> {
     links: Vec<(LaneToken, Parts<C, S>)>,
     early: usize,
 }
@@ -36,13 +36,13 @@ enum Parts<C, S> {
     Served,
 }
 
-impl<C, S> Default for Arrivals<C, S> {
+impl<C, S> Default for PendingLinks<C, S> {
     fn default() -> Self {
         Self { links: Vec::new(), early: 0 }
     }
 }
 
-impl<C, S> Arrivals<C, S> {
+impl<C, S> PendingLinks<C, S> {
     /// Takes in what came with a ticket.
     pub fn take(&mut self, ticket: LaneToken, arrival: Arrival<C, S>) -> Step<C, S> {
         let place = self.links.iter().position(|(known, _)| *known == ticket).unwrap_or_else(|| {
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_lane_means_tcp_and_a_wish_to_join_is_tried_in_any_order() {
-        let mut arrivals = Arrivals::<u8, char>::default();
+        let mut arrivals = PendingLinks::<u8, char>::default();
         assert_eq!(arrivals.take(TICKET, First(0)), Step::Wait);
         assert_eq!(arrivals.take(TICKET, Lane(1)), Step::Serve(0, vec![1]));
         assert_eq!(arrivals.take(TICKET, Lane(2)), Step::Attach(2));
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_joined_tries_again_or_goes_on_over_tcp() {
-        let mut arrivals = Arrivals::<u8, char>::default();
+        let mut arrivals = PendingLinks::<u8, char>::default();
         arrivals.take(TICKET, First(0));
         assert_eq!(arrivals.take(TICKET, Joins('s')), Step::Join(0, 's'));
         assert_eq!(arrivals.not_joined(TICKET, 0), Step::Wait);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn lanes_without_a_link_are_bounded() {
-        let mut arrivals = Arrivals::<usize, ()>::default();
+        let mut arrivals = PendingLinks::<usize, ()>::default();
         for lane in 0..MOST_EARLY {
             assert_eq!(arrivals.take(LaneToken([(lane % 200) as u8; 32]), Lane(lane)), Step::Wait);
         }
