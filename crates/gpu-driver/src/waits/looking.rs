@@ -1,7 +1,7 @@
 //! Who looks whether work is over, in which order is its end told, and what does the thread of the waits do meanwhile?
 
 use super::pause::pause;
-use super::{Arrivals, Ended, Lanes, Shared, Sign, Wait};
+use super::{Arrivals, CompletionEvent, Ended, Lanes, Shared, Wait};
 use crate::context;
 use causeway_api::sys::CUresult;
 use causeway_gpu::CuResult;
@@ -121,8 +121,8 @@ impl Shared {
             }
         };
         let result = match wait.sign {
-            Sign::Own(event) => ask(event.as_raw()),
-            Sign::Program(event) => self.events.with_watched(|| ask(event.as_raw())),
+            CompletionEvent::Own(event) => ask(event.as_raw()),
+            CompletionEvent::Program(event) => self.events.with_watched(|| ask(event.as_raw())),
         };
         self.output.tell_assertion(self.functions, result);
         if result == Err(CUresult::CUDA_ERROR_NOT_READY) { None } else { Some(result) }
@@ -131,8 +131,8 @@ impl Shared {
     /// Lets go of the event of a wait; while the lanes are locked, so that its context cannot end meanwhile.
     pub(crate) fn end(&self, wait: Wait, status: CuResult<()>) -> Ended {
         match wait.sign {
-            Sign::Own(event) => self.events.give_back(wait.context, event),
-            Sign::Program(event) => self.events.unwatch(self.functions, event),
+            CompletionEvent::Own(event) => self.events.give_back(wait.context, event),
+            CompletionEvent::Program(event) => self.events.unwatch(self.functions, event),
         }
         Ended { number: wait.number, urgent: wait.urgent, done: wait.done, status }
     }

@@ -36,7 +36,7 @@ pub(crate) enum Source {
 }
 
 /// The event that tells.
-enum Sign {
+enum CompletionEvent {
     /// One of ours, to be given back.
     Own(Native<Event>),
     /// The program's.
@@ -48,7 +48,7 @@ struct Wait {
     number: usize,
     context: Native<Context>,
     source: Source,
-    sign: Sign,
+    sign: CompletionEvent,
     /// Whether somebody waits for the completion.
     urgent: bool,
     done: Completion,
@@ -156,7 +156,7 @@ impl Waits {
                 }
             }
         }
-        self.shared.push(context, source, Sign::Own(mark), true, done);
+        self.shared.push(context, source, CompletionEvent::Own(mark), true, done);
     }
 
     /// Calls `done` some time after everything before a mark is done.
@@ -167,7 +167,7 @@ impl Waits {
         mark: Native<Event>,
         done: Completion,
     ) {
-        self.shared.push(context, source, Sign::Own(mark), false, done);
+        self.shared.push(context, source, CompletionEvent::Own(mark), false, done);
     }
 
     /// The calling thread's watch over the waits.
@@ -178,7 +178,7 @@ impl Waits {
     /// Calls `done` when an event of the program is done.
     pub(crate) fn after_event(&self, context: Native<Context>, event: Native<Event>, done: Completion) {
         self.shared.events.watch(event);
-        self.shared.push(context, Source::Event(event), Sign::Program(event), true, done);
+        self.shared.push(context, Source::Event(event), CompletionEvent::Program(event), true, done);
     }
 
     /// Before an event of the program is recorded anew: what waits for its last record goes on waiting for that one. The
@@ -255,7 +255,14 @@ impl Shared {
         self.pending.load(Ordering::Acquire) > 0
     }
 
-    fn push(&self, context: Native<Context>, source: Source, sign: Sign, urgent: bool, done: Completion) {
+    fn push(
+        &self,
+        context: Native<Context>,
+        source: Source,
+        sign: CompletionEvent,
+        urgent: bool,
+        done: Completion,
+    ) {
         if urgent {
             self.pending.fetch_add(1, Ordering::AcqRel);
         }
@@ -276,7 +283,7 @@ impl Shared {
             Ok(own) => {
                 self.events.unwatch(self.functions, event);
                 let source = Source::Event(own);
-                let wait = Wait { source, sign: Sign::Own(own), ..wait };
+                let wait = Wait { source, sign: CompletionEvent::Own(own), ..wait };
                 lanes.entry((wait.context, source)).or_default().push_back(wait);
                 None
             }
