@@ -26,13 +26,13 @@ pub(crate) struct Output {
 
 /// The program's streams, led to files.
 struct Capture {
-    standard: Diverted,
-    error: Diverted,
+    standard: RedirectedFd,
+    error: RedirectedFd,
     sink: OutputSink,
 }
 
 /// A descriptor of this process that leads to a file in memory.
-struct Diverted {
+struct RedirectedFd {
     descriptor: libc::c_int,
     file: File,
     /// How much of the file has been read.
@@ -92,8 +92,8 @@ impl Output {
 impl Capture {
     fn begin(sink: OutputSink) -> io::Result<Self> {
         Ok(Self {
-            standard: Diverted::new(libc::STDOUT_FILENO)?,
-            error: Diverted::new(libc::STDERR_FILENO)?,
+            standard: RedirectedFd::new(libc::STDOUT_FILENO)?,
+            error: RedirectedFd::new(libc::STDERR_FILENO)?,
             sink,
         })
     }
@@ -112,7 +112,7 @@ impl Drop for Capture {
     }
 }
 
-impl Diverted {
+impl RedirectedFd {
     fn new(descriptor: libc::c_int) -> io::Result<Self> {
         // SAFETY: the name is NUL-terminated.
         let file = unsafe { libc::memfd_create(c"causeway-output".as_ptr(), libc::MFD_CLOEXEC) };
@@ -160,7 +160,7 @@ impl Diverted {
     }
 }
 
-impl Drop for Diverted {
+impl Drop for RedirectedFd {
     fn drop(&mut self) {
         // SAFETY: both descriptors are open.
         unsafe { libc::dup2(self.original.as_raw_fd(), self.descriptor) };
