@@ -1,6 +1,6 @@
 //! Who looks whether work is over, in which order is its end told, and what does the thread of the waits do meanwhile?
 
-use super::pause::pause;
+use super::poll_interval::poll_interval;
 use super::{Arrivals, CompletionEvent, Ended, Lanes, Shared, Wait};
 use crate::context;
 use causeway_api::sys::CUresult;
@@ -60,7 +60,7 @@ impl Shared {
 
     /// Passes time until asking again makes sense; whether somebody called for that.
     fn rest(&self, waited: Duration) -> bool {
-        let Some(pause) = pause(self.are_urgent(), waited) else {
+        let Some(interval) = poll_interval(self.are_urgent(), waited) else {
             core::hint::spin_loop();
             return false;
         };
@@ -80,7 +80,7 @@ impl Shared {
             arrivals.idle = false;
             return true;
         }
-        !self.arrived.wait_for(&mut arrivals, pause).timed_out()
+        !self.arrived.wait_for(&mut arrivals, interval).timed_out()
     }
 
     /// Takes out the waits that are over, in the order in which they were asked for.

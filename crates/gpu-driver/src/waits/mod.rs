@@ -2,14 +2,14 @@
 //!
 //! What is waited for is an event of the driver; one thread asks for all of them and calls the completions, in the
 //! order in which they were asked for as far as the work was done in that order. The thread asks without pause at
-//! first, then ever more rarely (`pause`), and sleeps when nothing is waited for. It leaves the asking to a thread with a
+//! first, then ever more rarely (`poll_interval`), and sleeps when nothing is waited for. It leaves the asking to a thread with a
 //! [`Watch`], the session's receiving one, as long as that one has nothing to receive: nobody has to be woken then. What
 //! nobody waits for is asked about rarely, since each question is a lock that launches need, too. What is waited for, and by whom, is in
 //! this file; the looking is in `looking`.
 
 mod join;
 mod looking;
-mod pause;
+mod poll_interval;
 
 pub(crate) use join::Join;
 

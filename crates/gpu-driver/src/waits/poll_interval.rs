@@ -15,7 +15,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 const LEISURE: Duration = Duration::from_micros(200);
 
 /// The pause before the next question, after so long without an answer; nothing when the next question comes at once.
-pub(crate) fn pause(urgent: bool, waited: Duration) -> Option<Duration> {
+pub(crate) fn poll_interval(urgent: bool, waited: Duration) -> Option<Duration> {
     match urgent {
         true if waited < SPIN => None,
         true => Some((waited / 64).clamp(PAUSES.0, PAUSES.1)),
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn questions_become_rarer_the_longer_a_wait_lasts() {
-        let after = |micros| pause(true, Duration::from_micros(micros));
+        let after = |micros| poll_interval(true, Duration::from_micros(micros));
         assert_eq!(after(49), None);
         assert_eq!(after(50), Some(PAUSES.0));
         assert_eq!(after(6400), Some(Duration::from_micros(100)));
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn what_nobody_waits_for_is_asked_about_rarely() {
-        assert_eq!(pause(false, Duration::ZERO), Some(LEISURE));
-        assert_eq!(pause(false, Duration::from_secs(1)), Some(LEISURE));
+        assert_eq!(poll_interval(false, Duration::ZERO), Some(LEISURE));
+        assert_eq!(poll_interval(false, Duration::from_secs(1)), Some(LEISURE));
     }
 }
