@@ -1,0 +1,124 @@
+//! How are copies, staging and allocations passed on?
+
+use super::Fake;
+use causeway_api::handle::{Native, Stream};
+use causeway_api::sys::{CUmemPool_attribute, CUresult};
+use causeway_api::types::Region;
+use causeway_gpu::Gpu;
+use causeway_gpu::calls::*;
+use causeway_gpu::direct::{DirectMemory, DirectWay};
+
+#[test]
+fn copies_use_the_call_that_fits() {
+    let fake = Fake::new();
+    let mut host = vec![0u8; 4096];
+    let stream = Native::<Stream>::from_value(0x55);
+    let planes =
+        Region { address: 0x9000, row_pitch: 128, slice_pitch: 1280, width: 100, height: 4, depth: 3 };
+    let rows = Region { depth: 1, ..planes };
+    // SAFETY: the fake reads and writes at most the region's bytes, which `host` has.
+    unsafe {
+        fake.driver.start_copy_to_device(&Region::linear(0x100, 64).into(), host.as_ptr(), stream).unwrap();
+        fake.driver
+            .start_copy_from_device(&Region::linear(0x200, 64).into(), host.as_mut_ptr(), stream)
+            .unwrap();
+        assert_eq!(fake.log(), "HtoD 100 64 0x55\nDtoH 200 64 0x55\n");
+        fake.driver.start_copy_to_device(&rows.into(), host.as_ptr(), stream).unwrap();
+        assert_eq!(fake.log(), "2D from 1 0 pitch 100 to 2 9000 pitch 128 size 100x4 0x55\n");
+        fake.driver.start_copy_from_device(&planes.into(), host.as_mut_ptr(), stream).unwrap();
+    }
+    assert_eq!(fake.log(), "3D from 2 9000 pitch 128 rows 10 to 1 0 pitch 100 rows 4 size 100x4x3 0x55\n");
+    fake.driver.copy_within_device(Region { address: 0x1, ..planes }.into(), planes.into(), stream).unwrap();
+    assert_eq!(fake.log(), "3D from 2 9000 pitch 128 rows 10 to 2 1 pitch 128 rows 10 size 100x4x3 0x55\n");
+    fake.driver.copy_within_device(Region::linear(1, 8).into(), Region::linear(2, 8).into(), stream).unwrap();
+    assert_eq!(fake.log(), "DtoD 1 2 8 0x55\n");
+    assert!(fake.driver.copy_within_device(Region::linear(1, 8).into(), rows.into(), stream).is_err());
+}
+
+#[test]
+fn staging_memory_is_pinned_once_and_used_again() {
+    let fake = Fake::new();
+    let mut first = fake.driver.staging(100_000).unwrap();
+    // A slab of 32 blocks, each long enough.
+    assert_eq!(fake.log(), "register 4194304 flags 1 in 0xc1\n");
+    first.as_mut_slice().fill(1);
+    let address = first.as_ptr();
+    drop(first);
+    let again = fake.driver.staging(110_000).unwrap();
+    assert_eq!((again.as_ptr(), again.len()), (address, 110_000));
+    assert_eq!(fake.log(), "");
+    let neighbour = fake.driver.staging(110_000).unwrap();
+    assert_ne!(neighbour.as_ptr(), address);
+    assert_eq!(fake.log(), "", "its slab is registered already");
+    drop(neighbour);
+    // Another thread, without a current context, gets pinned memory too.
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(fake.driver.staging(1).unwrap()));
+    });
+    assert!(fake.log().contains("register 2097152 flags 1 in 0xc1\n"));
+    fake.driver.primary_context_release(fake.context, 1).unwrap();
+    assert!(fake.log().contains("unregister\n"), "what is kept goes with its context");
+    drop(again);
+    assert_eq!(fake.log(), "", "what was lent went with its context");
+}
+
+#[test]
+fn staging_memory_for_bytes_that_stay_in_caches_is_what_was_used_last() {
+    const BYTES: usize = 5 << 20;
+    let fake = Fake::new();
+    let [first, last] = [(); 2].map(|()| fake.driver.warm_staging(BYTES).unwrap());
+    let address = last.as_ptr();
+    drop(first);
+    drop(last);
+    fake.log();
+    let warm = fake.driver.warm_staging(BYTES).unwrap();
+    assert_eq!((warm.as_ptr(), fake.log().as_str()), (address, ""));
+    drop(warm);
+    // What passes by the caches gets memory that nothing has used, as long as little of it lies there.
+    let fresh = fake.driver.staging(BYTES).unwrap();
+    assert_eq!(fake.log(), format!("register {BYTES} flags 1 in 0xc1\n"));
+    drop(fresh);
+}
+
+#[test]
+fn network_cards_get_whole_pages_of_device_memory() {
+    let fake = Fake::new();
+    assert_eq!(fake.driver.direct_ways(1).usable.first(), Some(&DirectWay::DmaBuf));
+    let memory = fake.driver.direct_memory(DirectWay::DmaBuf, 0x20_0010, 8192).unwrap();
+    assert!(matches!(memory, DirectMemory::DmaBuf { offset: 0x10, .. }), "{memory:?}");
+    assert_eq!(fake.log(), "dma-buf 200000 12288\n");
+    let by_address = fake.driver.direct_memory(DirectWay::Peermem, 0x20_0010, 8192).unwrap();
+    assert!(matches!(by_address, DirectMemory::Addresses));
+    assert!(fake.driver.direct_memory(DirectWay::HostMemory, 0x20_0010, 8192).is_err());
+    assert_eq!(fake.log(), "");
+    // The fake's ordering is less than the owner's.
+    fake.driver.finish_direct_writes(fake.context).unwrap();
+    assert_eq!(fake.log(), "flush 0 100\n");
+}
+
+#[test]
+fn memory_of_another_process_is_mapped_as_the_driver_wants_it_and_undone_when_it_cannot_be_used() {
+    let fake = Fake::new();
+    let lent = || std::fs::File::open("/dev/null").unwrap().into();
+    let borrowed = fake.driver.borrow_memory(lent(), 4 << 20, 0).unwrap();
+    assert_eq!((borrowed.address, borrowed.size), (0x700_0000, 4 << 20));
+    let mapped = "import\nreserve 4194304 0 0 0\nmap 7000000 4194304 0 a110c 0\n";
+    assert_eq!(fake.log(), format!("{mapped}access 7000000 4194304 for 0 of 1: 3\nrelease a110c\n"));
+    fake.driver.return_memory(borrowed).unwrap();
+    let undone = "unmap 7000000 4194304\nfree addresses 7000000 4194304\n";
+    assert_eq!(fake.log(), undone);
+    // A device that does not reach the memory.
+    let refused = fake.driver.borrow_memory(lent(), 4 << 20, 1).unwrap_err();
+    assert!(refused.to_string().contains("does not reach"), "{refused}");
+    assert_eq!(fake.log(), format!("{mapped}access 7000000 4194304 for 1 of 1: 3\n{undone}release a110c\n"));
+}
+
+#[test]
+fn pools_have_numbers_of_two_widths() {
+    let fake = Fake::new();
+    let pool = fake.driver.memory_pool_create(1, 4096).unwrap();
+    assert_eq!(fake.log(), "pool type 1 handles 0 location 1 1 limit 4096\n");
+    let value = |number| fake.driver.memory_pool_attribute_get(pool, CUmemPool_attribute(number));
+    assert_eq!((value(2), value(4)), (Ok(1), Ok(5_000_000_000)));
+    assert_eq!(value(99), Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+}
