@@ -11,6 +11,7 @@
 //! | [`EventCount`] | any number of threads, for a condition that somebody else changes without a lock |
 //! | [`Latch`] | any number of threads, until so many parts are done |
 //! | [`wake_flag`] | a thread of another process, on a word of shared memory |
+//! | [`Delegated`] | nobody: who finds the lock taken leaves the work to its holder |
 //! | [`EventfdWake`] | one thread that sleeps in `poll` on a descriptor as well |
 //!
 //! They share one rule, of which Dekker's algorithm is the oldest example: who is about to sleep *says so first and then
@@ -34,6 +35,7 @@
 pub mod awake;
 #[cfg(not(loom))]
 pub mod delays;
+mod delegated;
 mod event_count;
 mod eventfd;
 pub mod face;
@@ -44,6 +46,7 @@ pub mod threads;
 mod wait_slot;
 pub mod wake_flag;
 
+pub use delegated::Delegated;
 pub use event_count::{EventCount, Key};
 pub use eventfd::{EventfdWake, WakeReason};
 pub use latch::Latch;

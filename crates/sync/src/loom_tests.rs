@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
 
-use crate::{EventCount, EventfdWake, Latch, Parker, WaitSlot, WakeReason, wake_flag};
+use crate::{Delegated, EventCount, EventfdWake, Latch, Parker, WaitSlot, WakeReason, wake_flag};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -191,5 +191,43 @@ fn a_thread_that_a_waker_misses_is_woken_by_its_descriptor() {
         shared.0.wake_if_parked();
         shared.1.wake();
         sleeper.join().unwrap();
+    });
+}
+
+/// Adds what is left to the state.
+fn add_up(left: &AtomicU32) -> impl FnMut(&mut u32) {
+    |done| *done += left.swap(0, Relaxed)
+}
+
+#[test]
+fn work_that_two_leave_and_a_holder_releases_is_done() {
+    loom::model(|| {
+        let shared = Arc::new((Delegated::new(0), AtomicU32::new(0)));
+        let leave = |(delegated, left): &(Delegated<u32>, AtomicU32)| {
+            left.fetch_add(1, Relaxed);
+            delegated.leave(add_up(left));
+        };
+        let others = [in_thread(&shared, leave), in_thread(&shared, leave)];
+        shared.0.release(shared.0.lock(), add_up(&shared.1));
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(*shared.0.lock(), 2);
+    });
+}
+
+#[test]
+fn work_that_is_left_to_who_polls_is_done_when_that_ends() {
+    loom::model(|| {
+        let shared = Arc::new((Delegated::new(0), AtomicU32::new(0)));
+        shared.0.begin_to_poll();
+        let other = in_thread(&shared, |(delegated, left)| {
+            left.fetch_add(1, Relaxed);
+            delegated.leave(add_up(left));
+        });
+        shared.0.poll(add_up(&shared.1));
+        shared.0.end_to_poll(add_up(&shared.1));
+        other.join().unwrap();
+        assert_eq!(*shared.0.lock(), 1);
     });
 }

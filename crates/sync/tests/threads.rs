@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_sync::{EventCount, EventfdWake, Latch, Parker, WaitSlot, WakeReason, wake_flag};
+use causeway_sync::{Delegated, EventCount, EventfdWake, Latch, Parker, WaitSlot, WakeReason, wake_flag};
 use rustix::pipe::pipe;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -169,4 +169,52 @@ fn who_is_awake_is_not_woken_and_who_sleeps_is() {
         }
         assert_eq!(sleeper.join().unwrap(), WakeReason::Woken);
     });
+}
+
+#[test]
+fn no_work_is_forgotten_whenever_a_thread_begins_and_ends_to_poll() {
+    const THREADS: u64 = 3;
+    let (work, left) = (Delegated::new(0), AtomicU64::new(0));
+    let add_up = |done: &mut u64| *done += left.swap(0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let others = [(); THREADS as usize].map(|()| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    left.fetch_add(1, Ordering::SeqCst);
+                    work.leave(add_up);
+                }
+            })
+        });
+        let mut looks = 0_usize;
+        while others.iter().any(|other| !other.is_finished()) {
+            work.begin_to_poll();
+            (0..looks % 50).for_each(|_| work.poll(add_up));
+            work.end_to_poll(add_up);
+            looks += 1;
+        }
+    });
+    assert_eq!(*work.lock(), THREADS * ROUNDS);
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn work_is_left_to_who_polls_and_to_who_holds_the_lock() {
+    let work = Delegated::new(0);
+    let count = |done: &mut u32| *done += 1;
+    work.leave(count);
+    assert_eq!(*work.lock(), 1, "nobody else was there");
+    work.poll(count);
+    assert_eq!(*work.lock(), 1, "nothing was left");
+    work.begin_to_poll();
+    work.leave(count);
+    assert_eq!(*work.lock(), 1);
+    work.end_to_poll(count);
+    assert_eq!(*work.lock(), 2);
+    work.end_to_poll(count);
+    assert_eq!(*work.lock(), 2);
+    let held = work.lock();
+    work.leave(count);
+    assert_eq!(*held, 2);
+    work.release(held, count);
+    assert_eq!(*work.lock(), 3);
 }

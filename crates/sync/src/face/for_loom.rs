@@ -31,6 +31,11 @@ impl<T> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().expect("no test panics with a lock held")))
     }
+
+    /// The lock, unless somebody holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {

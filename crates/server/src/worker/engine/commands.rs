@@ -10,7 +10,6 @@ use causeway_api::handle::Handle;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
 use causeway_wire::message::Command;
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 impl Engine {
@@ -40,51 +39,23 @@ impl Engine {
             admitted.map_err(|TooMuch(bytes)| ProtocolError::TooMuchParked(bytes))?;
             state.queue.push(Parked { head: answered, place, payload: command.payload.into() });
         }
-        self.release(state);
+        self.state.release(state, |state| self.resume(state));
         Ok(())
     }
 
     /// The receiving thread [looks](Engine::look) from here on.
     pub fn begin_to_look(&self) {
-        self.attention.begin_to_look();
+        self.state.begin_to_poll();
     }
 
     /// Issues what has become ready, for the receiving thread.
     pub fn look(self: &Arc<Self>) {
-        if self.attention.is_woken() {
-            self.see_to_it();
-        }
+        self.state.poll(|state| self.resume(state));
     }
 
     /// The receiving thread does not look any more.
     pub fn end_to_look(self: &Arc<Self>) {
-        if self.attention.end_to_look() {
-            self.see_to_it();
-        }
-    }
-
-    fn see_to_it(self: &Arc<Self>) {
-        if let Some(state) = self.state.try_lock() {
-            self.release(state);
-        }
-    }
-
-    /// Gives the lock back, after issuing what became ready while it was held. The flag is read again after
-    /// the lock is free, so a wake that found the lock taken is never lost.
-    fn release<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
-        loop {
-            while self.attention.take() {
-                self.resume(&mut state);
-            }
-            drop(state);
-            if !self.attention.is_woken() {
-                return;
-            }
-            match self.state.try_lock() {
-                Some(again) => state = again,
-                None => return,
-            }
-        }
+        self.state.end_to_poll(|state| self.resume(state));
     }
 
     /// Issues every parked command whose time has come, in order.
@@ -136,9 +107,11 @@ impl Engine {
 
 impl Wake for Engine {
     /// Something has become ready: parked commands that waited for it are issued, here if nobody else is at it or looks for it.
+    ///
+    /// While the receiving thread looks it is that one: it issues a copy in 4 us, which takes the threads that receive bulk data 5 to 14,
+    /// since the driver's memory is in its caches and not in theirs, and these go on receiving. Copies to a device over TCP are a tenth
+    /// faster by that (1 to 16 MiB, a virtual machine with an H200 and 16 cores, 2026-11-23).
     fn wake(self: Arc<Self>) {
-        if self.attention.wake() {
-            self.see_to_it();
-        }
+        self.state.leave(|state| self.resume(state));
     }
 }

@@ -16,7 +16,6 @@
 //! | `parts`     | What does the engine have?                                         |
 //! | `queue`     | Which commands wait, and does a stream hold as much as the driver takes? |
 //! | `fences`    | What follows a synchronous copy?                                   |
-//! | `wakeup` | Who sees to it that something has become ready?                    |
 
 mod background;
 mod commands;
@@ -29,7 +28,6 @@ mod parts;
 mod queue;
 #[cfg(test)]
 mod tests;
-mod wakeup;
 
 pub use events::Events;
 pub use looking::Looking;

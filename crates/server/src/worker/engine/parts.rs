@@ -2,7 +2,6 @@
 
 use super::fences::Fences;
 use super::queue::CommandQueue;
-use super::wakeup::Wakeup;
 use crate::handover::Exchange;
 use crate::worker::arena::Arena;
 use crate::worker::downloads::Downloads;
@@ -16,6 +15,7 @@ use crate::worker::session::Session;
 use crate::worker::uploads::{KeptImages, Uploads};
 use causeway_gpu::Gpu;
 use causeway_link::Link;
+use causeway_sync::Delegated;
 use causeway_wire::codec::DecodeError;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -39,7 +39,7 @@ pub enum ProtocolError {
     TooMuchParked(usize),
 }
 
-/// What the lock protects: whoever has it issues commands.
+/// What the lock protects: whoever has it issues commands, also those that have become ready meanwhile.
 #[derive(Default)]
 pub(super) struct State {
     pub queue: CommandQueue,
@@ -62,9 +62,8 @@ pub struct Engine {
     pub(super) linker: Pool,
     /// Objects whose making in the background has ended since the lock was last taken.
     pub(super) made: Arc<Mutex<Vec<u64>>>,
-    pub(super) state: Mutex<State>,
-    /// Whether something that a parked command waits for has come since the lock was last taken.
-    pub(super) attention: Wakeup,
+    /// What is left to who holds it: to issue parked commands that have become ready.
+    pub(super) state: Delegated<State>,
 }
 
 impl Engine {
@@ -88,8 +87,7 @@ impl Engine {
             host_functions: HostFunctions::default(),
             linker: Pool::new("causeway-link", 1),
             made: Arc::default(),
-            state: Mutex::default(),
-            attention: Wakeup::default(),
+            state: Delegated::default(),
             session,
         });
         let queue: Weak<Self> = Arc::downgrade(&engine);
