@@ -22,7 +22,7 @@ use crate::looking::{AT_ONCE, Looking, RETURNS_WAIT, Was};
 use crate::path::Path;
 use crate::state::State;
 
-/// How often the [stand-in](crate::stand_in) looks.
+/// How often the [fallback poller](crate::fallback_poller) looks.
 const EVERY: Duration = Duration::from_millis(1);
 
 /// Times in a row that the stand-in finds the receiver looking, after which it parks.

@@ -6,7 +6,7 @@
 //! ZLUDA (<https://github.com/vosen/ZLUDA>, Apache-2.0 or MIT, module `dark_api`); that they behave like this was
 //! checked with NVIDIA's runtimes 11.8 to 13.5 and against a real driver (580.159). Every entry is bookkeeping of the
 //! client or one of the documented calls; nothing is passed on to the server under a private name. One more keeps what NVRTC compiles
-//! ([`compiled`]); its entries were read from the calls of NVRTC 13.0 and tried with 12.9, 13.0 and 13.1.
+//! ([`compile_cache`]); its entries were read from the calls of NVRTC 13.0 and tried with 12.9, 13.0 and 13.1.
 //!
 //! The cargo feature `private-tables` (on by default) builds them in. Without it every table is refused, and programs
 //! that use the driver API alone work as before. Nothing outside this module depends on it.
