@@ -23,6 +23,10 @@ pub trait Rank {
 macro_rules! ranks {
     ($($(#[$text:meta])* $name:ident),* $(,)?) => {
         /// The ranks: one type each.
+        #[cfg_attr(
+            not(feature = "private-tables"),
+            allow(dead_code, reason = "what private tables keep has ranks, too")
+        )]
         pub mod rank {
             enum Number { $($name),* }
 

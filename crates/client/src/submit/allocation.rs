@@ -3,7 +3,7 @@
 use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};
 use crate::remote::session;
-use crate::submit::heap;
+use crate::submit::blocks;
 use crate::submit::ipc;
 use crate::submit::pool::ranges;
 use crate::submit::send;
@@ -15,7 +15,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
     let context = context::current_state()?;
     session::of(context.handle)?.faults().check()?;
     let (handle, device) = (context.handle, context.device);
-    if let Some(heap) = heap::of_context(handle, device) {
+    if let Some(heap) = blocks::of_context(handle, device) {
         match heap.allocate(size as u64, None) {
             // The window has turned out not to be there.
             Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {}

@@ -18,8 +18,8 @@ use crate::remote::session;
 use crate::remote::visible;
 use crate::submit::callbacks;
 use crate::submit::capture;
-use crate::submit::completion as work_end;
 use crate::submit::send;
+use crate::submit::watches;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult};
@@ -350,7 +350,7 @@ fn wait_elsewhere(
     // The other server's device may write to the program's memory before the event.
     stream.add_hazard();
     let (server, other, ahead) = (stream.context.server(), context.server(), ahead.clone());
-    work_end::when_recorded(context, event, move || {
+    watches::when_recorded(context, event, move || {
         if visible::is_any() {
             callbacks::let_go_behind(server, token, ahead, other);
         } else {

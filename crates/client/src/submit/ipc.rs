@@ -10,9 +10,9 @@ use crate::model::exchange::{self, Kind};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
 use crate::model::{context, device, handles};
+use crate::submit::address_window;
 use crate::submit::context::work;
 use crate::submit::send;
-use crate::submit::window;
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUmemAccess_flags, CUmemLocationType, CUresult};
@@ -122,7 +122,7 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
 /// Maps a block of another process.
 fn import(token: ExportToken, number: i32) -> Result<Imported, CUresult> {
     let nowhere = device::without_context(number)?;
-    let window = window::opened(nowhere.server())?;
+    let window = address_window::opened(nowhere.server())?;
     let block = handles::create::<Allocation>();
     let request = calls::allocation_import { allocation: block, token };
     let (size, _) = send::call_in(nowhere, &request).inspect_err(|_| {
@@ -196,7 +196,7 @@ fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
     }
     let Some(Imported { nowhere, block, base, size, .. }) = imported.remove(&token) else { return Ok(()) };
     send::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
-    window::opened(nowhere.server())?.give_back(base, size);
+    address_window::opened(nowhere.server())?.give_back(base, size);
     handles::drop_handle(block);
     send::post_in(nowhere, &calls::allocation_release { allocation: block })
 }

@@ -10,26 +10,26 @@
 //! | [`launch`] | What does a kernel get? |
 //! | [`callbacks`], [`task`] | What happens here when a stream reaches a point, and how does it get into the stream? |
 //! | [`answers`] | Which answers hold for ever? |
-//! | [`completion`] | How is the end of work learned of, and who gets what kernels wrote? |
+//! | [`watches`] | How is the end of work learned of, and who gets what kernels wrote? |
 //! | [`context`], [`streams`], [`event`] | How do contexts, streams and events begin, end and get waited for? |
 //! | [`graph`] | How is a graph instantiated and launched? |
-//! | [`allocation`], [`heap`], [`window`], [`array`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
+//! | [`allocation`], [`blocks`], [`address_window`], [`array_parts`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
 //! | [`ipc`], [`loans`] | How do other processes and other servers get it? |
 //! | [`module`], [`jit`], [`linker`] | How does code get to the server? |
 
+pub mod address_window;
 pub mod allocation;
 pub mod answers;
-pub mod array;
+pub mod array_parts;
 pub mod below;
+pub mod blocks;
 pub mod callbacks;
 pub mod capture;
-pub mod completion;
 pub mod context;
 pub mod copy;
 pub mod dedup;
 pub mod event;
 pub mod graph;
-pub mod heap;
 pub mod ipc;
 pub mod jit;
 pub mod launch;
@@ -43,4 +43,4 @@ pub mod send;
 pub mod streams;
 pub mod task;
 pub mod virtual_memory;
-pub mod window;
+pub mod watches;

@@ -18,7 +18,7 @@ use crate::model::memory::{self, Origin, Piece};
 use crate::model::stream::StreamState;
 use crate::model::{context, device};
 use crate::remote::session;
-use crate::submit::heap as block_heap;
+use crate::submit::blocks;
 use crate::submit::ipc;
 use crate::submit::send;
 use causeway_api::calls;
@@ -77,9 +77,7 @@ impl PoolState {
             device,
             handle_types,
             is_imported,
-            heap: known
-                .and_then(|known| window::window(known.server))
-                .map(|_| block_heap::new(device, limit)),
+            heap: known.and_then(|known| window::window(known.server)).map(|_| blocks::new(device, limit)),
             ranges: place.kind().map(|kind| Ranges::new(kind, handle, limit)),
             reuse: [const { AtomicBool::new(true) }; 3],
             release_threshold: AtomicU64::new(0),

@@ -4,7 +4,7 @@ use super::Outcome;
 use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
 use crate::model::{array, context, handles};
-use crate::submit::array as parts;
+use crate::submit::array_parts;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Array, MipmappedArray};
@@ -71,7 +71,7 @@ pub unsafe fn cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeI
     }
     let whole = array::given(hArray)?;
     let request = calls::cuArrayGetPlane { pPlaneArray: handles::create(), hArray: whole.handle, planeIdx };
-    let plane = parts::made_of_another(whole.context, &request, request.pPlaneArray)?;
+    let plane = array_parts::made_of_another(whole.context, &request, request.pPlaneArray)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pPlaneArray, plane.as_raw()) }
 }
@@ -111,7 +111,7 @@ pub unsafe fn cuMipmappedArrayGetLevel(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pLevelArray, parts::level(mipmapped, level)?.as_raw()) }
+    unsafe { give(pLevelArray, array_parts::level(mipmapped, level)?.as_raw()) }
 }
 
 pub unsafe fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> Outcome {

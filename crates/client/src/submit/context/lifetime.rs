@@ -5,7 +5,7 @@ use crate::model::context::{ContextState, OTHERS, next_id, primary};
 use crate::model::{array, device, handles, stream, texture};
 use crate::remote::{session, visible};
 use crate::submit::pool::ranges;
-use crate::submit::{capture, event, heap, module, send};
+use crate::submit::{blocks, capture, event, module, send};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
@@ -145,8 +145,8 @@ fn end_of_contents(state: &ContextState) {
     module::context_ends(state.handle);
     array::context_ends(state.handle);
     texture::context_ends(state.handle);
-    heap::end_pieces(state.handle);
+    blocks::end_pieces(state.handle);
     visible::context_ends(state.handle);
     ranges::context_ends(state.handle);
-    heap::context_ends(state.handle);
+    blocks::context_ends(state.handle);
 }

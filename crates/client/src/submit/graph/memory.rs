@@ -3,7 +3,7 @@
 use crate::model::graph::reservation::{Addresses, Backing};
 use crate::model::{context, device, handles};
 use crate::remote::session;
-use crate::submit::{allocation, heap, send, window};
+use crate::submit::{address_window, allocation, blocks, send};
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
@@ -16,7 +16,7 @@ impl Backing for Servers {
     fn reserve(&self, device: CUdevice, size: u64) -> Result<Addresses, CUresult> {
         let context = context::current_state()?.handle;
         session::of(context)?.faults().check()?;
-        let Ok(window) = window::opened(context.server()) else {
+        let Ok(window) = address_window::opened(context.server()) else {
             let base: CUdeviceptr = allocation::allocate(size as usize)?;
             return Ok(Addresses { base, size, device, context, is_of_window: false });
         };
@@ -30,7 +30,7 @@ impl Backing for Servers {
         if !addresses.is_of_window {
             // An error of the work before is reported by the stream; the context may be gone, and its memory with it.
             let _ = allocation::free(addresses.base);
-        } else if let Ok(window) = window::opened(addresses.context.server()) {
+        } else if let Ok(window) = address_window::opened(addresses.context.server()) {
             window.give_back(addresses.base, addresses.size);
         }
     }
@@ -42,7 +42,7 @@ impl Backing for Servers {
             address: addresses.base,
             size: addresses.size as usize,
             device: device::on_server(addresses.device)?,
-            accessors: heap::peers_of(addresses.device).collect(),
+            accessors: blocks::peers_of(addresses.device).collect(),
         };
         send::call_in(device::without_context(addresses.device)?, &request).inspect_err(|_| {
             handles::drop_handle(block);

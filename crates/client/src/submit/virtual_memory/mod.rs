@@ -12,10 +12,10 @@ use crate::model::handles::RawHandle as _;
 use crate::model::handles::{self, Registry};
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::{context, device, exchange, host_mappings};
+use crate::submit::address_window;
 use crate::submit::context::work;
 use crate::submit::loans;
 use crate::submit::send;
-use crate::submit::window;
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{
@@ -64,8 +64,8 @@ static MAP: Mutex<rank::VirtualMemory, Map> = Mutex::new(Map::new());
 pub fn reserve(size: u64, alignment: u64, wish: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
     // They are the program's, for memory of any server that has the same window.
     let server = context::current_or_none().server();
-    let window =
-        window::opened(server).map_err(|_| refuse_use!("reserving addresses: the session has no window"))?;
+    let window = address_window::opened(server)
+        .map_err(|_| refuse_use!("reserving addresses: the session has no window"))?;
     let is_round = size > 0 && size.is_multiple_of(window.granularity());
     if !is_round || (alignment != 0 && !alignment.is_power_of_two()) {
         return Err(INVALID);
@@ -112,7 +112,7 @@ pub fn create_in_host(size: u64, properties: AllocationProperties) -> Result<Han
             "memory of the host by virtual memory management: the server's driver has none"
         ));
     }
-    if !size.is_multiple_of(window::opened(nowhere.server())?.granularity()) {
+    if !size.is_multiple_of(address_window::opened(nowhere.server())?.granularity()) {
         return Err(INVALID);
     }
     let device = match context::state(current) {
@@ -134,7 +134,7 @@ pub fn host_granularity() -> Result<u64, CUresult> {
             "memory of the host by virtual memory management: the server's driver has none"
         ));
     }
-    Ok(window::opened(server)?.granularity())
+    Ok(address_window::opened(server)?.granularity())
 }
 
 fn keep(
@@ -164,7 +164,7 @@ pub fn release(state: &AllocationState) -> Result<(), CUresult> {
 
 /// Maps an allocation from its start on, without access.
 pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result<(), CUresult> {
-    let window = window::opened(state.nowhere.server())?;
+    let window = address_window::opened(state.nowhere.server())?;
     let end = base.checked_add(size).ok_or(INVALID)?;
     let is_round = [base, size].iter().all(|value| value.is_multiple_of(window.granularity()));
     let mut map = MAP.lock();
