@@ -27,6 +27,9 @@ void causeway_comm_leave(void);
 
 // Whether an address is that of memory on a GPU.
 int causeway_comm_on_gpu(const void *address);
+// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned is done: of small
+// copies the driver returns before. Before memory is received into; sends and copies do so themselves.
+void causeway_comm_settle(const void *address);
 // Copies between a GPU and any memory, and waits. 0 or -1.
 int causeway_comm_copy(void *to, const void *from, uint64_t bytes);
 

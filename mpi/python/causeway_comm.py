@@ -101,6 +101,8 @@ class Comm:
         kind = self.library.causeway_comm_judge(word, len(word), room, ctypes.byref(nbytes))
         if kind != 2:
             raise CommError("these bytes are no word of an offer to this rank in this job")
+        # Of what the program has copied there, some may be under way.
+        self.library.causeway_comm_settle(address)
         if self.library.causeway_comm_fetch(word, address, self.on_gpu(address), room, 1) != 0:
             raise self.error()
         return nbytes.value
@@ -136,6 +138,7 @@ def load(path):
         "join": (ctypes.c_int, ctypes.c_char_p, rank, rank),
         "leave": (None,),
         "on_gpu": (ctypes.c_int, address),
+        "settle": (None, address),
         "is_offered": (ctypes.c_int, rank, number),
         "offer": (number, rank, address, number, ctypes.c_char_p),
         "offer_state": (ctypes.c_int, number),

@@ -177,6 +177,7 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
         return error;
     }
     operation->on_gpu = causeway_comm_on_gpu(buffer);
+    if (operation->on_gpu) causeway_comm_settle(buffer);
     // Another thread's probe must not come between the look into the list and the receive.
     lock();
     struct kept *kept = in_job ? take_kept(comm, source, tag) : NULL;
@@ -203,6 +204,7 @@ int start_kept(struct operation *operation, void *buffer, MPI_Count count, MPI_D
     operation->kind = RECEIVE;
     set_user(operation, buffer, count, type, comm);
     operation->on_gpu = causeway_comm_on_gpu(buffer);
+    if (operation->on_gpu) causeway_comm_settle(buffer);
     int error = MPI_SUCCESS;
     if (kept->is_received) {
         operation->status = kept->status;

@@ -107,6 +107,16 @@ pub extern "C" fn causeway_comm_on_gpu(address: *const c_void) -> c_int {
     c_int::from(driver.is_some_and(|driver| DeviceMemory::is_at(driver, address as u64)))
 }
 
+/// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_settle(address: *const c_void) {
+    if let Some(driver) = Driver::loaded()
+        && let Some(memory) = DeviceMemory::at(driver, address as u64)
+    {
+        cuda::settle(driver, &memory);
+    }
+}
+
 /// Copies between a GPU and any memory. 0, or -1.
 ///
 /// # Safety
@@ -176,6 +186,7 @@ pub unsafe extern "C" fn causeway_comm_offer(
     bytes: u64,
     descriptor: *mut [u8; DESCRIPTOR_BYTES],
 ) -> u64 {
+    causeway_comm_settle(address);
     let offered = world().and_then(|world| Some((world.offer(peer, address as u64, bytes)?, world)));
     let Some(((operation, word), world)) = offered else {
         if let Some(world) = world() {

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::error::CudaError;
 use super::functions::{Driver, check};
 use super::memory::DeviceMemory;
+use super::order::settle;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
@@ -122,7 +123,8 @@ impl Drop for Scope<'_> {
     }
 }
 
-/// Copies between two places, one of which at least is on a GPU, and waits.
+/// Copies between two places, one of which at least is on a GPU, and waits. What the calling thread has had copied before, by calls
+/// that have returned, comes first.
 ///
 /// # Safety
 /// Both addresses are valid for so many bytes, or addresses of a GPU.
@@ -131,8 +133,10 @@ impl Drop for Scope<'_> {
 /// What the driver says, or that it knows neither of the two.
 pub unsafe fn copy(to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
     let driver = Driver::loaded().ok_or(CudaError::UNKNOWN_MEMORY)?;
-    let memory = DeviceMemory::at(driver, to).or_else(|| DeviceMemory::at(driver, from));
-    let scope = Scope::of(driver, &memory.ok_or(CudaError::UNKNOWN_MEMORY)?)?;
+    let ends = [to, from].map(|address| DeviceMemory::at(driver, address));
+    ends.iter().flatten().for_each(|memory| settle(driver, memory));
+    let memory = ends.into_iter().flatten().next().ok_or(CudaError::UNKNOWN_MEMORY)?;
+    let scope = Scope::of(driver, &memory)?;
     // SAFETY: as promised.
     unsafe { scope.copy(to, from, bytes) }
 }

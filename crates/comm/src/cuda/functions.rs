@@ -81,6 +81,7 @@ functions! {
     exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
     create_stream: c"cuStreamCreate" (*mut *mut c_void, c_uint);
     synchronize_stream: c"cuStreamSynchronize" (*mut c_void);
+    stream_is_capturing: c"cuStreamIsCapturing" (*mut c_void, *mut c_int);
     copy_async: c"cuMemcpyAsync" (u64, u64, usize, *mut c_void);
     get_ipc_handle: c"cuIpcGetMemHandle" (*mut IpcHandle, u64);
     open_ipc_handle: c"cuIpcOpenMemHandle_v2" (*mut u64, IpcHandle, c_uint);

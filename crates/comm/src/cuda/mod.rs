@@ -7,10 +7,12 @@ mod copy;
 mod error;
 mod functions;
 mod memory;
+mod order;
 mod sharing;
 
 pub use copy::{Scope, copy};
 pub use error::CudaError;
 pub use functions::Driver;
 pub use memory::{DeviceMemory, GpuNumber, current_device, gpu_model, gpu_number, reaches};
+pub use order::settle;
 pub use sharing::{Bounce, IPC_HANDLE_BYTES, Mapping, Opened, export, ipc_handle};

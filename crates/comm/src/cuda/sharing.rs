@@ -6,15 +6,13 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use super::error::CudaError;
 use super::functions::{AccessDescriptor, AllocationProperties, Driver, IpcHandle, check};
 use super::memory::DeviceMemory;
+use super::order::settle;
 
 /// Bytes of a handle of cudaIPC.
 pub const IPC_HANDLE_BYTES: usize = 64;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const DESCRIPTOR: c_int = 1;
-
-/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
-const SYNC_MEMOPS: c_int = 6;
 
 /// A handle by which another process opens the allocation of an address, from its start. Needs a scope.
 ///
@@ -24,7 +22,7 @@ pub fn ipc_handle(driver: &Driver, memory: &DeviceMemory) -> Result<[u8; IPC_HAN
     let mut handle = IpcHandle([0; 64]);
     // SAFETY: there is room for the handle.
     check("cuIpcGetMemHandle", unsafe { (driver.get_ipc_handle)(&raw mut handle, memory.start) })?;
-    order_copies(driver, memory);
+    settle(driver, memory);
     Ok(handle.0.map(|byte| byte as u8))
 }
 
@@ -40,21 +38,8 @@ pub fn export(driver: &Driver, memory: &DeviceMemory) -> Result<OwnedFd, CudaErr
     let exported = export_allocation(driver, allocation);
     // SAFETY: the reference that was taken above.
     unsafe { (driver.release_memory)(allocation) };
-    order_copies(driver, memory);
+    settle(driver, memory);
     exported
-}
-
-/// Copies that the owner has asked for are done before others read what is exported.
-fn order_copies(driver: &Driver, memory: &DeviceMemory) {
-    let mut is_set: c_int = 0;
-    // SAFETY: there is room for the flag.
-    let asked = unsafe { (driver.pointer_attribute)((&raw mut is_set).cast(), SYNC_MEMOPS, memory.start) };
-    if asked == 0 && is_set & 0xff == 0 {
-        let yes: c_int = 1;
-        // SAFETY: the driver reads the flag. Memory of a kind that has none keeps its order by the waits of
-        // those who send.
-        unsafe { (driver.set_pointer_attribute)((&raw const yes).cast(), SYNC_MEMOPS, memory.start) };
-    }
 }
 
 fn export_allocation(driver: &Driver, allocation: u64) -> Result<OwnedFd, CudaError> {
