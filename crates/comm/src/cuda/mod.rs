@@ -8,11 +8,13 @@ mod error;
 mod functions;
 mod memory;
 mod order;
+mod scope;
 mod sharing;
 
-pub use copy::{Scope, copy};
+pub use copy::copy;
 pub use error::CudaError;
 pub use functions::Driver;
 pub use memory::{DeviceMemory, GpuNumber, current_device, gpu_model, gpu_number, reaches};
 pub use order::settle;
+pub use scope::Scope;
 pub use sharing::{Bounce, IPC_HANDLE_BYTES, Mapping, Opened, export, ipc_handle};

@@ -8,9 +8,9 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::copy::Scope;
 use super::functions::Driver;
 use super::memory::DeviceMemory;
+use super::scope::Scope;
 
 /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
 const SYNC_MEMOPS: c_int = 6;

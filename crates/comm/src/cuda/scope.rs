@@ -1,0 +1,123 @@
+//! Copies that leave the calling thread as it was: its context, and a capture that it has begun.
+
+use core::ffi::{c_int, c_void};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, PoisonError};
+
+use super::error::CudaError;
+use super::functions::{Driver, check};
+use super::memory::DeviceMemory;
+
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: c_int = 2;
+
+/// While it lives, the calling thread has a certain context, and may make calls that a capture would forbid.
+#[derive(Debug)]
+pub struct Scope<'a> {
+    driver: &'a Driver,
+    context: u64,
+    mode: c_int,
+}
+
+impl<'a> Scope<'a> {
+    /// With the context of an allocation.
+    ///
+    /// # Errors
+    /// When the context is gone.
+    pub fn of(driver: &'a Driver, memory: &DeviceMemory) -> Result<Self, CudaError> {
+        match memory.context {
+            0 => Self::of_device(driver, memory.device),
+            context => Self::enter(driver, context),
+        }
+    }
+
+    /// With the primary context of a device. It is retained for good: programs that use the runtime have it
+    /// anyway.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub fn of_device(driver: &'a Driver, device: i32) -> Result<Self, CudaError> {
+        static PRIMARY: Mutex<Option<HashMap<i32, u64>>> = Mutex::new(None);
+        let mut known = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = match known.get_or_insert_default().entry(device) {
+            Entry::Occupied(context) => *context.get(),
+            Entry::Vacant(place) => {
+                let mut context: *mut c_void = core::ptr::null_mut();
+                // SAFETY: there is room for the context.
+                let status = unsafe { (driver.retain_primary)(&raw mut context, device) };
+                check("cuDevicePrimaryCtxRetain", status)?;
+                *place.insert(context as u64)
+            }
+        };
+        drop(known);
+        Self::enter(driver, context)
+    }
+
+    fn enter(driver: &'a Driver, context: u64) -> Result<Self, CudaError> {
+        // SAFETY: the driver checks the handle.
+        check("cuCtxPushCurrent", unsafe { (driver.push_context)(context as *mut c_void) })?;
+        let mut mode = RELAXED;
+        // SAFETY: reads and writes the mode.
+        let status = unsafe { (driver.exchange_capture_mode)(&raw mut mode) };
+        let scope = Self { driver, context, mode: if status == 0 { mode } else { RELAXED } };
+        check("cuThreadExchangeStreamCaptureMode", status)?;
+        Ok(scope)
+    }
+
+    /// Copies between any two places and waits until the bytes are there. The addresses may be of the host
+    /// and of any GPU that the context reaches; the driver finds out.
+    ///
+    /// # Safety
+    /// Both addresses are valid for so many bytes, or addresses of a GPU.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
+        let stream = self.stream()?;
+        // SAFETY: as promised by the caller; the stream is this context's.
+        let copied = check("cuMemcpyAsync", unsafe {
+            (self.driver.copy_async)(to, from, bytes, stream as *mut c_void)
+        });
+        // SAFETY: the stream is this context's.
+        let waited =
+            check("cuStreamSynchronize", unsafe { (self.driver.synchronize_stream)(stream as *mut c_void) });
+        copied.and(waited).inspect_err(|_| self.forget_stream())
+    }
+
+    /// A stream of the context that waits for no other.
+    fn stream(&self) -> Result<u64, CudaError> {
+        if let Some(stream) = streams().get_or_insert_default().get(&self.context) {
+            return Ok(*stream);
+        }
+        let mut stream: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the stream.
+        check("cuStreamCreate", unsafe { (self.driver.create_stream)(&raw mut stream, NON_BLOCKING) })?;
+        streams().get_or_insert_default().insert(self.context, stream as u64);
+        Ok(stream as u64)
+    }
+
+    /// A context that is destroyed takes its streams with it, and another may get its address.
+    fn forget_stream(&self) {
+        streams().get_or_insert_default().remove(&self.context);
+    }
+}
+
+fn streams() -> std::sync::MutexGuard<'static, Option<HashMap<u64, u64>>> {
+    static STREAMS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
+    STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        let mut context: *mut c_void = core::ptr::null_mut();
+        // SAFETY: the mode is one that the driver gave, and the context is the one that was pushed.
+        unsafe {
+            (self.driver.exchange_capture_mode)(&raw mut self.mode);
+            (self.driver.pop_context)(&raw mut context);
+        }
+    }
+}
